@@ -1,0 +1,325 @@
+//! Packets to bytes, appended to a buffer. Nothing here can fail or panic.
+//!
+//! What a version cannot say is left out: properties and reason codes in 3.x, and whole packets
+//! that do not exist there. Text or binary above 65,535 bytes is cut and a packet above the
+//! protocol's maximum is not written; callers never hold either, since both come out of checks.
+
+use crate::frame::VARINT_MAX;
+use crate::packet::*;
+use crate::property::Properties;
+use crate::reason::Reason;
+
+pub const PINGREQ: [u8; 2] = [PacketType::PingReq.first_byte(), 0];
+pub const PINGRESP: [u8; 2] = [PacketType::PingResp.first_byte(), 0];
+
+impl Packet<'_> {
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        match self {
+            Packet::Connect(packet) => packet.encode(version, out),
+            Packet::ConnAck(packet) => packet.encode(version, out),
+            Packet::Publish(packet) => packet.encode(version, out),
+            Packet::PubAck(packet) => packet.encode(PacketType::PubAck, version, out),
+            Packet::PubRec(packet) => packet.encode(PacketType::PubRec, version, out),
+            Packet::PubRel(packet) => packet.encode(PacketType::PubRel, version, out),
+            Packet::PubComp(packet) => packet.encode(PacketType::PubComp, version, out),
+            Packet::Subscribe(packet) => packet.encode(version, out),
+            Packet::SubAck(packet) => packet.encode(version, out),
+            Packet::Unsubscribe(packet) => packet.encode(version, out),
+            Packet::UnsubAck(packet) => packet.encode(version, out),
+            Packet::PingReq => out.extend_from_slice(&PINGREQ),
+            Packet::PingResp => out.extend_from_slice(&PINGRESP),
+            Packet::Disconnect(packet) => packet.encode(version, out),
+            Packet::Auth(packet) => packet.encode(version, out),
+        }
+    }
+}
+
+impl Connect<'_> {
+    /// `version` decides the bytes; it is the packet's own unless a client tries an older one.
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        // [3.1.1:MQTT-3.1.2-22]
+        let password = self
+            .password
+            .filter(|_| version.is_v5() || self.user_name.is_some());
+        let mut flags = u8::from(self.clean_start) << 1
+            | u8::from(password.is_some()) << 6
+            | u8::from(self.user_name.is_some()) << 7;
+        if let Some(will) = &self.will {
+            flags |= 1 << 2 | (will.qos as u8) << 3 | u8::from(will.retain) << 5;
+        }
+        framed(PacketType::Connect, out, |out| {
+            text(
+                if version == Version::V31 {
+                    "MQIsdp"
+                } else {
+                    "MQTT"
+                },
+                out,
+            );
+            out.extend_from_slice(&[version as u8, flags]);
+            u16(self.keep_alive_s, out);
+            properties(self.properties, version, out);
+            text(self.client_id, out);
+            if let Some(will) = &self.will {
+                properties(will.properties, version, out);
+                text(will.topic, out);
+                binary(will.payload, out);
+            }
+            if let Some(user_name) = self.user_name {
+                text(user_name, out);
+            }
+            if let Some(password) = password {
+                binary(password, out);
+            }
+        });
+    }
+}
+
+impl ConnAck<'_> {
+    /// Writes nothing when 3.x has no return code for the reason: then the connection just closes.
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let code = match version {
+            Version::V5 => Some(self.reason.code()),
+            Version::V31 | Version::V311 => self.reason.connack_v3(), // [3.1.1:MQTT-3.2.2-6]
+        };
+        let Some(code) = code else { return };
+        // [MQTT-3.2.2-1] [MQTT-3.2.2-6]
+        let has_session = self.session_present && !self.reason.is_error();
+        let flags = u8::from(has_session && version != Version::V31);
+        framed(PacketType::ConnAck, out, |out| {
+            out.extend_from_slice(&[flags, code]);
+            properties(self.properties, version, out);
+        });
+    }
+}
+
+impl Publish<'_> {
+    #[inline]
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let topic = cut_text(self.topic);
+        let has_id = self.qos != QoS::AtMostOnce;
+        let properties_len = properties_len(self.properties, version);
+        let len = 2 + topic.len() + 2 * usize::from(has_id) + properties_len + self.payload.len();
+        if len > VARINT_MAX as usize {
+            return;
+        }
+        // [MQTT-3.3.1-2]
+        let flags =
+            u8::from(self.dup && has_id) << 3 | (self.qos as u8) << 1 | u8::from(self.retain);
+        out.reserve(FIXED_HEADER_BYTES_MAX + len);
+        out.push(PacketType::Publish.first_byte() | flags);
+        encode_remaining_len(len, out);
+        text(topic, out);
+        if has_id {
+            // A missing id is the caller's mistake; 1 keeps the packet whole.
+            u16(self.packet_id.map_or(1, PacketId::get), out);
+        }
+        properties(self.properties, version, out);
+        out.extend_from_slice(self.payload);
+    }
+}
+
+impl Ack<'_> {
+    /// `kind` is PUBACK, PUBREC, PUBREL or PUBCOMP.
+    #[inline]
+    pub fn encode(&self, kind: PacketType, version: Version, out: &mut Vec<u8>) {
+        let [high, low] = self.packet_id.get().to_be_bytes();
+        let is_short = self.reason == Reason::Success && self.properties.is_empty();
+        if is_short || !version.is_v5() {
+            out.extend_from_slice(&[kind.first_byte(), 2, high, low]);
+            return;
+        }
+        framed(kind, out, |out| {
+            out.extend_from_slice(&[high, low, self.reason.code()]);
+            if !self.properties.is_empty() {
+                properties(self.properties, version, out);
+            }
+        });
+    }
+}
+
+impl Subscribe<'_> {
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        framed(PacketType::Subscribe, out, |out| {
+            u16(self.packet_id.get(), out);
+            properties(self.properties, version, out);
+            for (filter, options) in self.filters {
+                text(filter, out);
+                out.push(options.to_byte(version));
+            }
+        });
+    }
+}
+
+impl SubAck<'_> {
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        framed(PacketType::SubAck, out, |out| {
+            u16(self.packet_id.get(), out);
+            properties(self.properties, version, out);
+            if version.is_v5() {
+                out.extend_from_slice(self.codes);
+            } else {
+                // 3.x has one code for every failure. [3.1.1:MQTT-3.9.3-2]
+                out.extend(self.codes.iter().map(|&code| code.min(0x80)));
+            }
+        });
+    }
+}
+
+impl Unsubscribe<'_> {
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        framed(PacketType::Unsubscribe, out, |out| {
+            u16(self.packet_id.get(), out);
+            properties(self.properties, version, out);
+            out.extend_from_slice(self.filters.bytes);
+        });
+    }
+}
+
+impl UnsubAck<'_> {
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        framed(PacketType::UnsubAck, out, |out| {
+            u16(self.packet_id.get(), out);
+            properties(self.properties, version, out);
+            if version.is_v5() {
+                out.extend_from_slice(self.codes);
+            }
+        });
+    }
+}
+
+impl Disconnect<'_> {
+    /// In 3.x only a client's normal disconnection exists. Any other reason, which a server or a
+    /// client that wants its will published would give, writes nothing: closing says it.
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        if !version.is_v5() && self.reason != Reason::NormalDisconnection {
+            return;
+        }
+        framed(PacketType::Disconnect, out, |out| {
+            let has_properties = version.is_v5() && !self.properties.is_empty();
+            if has_properties || self.reason != Reason::NormalDisconnection {
+                out.push(self.reason.code());
+            }
+            if has_properties {
+                properties(self.properties, version, out);
+            }
+        });
+    }
+}
+
+impl Auth<'_> {
+    /// Writes nothing in 3.x.
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        if !version.is_v5() {
+            return;
+        }
+        framed(PacketType::Auth, out, |out| {
+            if self.reason != Reason::Success || !self.properties.is_empty() {
+                out.push(self.reason.code());
+                properties(self.properties, version, out);
+            }
+        });
+    }
+}
+
+/// A fixed header around what `body` writes.
+fn framed(kind: PacketType, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    // One byte of length is what nearly every such packet needs; the rest move their body.
+    out.extend_from_slice(&[kind.first_byte(), 0]);
+    body(out);
+    let (len_bytes, len_len) = varint_bytes(out.len() - start - 2);
+    if out.len() - start - 2 > VARINT_MAX as usize {
+        out.truncate(start);
+        return;
+    }
+    out.splice(start + 1..start + 2, len_bytes.into_iter().take(len_len));
+}
+
+/// Appends a fixed header's length. Above [`VARINT_MAX`] there is no encoding: it writes that.
+#[inline]
+pub fn encode_remaining_len(len: usize, out: &mut Vec<u8>) {
+    if len < 0x80 {
+        out.push(len as u8);
+        return;
+    }
+    let (bytes, len_len) = varint_bytes(len);
+    out.extend(bytes.into_iter().take(len_len));
+}
+
+/// How many bytes `n` takes as a variable byte integer.
+#[inline]
+pub fn varint_len(n: u32) -> usize {
+    match n {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        0x4000..0x20_0000 => 3,
+        _ => 4,
+    }
+}
+
+/// The encoding and how many of its bytes count. [MQTT-1.5.5-1]
+fn varint_bytes(len: usize) -> ([u8; 4], usize) {
+    let value = u32::try_from(len).map_or(VARINT_MAX, |len| len.min(VARINT_MAX));
+    let len_len = varint_len(value);
+    let byte = |i: usize| {
+        let more = if i + 1 < len_len { 0x80 } else { 0 };
+        (value >> (7 * i)) as u8 & 0x7F | more
+    };
+    ([byte(0), byte(1), byte(2), byte(3)], len_len)
+}
+
+#[inline]
+pub(crate) fn varint(value: u32, out: &mut Vec<u8>) {
+    encode_remaining_len(value as usize, out);
+}
+
+#[inline]
+fn u16(value: u16, out: &mut Vec<u8>) {
+    out.extend_from_slice(&value.to_be_bytes());
+}
+
+#[inline]
+pub(crate) fn text(value: &str, out: &mut Vec<u8>) {
+    binary(cut_text(value).as_bytes(), out);
+}
+
+#[inline]
+pub(crate) fn binary(value: &[u8], out: &mut Vec<u8>) {
+    let value = value.get(..FIELD_BYTES_MAX).unwrap_or(value);
+    u16(value.len() as u16, out);
+    out.extend_from_slice(value);
+}
+
+/// Length and properties; in 3.x neither. [MQTT-2.2.2-1]
+#[inline]
+fn properties(properties: Properties<'_>, version: Version, out: &mut Vec<u8>) {
+    if version.is_v5() {
+        encode_remaining_len(properties.as_bytes().len(), out);
+        out.extend_from_slice(properties.as_bytes());
+    }
+}
+
+#[inline]
+fn properties_len(properties: Properties<'_>, version: Version) -> usize {
+    if !version.is_v5() {
+        return 0;
+    }
+    let len = properties.as_bytes().len();
+    len + u32::try_from(len).map_or(4, varint_len)
+}
+
+/// Whole characters of as much as a length of two bytes can announce.
+#[inline]
+fn cut_text(text: &str) -> &str {
+    if text.len() <= FIELD_BYTES_MAX {
+        return text;
+    }
+    let ends = (0..=FIELD_BYTES_MAX).rev();
+    ends.flat_map(|end| text.get(..end))
+        .next()
+        .unwrap_or_default()
+}
+
+const FIELD_BYTES_MAX: usize = u16::MAX as usize;
+const FIXED_HEADER_BYTES_MAX: usize = 5;

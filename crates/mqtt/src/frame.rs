@@ -1,0 +1,88 @@
+//! Cuts a byte stream into packets by their fixed header, without looking inside.
+//!
+//! ```text
+//!   first      1 byte      packet type (upper half), flags (lower half)
+//!   length     1..4 bytes  seven bits each, low first; the top bit says that more follow
+//!   body       length bytes
+//! ```
+
+use crate::violation::Violation;
+
+/// One whole packet, still encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    pub first: u8,
+    pub body: &'a [u8],
+    /// Of the whole packet: fixed header and body.
+    pub len: usize,
+}
+
+impl Frame<'_> {
+    /// The upper half of the first byte.
+    #[inline]
+    pub fn packet_type(&self) -> u8 {
+        self.first >> 4
+    }
+}
+
+/// Cuts the first packet off `bytes`; `None` if it is not all there yet.
+///
+/// The header alone is enough to refuse a packet above `packet_bytes_max`, so that nothing waits
+/// for, or stores, a body that no one will take.
+#[inline]
+pub fn cut(bytes: &[u8], packet_bytes_max: u32) -> Result<Option<Frame<'_>>, Violation> {
+    let Some((&first, after_first)) = bytes.split_first() else {
+        return Ok(None);
+    };
+    let Some((body_len, len_len)) = split_varint(after_first)? else {
+        return Ok(None);
+    };
+    let len = 1 + len_len + body_len as usize;
+    if len > packet_bytes_max as usize {
+        return Err(Violation::PacketTooLarge);
+    }
+    let Some(body) = bytes.get(1 + len_len..len) else {
+        return Ok(None);
+    };
+    Ok(Some(Frame { first, body, len }))
+}
+
+/// The whole first packet's length, once its fixed header is complete and well formed.
+#[inline]
+pub fn expected_len(bytes: &[u8]) -> Option<usize> {
+    let (_, after_first) = bytes.split_first()?;
+    let (body_len, len_len) = split_varint(after_first).ok()??;
+    Some(1 + len_len + body_len as usize)
+}
+
+/// Reads a variable byte integer: its value and its size. `None` if it is cut off.
+#[inline]
+pub(crate) fn split_varint(bytes: &[u8]) -> Result<Option<(u32, usize)>, Violation> {
+    match bytes.first() {
+        None => Ok(None),
+        Some(&byte) if byte < 0x80 => Ok(Some((u32::from(byte), 1))),
+        Some(_) => split_varint_long(bytes),
+    }
+}
+
+fn split_varint_long(bytes: &[u8]) -> Result<Option<(u32, usize)>, Violation> {
+    let mut value = 0;
+    for (i, &byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
+        value |= u32::from(byte & 0x7F) << (7 * i);
+        if byte == 0 && i > 0 {
+            return Err(Violation::MalformedIntegerPadded); // [MQTT-1.5.5-1]
+        }
+        if byte < 0x80 {
+            return Ok(Some((value, i + 1)));
+        }
+    }
+    if bytes.len() < VARINT_BYTES_MAX {
+        return Ok(None);
+    }
+    Err(Violation::MalformedIntegerTooLong)
+}
+
+const VARINT_BYTES_MAX: usize = 4;
+
+/// The largest variable byte integer, and so the largest body.
+pub const VARINT_MAX: u32 = 268_435_455;

@@ -1,0 +1,250 @@
+//! The fifteen packets, as the specification names their fields.
+//!
+//! Everything borrows from the bytes that were received (or are about to be sent). Properties stay
+//! in their encoded form, checked once by `decode`: whoever needs one reads it from there, and
+//! whoever forwards them copies a slice.
+
+use crate::property::Properties;
+use crate::reason::Reason;
+use std::num::NonZeroU16;
+
+/// The protocol level byte of CONNECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Version {
+    /// MQTT 3.1, protocol name `MQIsdp`.
+    V31 = 3,
+    V311 = 4,
+    V5 = 5,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum QoS {
+    #[default]
+    AtMostOnce = 0,
+    AtLeastOnce = 1,
+    ExactlyOnce = 2,
+}
+
+impl Version {
+    #[inline]
+    pub const fn is_v5(self) -> bool {
+        matches!(self, Version::V5)
+    }
+}
+
+impl QoS {
+    /// `None` for 3, which no packet may carry.
+    #[inline]
+    pub const fn from_bits(bits: u8) -> Option<QoS> {
+        match bits {
+            0 => Some(QoS::AtMostOnce),
+            1 => Some(QoS::AtLeastOnce),
+            2 => Some(QoS::ExactlyOnce),
+            _ => None,
+        }
+    }
+}
+
+pub type PacketId = NonZeroU16;
+
+/// The upper half of a packet's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum PacketType {
+    Connect = 1,
+    ConnAck = 2,
+    Publish = 3,
+    PubAck = 4,
+    PubRec = 5,
+    PubRel = 6,
+    PubComp = 7,
+    Subscribe = 8,
+    SubAck = 9,
+    Unsubscribe = 10,
+    UnsubAck = 11,
+    PingReq = 12,
+    PingResp = 13,
+    Disconnect = 14,
+    Auth = 15,
+}
+
+impl PacketType {
+    /// The type in a packet's first byte, whatever its flags; `None` for the reserved type 0.
+    #[inline]
+    pub const fn from_byte(first: u8) -> Option<PacketType> {
+        Some(match first >> 4 {
+            1 => PacketType::Connect,
+            2 => PacketType::ConnAck,
+            3 => PacketType::Publish,
+            4 => PacketType::PubAck,
+            5 => PacketType::PubRec,
+            6 => PacketType::PubRel,
+            7 => PacketType::PubComp,
+            8 => PacketType::Subscribe,
+            9 => PacketType::SubAck,
+            10 => PacketType::Unsubscribe,
+            11 => PacketType::UnsubAck,
+            12 => PacketType::PingReq,
+            13 => PacketType::PingResp,
+            14 => PacketType::Disconnect,
+            15 => PacketType::Auth,
+            _ => return None,
+        })
+    }
+
+    /// The type and its fixed flags; those of PUBLISH are not fixed and 0 here.
+    #[inline]
+    pub const fn first_byte(self) -> u8 {
+        // [MQTT-2.1.3-1]
+        let flags = match self {
+            PacketType::PubRel | PacketType::Subscribe | PacketType::Unsubscribe => 0b0010,
+            _ => 0,
+        };
+        (self as u8) << 4 | flags
+    }
+
+    /// Its place in a set of packet types.
+    #[inline]
+    pub const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packet<'a> {
+    Connect(Connect<'a>),
+    ConnAck(ConnAck<'a>),
+    Publish(Publish<'a>),
+    PubAck(Ack<'a>),
+    PubRec(Ack<'a>),
+    PubRel(Ack<'a>),
+    PubComp(Ack<'a>),
+    Subscribe(Subscribe<'a>),
+    SubAck(SubAck<'a>),
+    Unsubscribe(Unsubscribe<'a>),
+    UnsubAck(UnsubAck<'a>),
+    PingReq,
+    PingResp,
+    Disconnect(Disconnect<'a>),
+    Auth(Auth<'a>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connect<'a> {
+    pub version: Version,
+    /// Clean Session in 3.x.
+    pub clean_start: bool,
+    pub keep_alive_s: u16,
+    pub client_id: &'a str,
+    pub will: Option<Will<'a>>,
+    pub user_name: Option<&'a str>,
+    pub password: Option<&'a [u8]>,
+    pub properties: Properties<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Will<'a> {
+    pub qos: QoS,
+    pub retain: bool,
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+    pub properties: Properties<'a>,
+}
+
+/// In 3.x `reason` is written as the return code of [`Reason::connack_v3`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnAck<'a> {
+    pub session_present: bool,
+    pub reason: Reason,
+    pub properties: Properties<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publish<'a> {
+    pub dup: bool,
+    pub qos: QoS,
+    pub retain: bool,
+    /// Empty only where a topic alias stands for it (5.0).
+    pub topic: &'a str,
+    /// Present exactly when `qos` is above 0.
+    pub packet_id: Option<PacketId>,
+    pub properties: Properties<'a>,
+    pub payload: &'a [u8],
+}
+
+/// PUBACK, PUBREC, PUBREL and PUBCOMP. In 3.x only the packet id travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack<'a> {
+    pub packet_id: PacketId,
+    pub reason: Reason,
+    pub properties: Properties<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscribe<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    /// Never empty.
+    pub filters: Subscriptions<'a>,
+}
+
+/// What one filter of a SUBSCRIBE asks for. In 3.x only `qos` travels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscribeOptions {
+    pub qos: QoS,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    /// 0 send retained, 1 only for a new subscription, 2 never.
+    pub retain_handling: u8,
+}
+
+/// The payload of SUBSCRIBE: checked bytes, read by iterating over `(filter, options)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Subscriptions<'a> {
+    pub(crate) bytes: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubAck<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    /// One byte a filter, as on the wire. Build them with [`Reason::suback`].
+    pub codes: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsubscribe<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    /// Never empty.
+    pub filters: Filters<'a>,
+}
+
+/// The payload of UNSUBSCRIBE: checked bytes, read by iterating over filters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filters<'a> {
+    pub(crate) bytes: &'a [u8],
+}
+
+/// In 3.x `codes` do not travel: they decode as empty and are not encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnsubAck<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    pub codes: &'a [u8],
+}
+
+/// In 3.x a client's DISCONNECT is two bytes, and a server has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disconnect<'a> {
+    pub reason: Reason,
+    pub properties: Properties<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Auth<'a> {
+    pub reason: Reason,
+    pub properties: Properties<'a>,
+}

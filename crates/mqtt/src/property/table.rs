@@ -1,0 +1,144 @@
+//! The 27 properties of MQTT 5 as one table: identifier, encoding, where each may stand, how often.
+
+use crate::packet::PacketType;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PropertyRow {
+    pub id: u8,
+    /// As the specification writes it.
+    pub name: &'static str,
+    pub kind: PropertyKind,
+    /// The [`PacketType::bit`]s of the packets that may carry it, and [`WILL`].
+    pub packets: u16,
+    pub repeats: Repeats,
+}
+
+/// How a property's value is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropertyKind {
+    /// One byte, 0 or 1. No property of one byte has other values.
+    Flag,
+    U16,
+    U32,
+    Varint,
+    Text,
+    TextPair,
+    Binary,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    Once,
+    Many,
+    /// Subscription Identifier: one in SUBSCRIBE, any number in a PUBLISH from the server.
+    ManyInPublish,
+}
+
+/// The owner of the properties of a will: bit 0, where no packet type is.
+pub const WILL: u16 = 1 << 0;
+
+pub(crate) const CONNECT: u16 = PacketType::Connect.bit();
+pub(crate) const CONNACK: u16 = PacketType::ConnAck.bit();
+pub(crate) const PUBLISH: u16 = PacketType::Publish.bit();
+pub(crate) const SUBSCRIBE: u16 = PacketType::Subscribe.bit();
+pub(crate) const SUBACK: u16 = PacketType::SubAck.bit();
+pub(crate) const UNSUBSCRIBE: u16 = PacketType::Unsubscribe.bit();
+pub(crate) const UNSUBACK: u16 = PacketType::UnsubAck.bit();
+pub(crate) const DISCONNECT: u16 = PacketType::Disconnect.bit();
+pub(crate) const AUTH: u16 = PacketType::Auth.bit();
+
+const ACKS: u16 = PacketType::PubAck.bit()
+    | PacketType::PubRec.bit()
+    | PacketType::PubRel.bit()
+    | PacketType::PubComp.bit();
+const ANSWERS: u16 = CONNACK | ACKS | SUBACK | UNSUBACK | DISCONNECT | AUTH;
+const ALL: u16 = ANSWERS | CONNECT | PUBLISH | SUBSCRIBE | UNSUBSCRIBE | WILL;
+const MESSAGE: u16 = PUBLISH | WILL;
+const HELLO: u16 = CONNECT | CONNACK;
+
+const fn row(id: u8, kind: PropertyKind, packets: u16, name: &'static str) -> PropertyRow {
+    PropertyRow {
+        id,
+        name,
+        kind,
+        packets,
+        repeats: Repeats::Once,
+    }
+}
+
+/// Every property, in the order of identifiers: table 2-4 of the specification.
+#[rustfmt::skip]
+pub const PROPERTIES: &[PropertyRow] = &[
+    row(0x01, PropertyKind::Flag, MESSAGE, "Payload Format Indicator"),
+    row(0x02, PropertyKind::U32, MESSAGE, "Message Expiry Interval"),
+    row(0x03, PropertyKind::Text, MESSAGE, "Content Type"),
+    row(0x08, PropertyKind::Text, MESSAGE, "Response Topic"),
+    row(0x09, PropertyKind::Binary, MESSAGE, "Correlation Data"),
+    PropertyRow { repeats: Repeats::ManyInPublish,
+        ..row(0x0B, PropertyKind::Varint, PUBLISH | SUBSCRIBE, "Subscription Identifier") },
+    row(0x11, PropertyKind::U32, HELLO | DISCONNECT, "Session Expiry Interval"),
+    row(0x12, PropertyKind::Text, CONNACK, "Assigned Client Identifier"),
+    row(0x13, PropertyKind::U16, CONNACK, "Server Keep Alive"),
+    row(0x15, PropertyKind::Text, HELLO | AUTH, "Authentication Method"),
+    row(0x16, PropertyKind::Binary, HELLO | AUTH, "Authentication Data"),
+    row(0x17, PropertyKind::Flag, CONNECT, "Request Problem Information"),
+    row(0x18, PropertyKind::U32, WILL, "Will Delay Interval"),
+    row(0x19, PropertyKind::Flag, CONNECT, "Request Response Information"),
+    row(0x1A, PropertyKind::Text, CONNACK, "Response Information"),
+    row(0x1C, PropertyKind::Text, CONNACK | DISCONNECT, "Server Reference"),
+    row(0x1F, PropertyKind::Text, ANSWERS, "Reason String"),
+    row(0x21, PropertyKind::U16, HELLO, "Receive Maximum"),
+    row(0x22, PropertyKind::U16, HELLO, "Topic Alias Maximum"),
+    row(0x23, PropertyKind::U16, PUBLISH, "Topic Alias"),
+    row(0x24, PropertyKind::Flag, CONNACK, "Maximum QoS"),
+    row(0x25, PropertyKind::Flag, CONNACK, "Retain Available"),
+    PropertyRow { repeats: Repeats::Many,
+        ..row(0x26, PropertyKind::TextPair, ALL, "User Property") },
+    row(0x27, PropertyKind::U32, HELLO, "Maximum Packet Size"),
+    row(0x28, PropertyKind::Flag, CONNACK, "Wildcard Subscription Available"),
+    row(0x29, PropertyKind::Flag, CONNACK, "Subscription Identifier Available"),
+    row(0x2A, PropertyKind::Flag, CONNACK, "Shared Subscription Available"),
+];
+
+/// What a check asks of a row, found by identifier without a search.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) packets: u16,
+    /// The packets in which it may stand more than once.
+    pub(crate) many: u16,
+}
+
+/// `None` for an identifier that no property has.
+#[inline]
+pub(crate) fn place(id: u8) -> Option<Place> {
+    PLACES
+        .get(usize::from(id))
+        .copied()
+        .filter(|place| place.packets != 0)
+}
+
+const PLACES: [Place; ID_MAX + 1] = {
+    let mut places = [Place {
+        packets: 0,
+        many: 0,
+    }; ID_MAX + 1];
+    let mut i = 0;
+    while i < PROPERTIES.len() {
+        let PropertyRow {
+            id,
+            packets,
+            repeats,
+            ..
+        } = PROPERTIES[i];
+        let many = match repeats {
+            Repeats::Once => 0,
+            Repeats::Many => packets,
+            Repeats::ManyInPublish => PUBLISH,
+        };
+        places[id as usize] = Place { packets, many };
+        i += 1;
+    }
+    places
+};
+
+const ID_MAX: usize = 0x2A;

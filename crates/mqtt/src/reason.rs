@@ -1,0 +1,256 @@
+//! The reason codes of MQTT 5, as one table: code, name, and the packets that may carry it.
+
+use crate::packet::{PacketType, Version};
+use std::fmt;
+
+/// Why something was done, refused or ended. From 0x80 on it is an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Reason {
+    /// Also [`Reason::NormalDisconnection`] and [`Reason::GrantedQoS0`].
+    #[default]
+    Success = 0x00,
+    GrantedQoS1 = 0x01,
+    GrantedQoS2 = 0x02,
+    DisconnectWithWillMessage = 0x04,
+    NoMatchingSubscribers = 0x10,
+    NoSubscriptionExisted = 0x11,
+    ContinueAuthentication = 0x18,
+    ReAuthenticate = 0x19,
+    UnspecifiedError = 0x80,
+    MalformedPacket = 0x81,
+    ProtocolError = 0x82,
+    ImplementationSpecificError = 0x83,
+    UnsupportedProtocolVersion = 0x84,
+    ClientIdentifierNotValid = 0x85,
+    BadUserNameOrPassword = 0x86,
+    NotAuthorized = 0x87,
+    ServerUnavailable = 0x88,
+    ServerBusy = 0x89,
+    Banned = 0x8A,
+    ServerShuttingDown = 0x8B,
+    BadAuthenticationMethod = 0x8C,
+    KeepAliveTimeout = 0x8D,
+    SessionTakenOver = 0x8E,
+    TopicFilterInvalid = 0x8F,
+    TopicNameInvalid = 0x90,
+    PacketIdentifierInUse = 0x91,
+    PacketIdentifierNotFound = 0x92,
+    ReceiveMaximumExceeded = 0x93,
+    TopicAliasInvalid = 0x94,
+    PacketTooLarge = 0x95,
+    MessageRateTooHigh = 0x96,
+    QuotaExceeded = 0x97,
+    AdministrativeAction = 0x98,
+    PayloadFormatInvalid = 0x99,
+    RetainNotSupported = 0x9A,
+    QoSNotSupported = 0x9B,
+    UseAnotherServer = 0x9C,
+    ServerMoved = 0x9D,
+    SharedSubscriptionsNotSupported = 0x9E,
+    ConnectionRateExceeded = 0x9F,
+    MaximumConnectTime = 0xA0,
+    SubscriptionIdentifiersNotSupported = 0xA1,
+    WildcardSubscriptionsNotSupported = 0xA2,
+}
+
+#[expect(
+    non_upper_case_globals,
+    reason = "second names of a variant read like variants"
+)]
+impl Reason {
+    /// What DISCONNECT calls 0x00.
+    pub const NormalDisconnection: Reason = Reason::Success;
+    /// What SUBACK calls 0x00.
+    pub const GrantedQoS0: Reason = Reason::Success;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonRow {
+    pub reason: Reason,
+    /// As the specification writes it.
+    pub name: &'static str,
+    pub code: u8,
+    /// The [`PacketType::bit`]s of the packets that may carry it.
+    pub packets: u16,
+}
+
+impl Reason {
+    #[inline]
+    pub fn from_byte(byte: u8) -> Option<Reason> {
+        REASON_OF_CODE[usize::from(byte)]
+    }
+
+    #[inline]
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub fn name(self) -> &'static str {
+        REASONS
+            .iter()
+            .find(|row| row.reason == self)
+            .map_or("", |row| row.name)
+    }
+
+    #[inline]
+    pub fn allowed_in(self, packet: PacketType) -> bool {
+        PACKETS_OF_CODE[usize::from(self.code())] & packet.bit() != 0
+    }
+
+    #[inline]
+    pub fn is_error(self) -> bool {
+        self.code() >= 0x80
+    }
+
+    /// The return code of a 3.x CONNACK; `None` means that no code fits and the connection closes
+    /// without one.
+    pub fn connack_v3(self) -> Option<u8> {
+        match self {
+            Reason::Success => Some(0),
+            Reason::UnsupportedProtocolVersion => Some(1),
+            Reason::ClientIdentifierNotValid => Some(2),
+            Reason::ServerUnavailable
+            | Reason::ServerBusy
+            | Reason::QuotaExceeded
+            | Reason::UseAnotherServer
+            | Reason::ServerMoved
+            | Reason::ConnectionRateExceeded => Some(3),
+            Reason::BadUserNameOrPassword => Some(4),
+            Reason::NotAuthorized | Reason::Banned | Reason::BadAuthenticationMethod => Some(5),
+            _ => None, // [3.1.1:MQTT-3.2.2-6]
+        }
+    }
+
+    pub fn from_connack_v3(code: u8) -> Option<Reason> {
+        match code {
+            0 => Some(Reason::Success),
+            1 => Some(Reason::UnsupportedProtocolVersion),
+            2 => Some(Reason::ClientIdentifierNotValid),
+            3 => Some(Reason::ServerUnavailable),
+            4 => Some(Reason::BadUserNameOrPassword),
+            5 => Some(Reason::NotAuthorized),
+            _ => None,
+        }
+    }
+
+    /// One byte of a SUBACK's payload.
+    #[inline]
+    pub fn suback(self, version: Version) -> u8 {
+        if version.is_v5() {
+            self.code()
+        } else {
+            self.suback_v3()
+        }
+    }
+
+    /// 3.x knows the granted QoS and one failure.
+    #[inline]
+    pub fn suback_v3(self) -> u8 {
+        if self.is_error() { 0x80 } else { self.code() } // [3.1.1:MQTT-3.9.3-2]
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+const CONNACK: u16 = PacketType::ConnAck.bit();
+const PUBACK: u16 = PacketType::PubAck.bit();
+const PUBREC: u16 = PacketType::PubRec.bit();
+const PUBREL: u16 = PacketType::PubRel.bit();
+const PUBCOMP: u16 = PacketType::PubComp.bit();
+const SUBACK: u16 = PacketType::SubAck.bit();
+const UNSUBACK: u16 = PacketType::UnsubAck.bit();
+const DISCONNECT: u16 = PacketType::Disconnect.bit();
+const AUTH: u16 = PacketType::Auth.bit();
+
+const PUBLISHED: u16 = PUBACK | PUBREC;
+const SUBSCRIBED: u16 = SUBACK | UNSUBACK;
+const ENDED: u16 = CONNACK | DISCONNECT;
+
+const fn row(reason: Reason, packets: u16, name: &'static str) -> ReasonRow {
+    ReasonRow {
+        reason,
+        name,
+        code: reason as u8,
+        packets,
+    }
+}
+
+/// Every reason code, in the order of codes: table 2-6 of the specification.
+// [MQTT-3.2.2-8] [MQTT-3.4.2-1] [MQTT-3.5.2-1] [MQTT-3.6.2-1] [MQTT-3.7.2-1] [MQTT-3.9.3-2]
+// [MQTT-3.11.3-2] [MQTT-3.14.2-1] [MQTT-3.15.2-1]
+#[rustfmt::skip]
+pub const REASONS: &[ReasonRow] = &[
+    row(Reason::Success, CONNACK | PUBLISHED | PUBREL | PUBCOMP | SUBSCRIBED | DISCONNECT | AUTH,
+        "Success"),
+    row(Reason::GrantedQoS1, SUBACK, "Granted QoS 1"),
+    row(Reason::GrantedQoS2, SUBACK, "Granted QoS 2"),
+    row(Reason::DisconnectWithWillMessage, DISCONNECT, "Disconnect with Will Message"),
+    row(Reason::NoMatchingSubscribers, PUBLISHED, "No matching subscribers"),
+    row(Reason::NoSubscriptionExisted, UNSUBACK, "No subscription existed"),
+    row(Reason::ContinueAuthentication, AUTH, "Continue authentication"),
+    row(Reason::ReAuthenticate, AUTH, "Re-authenticate"),
+    row(Reason::UnspecifiedError, ENDED | PUBLISHED | SUBSCRIBED, "Unspecified error"),
+    row(Reason::MalformedPacket, ENDED, "Malformed Packet"),
+    row(Reason::ProtocolError, ENDED, "Protocol Error"),
+    row(Reason::ImplementationSpecificError, ENDED | PUBLISHED | SUBSCRIBED,
+        "Implementation specific error"),
+    row(Reason::UnsupportedProtocolVersion, CONNACK, "Unsupported Protocol Version"),
+    row(Reason::ClientIdentifierNotValid, CONNACK, "Client Identifier not valid"),
+    row(Reason::BadUserNameOrPassword, CONNACK, "Bad User Name or Password"),
+    row(Reason::NotAuthorized, ENDED | PUBLISHED | SUBSCRIBED, "Not authorized"),
+    row(Reason::ServerUnavailable, CONNACK, "Server unavailable"),
+    row(Reason::ServerBusy, ENDED, "Server busy"),
+    row(Reason::Banned, CONNACK, "Banned"),
+    row(Reason::ServerShuttingDown, DISCONNECT, "Server shutting down"),
+    row(Reason::BadAuthenticationMethod, ENDED, "Bad authentication method"),
+    row(Reason::KeepAliveTimeout, DISCONNECT, "Keep Alive timeout"),
+    row(Reason::SessionTakenOver, DISCONNECT, "Session taken over"),
+    row(Reason::TopicFilterInvalid, SUBSCRIBED | DISCONNECT, "Topic Filter invalid"),
+    row(Reason::TopicNameInvalid, ENDED | PUBLISHED, "Topic Name invalid"),
+    row(Reason::PacketIdentifierInUse, PUBLISHED | SUBSCRIBED, "Packet Identifier in use"),
+    row(Reason::PacketIdentifierNotFound, PUBREL | PUBCOMP, "Packet Identifier not found"),
+    row(Reason::ReceiveMaximumExceeded, DISCONNECT, "Receive Maximum exceeded"),
+    row(Reason::TopicAliasInvalid, DISCONNECT, "Topic Alias invalid"),
+    row(Reason::PacketTooLarge, ENDED, "Packet too large"),
+    row(Reason::MessageRateTooHigh, DISCONNECT, "Message rate too high"),
+    row(Reason::QuotaExceeded, ENDED | PUBLISHED | SUBACK, "Quota exceeded"),
+    row(Reason::AdministrativeAction, DISCONNECT, "Administrative action"),
+    row(Reason::PayloadFormatInvalid, ENDED | PUBLISHED, "Payload format invalid"),
+    row(Reason::RetainNotSupported, ENDED, "Retain not supported"),
+    row(Reason::QoSNotSupported, ENDED, "QoS not supported"),
+    row(Reason::UseAnotherServer, ENDED, "Use another server"),
+    row(Reason::ServerMoved, ENDED, "Server moved"),
+    row(Reason::SharedSubscriptionsNotSupported, SUBACK | DISCONNECT,
+        "Shared Subscriptions not supported"),
+    row(Reason::ConnectionRateExceeded, ENDED, "Connection rate exceeded"),
+    row(Reason::MaximumConnectTime, DISCONNECT, "Maximum connect time"),
+    row(Reason::SubscriptionIdentifiersNotSupported, SUBACK | DISCONNECT,
+        "Subscription Identifiers not supported"),
+    row(Reason::WildcardSubscriptionsNotSupported, SUBACK | DISCONNECT,
+        "Wildcard Subscriptions not supported"),
+];
+
+const REASON_OF_CODE: [Option<Reason>; 256] = {
+    let mut reasons = [None; 256];
+    let mut i = 0;
+    while i < REASONS.len() {
+        reasons[REASONS[i].code as usize] = Some(REASONS[i].reason);
+        i += 1;
+    }
+    reasons
+};
+
+const PACKETS_OF_CODE: [u16; 256] = {
+    let mut packets = [0; 256];
+    let mut i = 0;
+    while i < REASONS.len() {
+        packets[REASONS[i].code as usize] = REASONS[i].packets;
+        i += 1;
+    }
+    packets
+};

@@ -1,0 +1,173 @@
+//! All the ways a peer breaks the protocol. The connection ends with the reason given here.
+//!
+//! Both matches are exhaustive without `_`: a new violation does not compile until someone says
+//! what goes on the wire and what goes in the log.
+
+use crate::reason::Reason;
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Violation {
+    AliasOutOfRange,
+    AliasUnknown,
+    AuthMethodChanged,
+    AuthWithoutMethod,
+    ClientIdNotValid,
+    ConnAckFlagsInvalid,
+    ConnectExpected,
+    ConnectFlagsReserved,
+    DupWithoutQoS,
+    KeepAliveTimeout,
+    MalformedFlags,
+    MalformedIntegerPadded,
+    MalformedIntegerTooLong,
+    MalformedNul,
+    MalformedPacketType,
+    MalformedTrailingBytes,
+    MalformedTruncated,
+    MalformedUtf8,
+    NoLocalOnShared,
+    PacketFromServerOnly,
+    PacketIdZero,
+    PacketTooLarge,
+    PasswordWithoutUserName,
+    PayloadFormatInvalid,
+    PropertyForbidden,
+    PropertyRepeated,
+    PropertyUnknown,
+    PropertyValueInvalid,
+    ProtocolNameUnknown,
+    ProtocolVersionUnknown,
+    QoSInvalid,
+    ReasonNotAllowed,
+    ReceiveMaximumExceeded,
+    ResponseTopicInvalid,
+    RetainHandlingInvalid,
+    SecondConnect,
+    SessionExpiryRaised,
+    SubscribeOptionsReserved,
+    SubscribeQoSInvalid,
+    SubscribeWithoutFilter,
+    SubscriptionIdFromClient,
+    TopicFilterInvalid,
+    TopicMissing,
+    TopicNameInvalid,
+    UnsubscribeWithoutFilter,
+    WillFlagsInconsistent,
+}
+
+impl Violation {
+    /// What DISCONNECT, or CONNACK before the connection stands, says to a 5.0 peer.
+    pub fn reason(self) -> Reason {
+        match self {
+            Violation::ConnAckFlagsInvalid
+            | Violation::ConnectFlagsReserved
+            | Violation::DupWithoutQoS
+            | Violation::MalformedFlags
+            | Violation::MalformedIntegerPadded
+            | Violation::MalformedIntegerTooLong
+            | Violation::MalformedNul
+            | Violation::MalformedPacketType
+            | Violation::MalformedTrailingBytes
+            | Violation::MalformedTruncated
+            | Violation::MalformedUtf8
+            | Violation::PasswordWithoutUserName
+            | Violation::PropertyForbidden
+            | Violation::PropertyUnknown
+            | Violation::QoSInvalid
+            | Violation::SubscribeOptionsReserved
+            | Violation::WillFlagsInconsistent => Reason::MalformedPacket,
+
+            Violation::AliasUnknown
+            | Violation::AuthMethodChanged
+            | Violation::AuthWithoutMethod
+            | Violation::ConnectExpected
+            | Violation::NoLocalOnShared
+            | Violation::PacketFromServerOnly
+            | Violation::PacketIdZero
+            | Violation::PropertyRepeated
+            | Violation::PropertyValueInvalid
+            | Violation::ReasonNotAllowed
+            | Violation::ResponseTopicInvalid
+            | Violation::RetainHandlingInvalid
+            | Violation::SecondConnect
+            | Violation::SessionExpiryRaised
+            | Violation::SubscribeQoSInvalid
+            | Violation::SubscribeWithoutFilter
+            | Violation::SubscriptionIdFromClient
+            | Violation::TopicMissing
+            | Violation::UnsubscribeWithoutFilter => Reason::ProtocolError,
+
+            Violation::AliasOutOfRange => Reason::TopicAliasInvalid,
+            Violation::ClientIdNotValid => Reason::ClientIdentifierNotValid,
+            Violation::KeepAliveTimeout => Reason::KeepAliveTimeout,
+            Violation::PacketTooLarge => Reason::PacketTooLarge,
+            Violation::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
+            Violation::ProtocolNameUnknown => Reason::UnsupportedProtocolVersion,
+            Violation::ProtocolVersionUnknown => Reason::UnsupportedProtocolVersion,
+            Violation::ReceiveMaximumExceeded => Reason::ReceiveMaximumExceeded,
+            Violation::TopicFilterInvalid => Reason::TopicFilterInvalid,
+            Violation::TopicNameInvalid => Reason::TopicNameInvalid,
+        }
+    }
+
+    /// A fragment that reads on after "the client ...", for logs and reason strings.
+    pub fn what(self) -> &'static str {
+        match self {
+            Violation::AliasOutOfRange => "used a topic alias of 0 or above the maximum",
+            Violation::AliasUnknown => "used a topic alias before giving it a topic",
+            Violation::AuthMethodChanged => "changed the authentication method",
+            Violation::AuthWithoutMethod => "sent authentication without a method",
+            Violation::ClientIdNotValid => "sent a client id that is not valid",
+            Violation::ConnAckFlagsInvalid => "sent CONNACK flags that contradict it",
+            Violation::ConnectExpected => "sent another packet before CONNECT",
+            Violation::ConnectFlagsReserved => "set the reserved connect flag",
+            Violation::DupWithoutQoS => "set DUP on a QoS 0 PUBLISH",
+            Violation::KeepAliveTimeout => "was silent for longer than its keep alive",
+            Violation::MalformedFlags => "set reserved flags of a fixed header",
+            Violation::MalformedIntegerPadded => "encoded an integer in more bytes than needed",
+            Violation::MalformedIntegerTooLong => "encoded an integer in more than four bytes",
+            Violation::MalformedNul => "sent text with the character U+0000",
+            Violation::MalformedPacketType => "sent a packet type that is reserved",
+            Violation::MalformedTrailingBytes => "sent a packet with bytes after its last field",
+            Violation::MalformedTruncated => "sent a packet that ends inside a field",
+            Violation::MalformedUtf8 => "sent text that is not UTF-8",
+            Violation::NoLocalOnShared => "asked for No Local on a shared subscription",
+            Violation::PacketFromServerOnly => "sent a packet that only servers send",
+            Violation::PacketIdZero => "used packet id 0",
+            Violation::PacketTooLarge => "sent a packet above the maximum size",
+            Violation::PasswordWithoutUserName => "sent a password without a user name",
+            Violation::PayloadFormatInvalid => "sent a payload that is not the UTF-8 it promised",
+            Violation::PropertyForbidden => "sent a property that this packet cannot have",
+            Violation::PropertyRepeated => "sent a property twice",
+            Violation::PropertyUnknown => "sent a property that does not exist",
+            Violation::PropertyValueInvalid => "sent a property with a value out of its range",
+            Violation::ProtocolNameUnknown => "named another protocol",
+            Violation::ProtocolVersionUnknown => "asked for an unknown protocol version",
+            Violation::QoSInvalid => "used QoS 3",
+            Violation::ReasonNotAllowed => "sent a reason code that this packet cannot have",
+            Violation::ReceiveMaximumExceeded => "sent more QoS 1 and 2 messages than agreed",
+            Violation::ResponseTopicInvalid => "sent a response topic that is no topic name",
+            Violation::RetainHandlingInvalid => "used retain handling 3",
+            Violation::SecondConnect => "sent a second CONNECT",
+            Violation::SessionExpiryRaised => "raised a session expiry of 0 in DISCONNECT",
+            Violation::SubscribeOptionsReserved => "set reserved subscription options",
+            Violation::SubscribeQoSInvalid => "subscribed with QoS 3",
+            Violation::SubscribeWithoutFilter => "sent SUBSCRIBE without a filter",
+            Violation::SubscriptionIdFromClient => "sent a subscription identifier in PUBLISH",
+            Violation::TopicFilterInvalid => "sent a topic filter that is not valid",
+            Violation::TopicMissing => "sent PUBLISH with neither topic nor alias",
+            Violation::TopicNameInvalid => "sent a topic name that is not valid",
+            Violation::UnsubscribeWithoutFilter => "sent UNSUBSCRIBE without a filter",
+            Violation::WillFlagsInconsistent => "set will QoS or will retain without a will",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what())
+    }
+}
+
+impl std::error::Error for Violation {}
