@@ -1,0 +1,63 @@
+//! `cargo x gen`: documents that are made from the code, so that they cannot say anything else.
+
+mod clauses;
+mod conformance;
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::shell::{cargo, output, program};
+use crate::tree::{Tree, root};
+
+/// One document: where it goes and what it says.
+struct Document {
+    path: &'static str,
+    text: fn(&Sources) -> Result<String, String>,
+}
+
+/// What documents are made from.
+struct Sources {
+    tree: Tree,
+    /// The broker to ask; without one it is built.
+    godwit: Option<PathBuf>,
+}
+
+const DOCUMENTS: &[Document] = &[
+    Document { path: "docs/conformance.md", text: |from| conformance::write(&from.tree) },
+    Document { path: "docs/options.md", text: |from| ask(from, &["options", "--markdown"]) },
+    Document { path: "docs/godwit.toml", text: |from| ask(from, &["options", "--sample"]) },
+];
+
+/// Writes all documents; with `--check` only tells which of them are stale.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let check = args.iter().any(|arg| arg == "--check");
+    let named = args.iter().position(|arg| arg == "--godwit");
+    let godwit = named.and_then(|at| args.get(at + 1)).map(PathBuf::from);
+    let tree = Tree::read(&root()).map_err(|e| format!("gen: the tree cannot be read: {e}"))?;
+    let from = Sources { tree, godwit };
+    let mut bad = Vec::new();
+    for document in DOCUMENTS {
+        let there = from.tree.text(document.path);
+        match (document.text)(&from) {
+            Err(why) => bad.push(format!("{}: {why}", document.path)),
+            Ok(text) if there == Some(&text) => println!("{}: fresh", document.path),
+            Ok(_) if check => {
+                bad.push(format!("{}: stale; mend it with `cargo x gen`", document.path));
+            }
+            Ok(text) => {
+                let path = root().join(document.path);
+                fs::write(&path, text).map_err(|e| format!("{}: {e}", document.path))?;
+                println!("{}: written", document.path);
+            }
+        }
+    }
+    if bad.is_empty() { Ok(()) } else { Err(bad.join("\n")) }
+}
+
+/// What the broker itself says about its options.
+fn ask(from: &Sources, args: &[&str]) -> Result<String, String> {
+    match &from.godwit {
+        Some(path) => output(program(&path.to_string_lossy()).args(args)),
+        None => output(cargo().args(["run", "--quiet", "--package", "godwit", "--"]).args(args)),
+    }
+}

@@ -1,0 +1,43 @@
+//! `cargo x fuzz`: the fuzz targets under cargo-fuzz. Their corpora are replayed by `cargo test`
+//! too, so this is for finding new inputs, not for guarding old ones.
+
+use std::fs;
+
+use crate::shell::{finish, has, program};
+use crate::tree::root;
+
+const SECONDS: &str = "60";
+
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    if !has("cargo-fuzz") || !has("rustup") {
+        return Err("fuzz: needs nightly Rust and cargo-fuzz: \
+                    rustup toolchain install nightly && cargo install cargo-fuzz --locked"
+            .into());
+    }
+    let seconds = args.get(1).map_or(SECONDS, String::as_str);
+    seconds.parse::<u32>().map_err(|_| format!("fuzz: {seconds} is not a number of seconds"))?;
+    let targets = match args.first() {
+        Some(target) => vec![target.clone()],
+        None => targets()?,
+    };
+    for target in targets {
+        println!("== fuzz {target}, {seconds} s");
+        let limit = format!("-max_total_time={seconds}");
+        let mut command = program("cargo");
+        // The variables of the cargo that runs us would overrule `+nightly`.
+        command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+        finish(command.args(["+nightly", "fuzz", "run", &target, "--", &limit]))?;
+    }
+    Ok(())
+}
+
+/// A target is a file in `fuzz/fuzz_targets`.
+fn targets() -> Result<Vec<String>, String> {
+    let folder = root().join("fuzz/fuzz_targets");
+    let entries = fs::read_dir(&folder).map_err(|e| format!("fuzz: {}: {e}", folder.display()))?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut targets: Vec<_> =
+        names.filter_map(|name| name.strip_suffix(".rs").map(str::to_string)).collect();
+    targets.sort();
+    Ok(targets)
+}

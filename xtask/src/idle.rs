@@ -1,0 +1,48 @@
+//! The idle check: what the broker takes when nobody talks to it, as promised to small hosts.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::shell::release_binary;
+
+const RESIDENT_KB_MAX: u64 = 3 * 1024;
+
+pub(crate) fn check() -> Result<(), String> {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .map_err(|e| format!("idle: no free port: {e}"))?
+        .port();
+    let listen = format!("tcp://127.0.0.1:{port}");
+    let mut child = Command::new(release_binary())
+        .args(["serve", "--memory", "--listen", &listen])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| format!("idle: {} cannot be run: {e}", release_binary().display()))?;
+    // A second lets everything that start-up touches be touched: a real wait for a real process.
+    sleep(Duration::from_secs(1));
+    let resident = resident_kb(&mut child);
+    // It may have ended by itself, which `resident_kb` has told; then there is nothing to end.
+    let _ = child.kill();
+    let _ = child.wait();
+    let resident = resident?;
+    println!("idle: {resident} KB resident, at most {RESIDENT_KB_MAX} KB");
+    if resident > RESIDENT_KB_MAX {
+        return Err(format!("idle: {resident} KB resident is over the promise"));
+    }
+    Ok(())
+}
+
+fn resident_kb(child: &mut Child) -> Result<u64, String> {
+    if let Ok(Some(status)) = child.try_wait() {
+        return Err(format!("idle: the broker ended with {status}"));
+    }
+    let path = format!("/proc/{}/status", child.id());
+    let status = fs::read_to_string(&path).map_err(|e| format!("idle: {path}: {e}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kb = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    kb.ok_or_else(|| format!("idle: {path} does not tell VmRSS"))
+}

@@ -1,0 +1,127 @@
+//! `cargo x test`: every layer of tests in turn. A layer that fails stops nothing; the table at
+//! the end tells all, and the exit code is the worst of them.
+
+use std::time::Instant;
+
+use crate::shell::{build_release, cargo, finish, has, is_root, program, release_binary};
+use crate::tree::root;
+use crate::{docs, idle, licences, tidy, tools};
+
+/// One kind of test. It is left out, not failed, where `needs` names something that is not here.
+struct Layer {
+    name: &'static str,
+    needs: fn() -> Option<String>,
+    run: fn() -> Result<(), String>,
+}
+
+enum End {
+    Passed,
+    Failed(String),
+    LeftOut(String),
+}
+
+pub(crate) fn run(_args: &[String]) -> Result<(), String> {
+    let begun = Instant::now();
+    let mut rows = Vec::new();
+    for layer in LAYERS {
+        heading(layer.name);
+        let started = Instant::now();
+        let end = match (layer.needs)() {
+            Some(why) => End::LeftOut(why),
+            None => (layer.run)().map_or_else(End::Failed, |()| End::Passed),
+        };
+        match &end {
+            End::Passed => {}
+            End::Failed(why) => println!("{}: FAILED: {why}", layer.name),
+            End::LeftOut(why) => println!("{}: left out: {why}", layer.name),
+        }
+        let seconds = started.elapsed().as_secs_f32();
+        println!("{}: {seconds:.1} s", layer.name);
+        rows.push((layer.name, end, seconds));
+    }
+    heading("all layers");
+    for (name, end, seconds) in &rows {
+        let (word, why) = match end {
+            End::Passed => ("passed", ""),
+            End::Failed(why) => ("FAILED", why.as_str()),
+            End::LeftOut(why) => ("left out", why.as_str()),
+        };
+        let why = why.lines().next().unwrap_or("");
+        println!("{name:<14} {word:<9} {seconds:>7.1} s  {why}");
+    }
+    let all = begun.elapsed().as_secs_f32();
+    let failed = rows.iter().filter(|row| matches!(row.1, End::Failed(_))).count();
+    println!("{:<14} {:<9} {all:>7.1} s", "together", "");
+    if failed > 0 { Err(format!("{failed} layers failed")) } else { Ok(()) }
+}
+
+fn heading(name: &str) {
+    println!("\n== {name}");
+}
+
+fn nothing() -> Option<String> {
+    None
+}
+
+fn release_is_built() -> Option<String> {
+    (!release_binary().is_file()).then(|| "no release build to run".to_string())
+}
+
+fn install() -> Result<(), String> {
+    let missing = tools::install();
+    // Root can install; what root could not is a failure, what others could not is left out.
+    if missing.is_empty() || !is_root() { Ok(()) } else { Err(missing.join("; ")) }
+}
+
+fn clippy() -> Result<(), String> {
+    let mut command = cargo();
+    command.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    finish(&mut command)
+}
+
+fn tests() -> Result<(), String> {
+    // Built first and apart, so that compiling is seen and the tests' own lines stand together.
+    finish(cargo().args(["test", "--workspace", "--no-run"]))?;
+    finish(cargo().args(["test", "--workspace", "--quiet", "--no-fail-fast"]))
+}
+
+fn generated() -> Result<(), String> {
+    let godwit = release_binary().to_string_lossy().into_owned();
+    docs::run(&["--check".into(), "--godwit".into(), godwit])
+}
+
+fn needs_clients() -> Option<String> {
+    if !root().join(CLIENTS).is_file() {
+        return Some(format!("{CLIENTS} is not there"));
+    }
+    if !has("mosquitto_sub") || !tools::python().is_file() {
+        return Some("clients of others are missing, see `install`".into());
+    }
+    release_is_built()
+}
+
+fn real_clients() -> Result<(), String> {
+    let python = tools::python().to_string_lossy().into_owned();
+    let mut command = program(&python);
+    command.env("NODE_PATH", tools::clients().join("node_modules"));
+    finish(command.arg(CLIENTS).arg("--godwit").arg(release_binary()))
+}
+
+const CLIENTS: &str = "tests/clients/run.py";
+
+const LAYERS: &[Layer] = &[
+    Layer { name: "install", needs: nothing, run: install },
+    Layer {
+        name: "fmt",
+        needs: nothing,
+        run: || finish(cargo().args(["fmt", "--all", "--check"])),
+    },
+    Layer { name: "tidy", needs: nothing, run: || tidy::run(&[]) },
+    Layer { name: "licences", needs: nothing, run: || licences::run(&[]) },
+    Layer { name: "clippy", needs: nothing, run: clippy },
+    Layer { name: "tests", needs: nothing, run: tests },
+    Layer { name: "release build", needs: nothing, run: build_release },
+    Layer { name: "generated", needs: nothing, run: generated },
+    Layer { name: "real clients", needs: needs_clients, run: real_clients },
+    Layer { name: "idle memory", needs: release_is_built, run: idle::check },
+];

@@ -1,0 +1,156 @@
+//! Licences and bans of every package that any build of ours may pull in, held against deny.toml.
+//! This reads the part of deny.toml that needs no network, so it runs everywhere and at once;
+//! `cargo deny check` reads the same file, and advisories too.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::shell::{cargo, output};
+use crate::tree::root;
+
+/// What deny.toml says, as far as it is read here.
+#[derive(Debug, PartialEq)]
+struct Rules {
+    allow: Vec<String>,
+    banned: Vec<String>,
+}
+
+pub(crate) fn run(_args: &[String]) -> Result<(), String> {
+    let path = root().join("deny.toml");
+    let text = fs::read_to_string(&path).map_err(|e| format!("licences: deny.toml: {e}"))?;
+    let rules = Rules::read(&text);
+    let mut tree = cargo();
+    tree.args(["tree", "--workspace", "--all-features", "--target", "all", "--prefix", "none"]);
+    let tree = output(tree.args(["--edges", "all", "--format", "{p}|{l}"]))?;
+    // A package that was printed before ends in ` (*)`, which is no part of its licence.
+    let packages: BTreeSet<&str> = tree.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    let mut bad = 0;
+    for line in packages.iter().filter(|line| !line.is_empty()) {
+        let (package, licence) = line.split_once('|').unwrap_or((line, ""));
+        if let Some(why) = rules.judge(package, licence) {
+            println!("{package}: {why}");
+            bad += 1;
+        }
+    }
+    println!("licences: {} packages, {bad} refused", packages.len());
+    if bad > 0 { Err("licences: see deny.toml for what is allowed and why".into()) } else { Ok(()) }
+}
+
+impl Rules {
+    fn read(text: &str) -> Rules {
+        let (mut rules, mut table, mut list) = (Rules { allow: vec![], banned: vec![] }, "", "");
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+            if line.starts_with('[') && line.ends_with(']') && !line.contains('"') {
+                (table, list) = (line, "");
+                continue;
+            }
+            if let Some((key, _)) = line.split_once(" = [") {
+                list = key;
+            }
+            let into = match (table, list) {
+                ("[licenses]", "allow") => &mut rules.allow,
+                ("[bans]", "deny") => &mut rules.banned,
+                _ => continue,
+            };
+            // In a row of [bans] the first string is the crate, the second the reason.
+            let strings = line.split('"').skip(1).step_by(2);
+            let take = if table == "[bans]" { 1 } else { usize::MAX };
+            into.extend(strings.take(take).map(str::to_string));
+            if line.ends_with(']') {
+                list = "";
+            }
+        }
+        rules
+    }
+
+    fn judge(&self, package: &str, licence: &str) -> Option<String> {
+        let name = package.split(' ').next().unwrap_or(package);
+        if self.banned.iter().any(|banned| banned == name) {
+            return Some("banned by deny.toml".into());
+        }
+        if licence.is_empty() {
+            return Some("names no licence; read it, then list it or do without".into());
+        }
+        let allowed = self.allows(licence);
+        (!allowed).then(|| format!("licence {licence} is not allowed by deny.toml"))
+    }
+
+    /// An SPDX expression: OR of ANDs of names and brackets. `/` is how old crates write OR.
+    fn allows(&self, licence: &str) -> bool {
+        let spaced = licence.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+        let tokens: Vec<&str> = spaced.split_whitespace().collect();
+        let mut at = 0;
+        let allowed = self.any(&tokens, &mut at);
+        allowed && at == tokens.len()
+    }
+
+    fn any(&self, tokens: &[&str], at: &mut usize) -> bool {
+        let mut allowed = self.every(tokens, at);
+        while tokens.get(*at) == Some(&"OR") {
+            *at += 1;
+            allowed |= self.every(tokens, at);
+        }
+        allowed
+    }
+
+    fn every(&self, tokens: &[&str], at: &mut usize) -> bool {
+        let mut allowed = self.one(tokens, at);
+        while tokens.get(*at) == Some(&"AND") {
+            *at += 1;
+            allowed &= self.one(tokens, at);
+        }
+        allowed
+    }
+
+    fn one(&self, tokens: &[&str], at: &mut usize) -> bool {
+        let Some(name) = tokens.get(*at) else {
+            return false;
+        };
+        *at += 1;
+        if *name == "(" {
+            let allowed = self.any(tokens, at);
+            *at += 1;
+            return allowed;
+        }
+        let mut name = (*name).to_string();
+        if tokens.get(*at) == Some(&"WITH") {
+            name = format!("{name} WITH {}", tokens.get(*at + 1).unwrap_or(&""));
+            *at += 2;
+        }
+        self.allow.contains(&name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rules;
+
+    const DENY: &str = "[licenses]\nallow = [\n    \"MIT\",\n    # why\n    \"ISC\",\n]\n\
+                        [bans]\ndeny = [\n    { crate = \"openssl-sys\", reason = \"no\" },\n]\n\
+                        [sources]\nallow = [\"GPL-3.0\"]\n";
+
+    #[test]
+    fn an_expression_is_allowed_as_spdx_reads_it() {
+        let rules = Rules::read(DENY);
+        assert_eq!(rules.allow, ["MIT", "ISC"]);
+        for good in ["MIT", "GPL-3.0 OR MIT", "Zlib/ISC", "(GPL-3.0 OR MIT) AND ISC"] {
+            assert_eq!(rules.judge("a v1.0.0", good), None, "{good}");
+        }
+        for bad in ["GPL-3.0", "MIT AND GPL-3.0", "MIT WITH some-exception", "MIT ISC", "(MIT"] {
+            let why = format!("licence {bad} is not allowed by deny.toml");
+            assert_eq!(rules.judge("a v1.0.0", bad), Some(why));
+        }
+    }
+
+    #[test]
+    fn a_banned_crate_is_refused_whatever_its_licence() {
+        let why = Some("banned by deny.toml".to_string());
+        assert_eq!(Rules::read(DENY).judge("openssl-sys v0.9.1", "MIT"), why);
+    }
+
+    #[test]
+    fn a_crate_without_licence_is_refused() {
+        let why = Some("names no licence; read it, then list it or do without".to_string());
+        assert_eq!(Rules::read(DENY).judge("a v1.0.0", ""), why);
+    }
+}

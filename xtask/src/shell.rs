@@ -1,0 +1,76 @@
+//! Running other programs: where they are, how they end, and who we are.
+
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::tree::root;
+
+/// `cargo x up`: the release build, run in our place so that signals reach it.
+pub(crate) fn up(args: &[String]) -> Result<(), String> {
+    let mut command = cargo();
+    command.args(["run", "--release", "--package", "godwit", "--", "serve"]).args(args);
+    Err(format!("up: cargo cannot be run: {}", command.exec()))
+}
+
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    // Set by the cargo that runs us, and not true of the packages that ours builds.
+    command.env_remove("CARGO_MANIFEST_DIR");
+    command
+}
+
+pub(crate) fn program(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end, output and all going where ours goes.
+pub(crate) fn finish(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name} ended with {status}")),
+        Err(e) => Err(format!("{name} cannot be run: {e}")),
+    }
+}
+
+/// Runs to the end and gives what it printed.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|e| format!("{name} cannot be run: {e}"))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{name} ended with {}: {}", output.status, why.trim()));
+    }
+    String::from_utf8(output.stdout).map_err(|_| format!("{name} printed what is not UTF-8"))
+}
+
+/// Is there such a program? Debian keeps some where only root looks.
+pub(crate) fn has(name: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.into_iter().any(|folder: PathBuf| folder.join(name).is_file())
+}
+
+pub(crate) fn is_root() -> bool {
+    output(program("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}
+
+/// Where cargo builds to.
+pub(crate) fn target() -> PathBuf {
+    let named = env::var_os("CARGO_TARGET_DIR").or_else(|| env::var_os("CARGO_BUILD_TARGET_DIR"));
+    root().join(named.map_or_else(|| "target".into(), PathBuf::from))
+}
+
+/// The broker as users get it. Built by `build_release`.
+pub(crate) fn release_binary() -> PathBuf {
+    target().join("release/godwit")
+}
+
+pub(crate) fn build_release() -> Result<(), String> {
+    finish(cargo().args(["build", "--release", "--package", "godwit"]))
+}

@@ -1,0 +1,65 @@
+//! How long things may be: files, functions and lines.
+
+use super::Finding;
+use crate::source::Source;
+use crate::tree::Tree;
+
+const FILE_LINES_MAX: usize = 600;
+const FN_LINES_MAX: usize = 70;
+const COLUMNS_MAX: usize = 100;
+
+/// Product files, counted without their tests.
+pub(super) fn files(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in tree.sources.iter().filter(|source| is_product(source)) {
+        let lines = source.test.iter().filter(|test| !**test).count();
+        if lines > FILE_LINES_MAX {
+            let what = format!(
+                "{lines} lines without tests; at most {FILE_LINES_MAX}: split it by the nouns in it"
+            );
+            found.push(Finding::new(&source.path, 1, what));
+        }
+    }
+    found
+}
+
+/// Product functions, from `fn` to the closing brace.
+pub(super) fn fns(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in tree.sources.iter().filter(|source| is_product(source)) {
+        for function in source.functions() {
+            let lines = function.last - function.first + 1;
+            if lines > FN_LINES_MAX && !source.test[function.first] {
+                let what = format!(
+                    "fn {} has {lines} lines; at most {FN_LINES_MAX}: keep the control flow here \
+                     and move straight lines into leaves",
+                    function.name
+                );
+                found.push(Finding::new(&source.path, function.first + 1, what));
+            }
+        }
+    }
+    found
+}
+
+/// Every Rust line; one with an address may be as long as the address needs.
+pub(super) fn columns(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in &tree.sources {
+        for (at, line) in source.text.lines().enumerate() {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX && !line.contains("://") {
+                let what = format!("{columns} columns; at most {COLUMNS_MAX}: break the line");
+                found.push(Finding::new(&source.path, at + 1, what));
+            }
+        }
+    }
+    found
+}
+
+/// What the caps bind: the sources of the crates and of xtask, not what only tests them.
+pub(super) fn is_product(source: &Source) -> bool {
+    let path = &source.path;
+    let in_crate = path.starts_with("crates/") && path.contains("/src/");
+    in_crate || path.starts_with("xtask/src/")
+}

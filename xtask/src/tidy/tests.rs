@@ -1,0 +1,221 @@
+//! One snapshot a check: a bad tree and the message that it must get.
+
+use super::{CHECKS, Finding};
+use crate::tree::{File, Tree};
+
+/// Runs one check on files given as (path, text) and compares whole messages.
+fn check(name: &str, files: &[(&str, &str)], expected: &[&str]) {
+    let file = |(path, text): &(&str, &str)| File {
+        path: (*path).to_string(),
+        bytes: text.len() as u64,
+        text: Some((*text).to_string()),
+    };
+    let tree = Tree::new(files.iter().map(file).collect());
+    let check = CHECKS.iter().find(|check| check.name == name).expect("a check of that name");
+    let found: Vec<String> = (check.find)(&tree).iter().map(Finding::to_string).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_product_file_over_600_lines_is_named_and_its_tests_do_not_count() {
+    let long = "//! A.\n".repeat(601);
+    let with_tests = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", "\n".repeat(600), long);
+    check(
+        "file-length",
+        &[
+            ("crates/broker/src/a.rs", &long),
+            ("crates/broker/src/b.rs", &with_tests),
+            ("crates/broker/src/c/tests.rs", &long),
+            ("crates/broker/tests/d.rs", &long),
+            ("crates/broker/src/e.rs", "#[cfg(test)]\nmod far;\n"),
+            ("crates/broker/src/e/far.rs", &long),
+        ],
+        &["crates/broker/src/a.rs:1: 601 lines without tests; at most 600: split it by the nouns \
+           in it"],
+    );
+}
+
+#[test]
+fn a_function_over_70_lines_is_named_with_its_length() {
+    let text = |lines: usize| format!("\nfn publish() {{\n{}}}\n", "let a = '{';\n".repeat(lines));
+    check(
+        "fn-length",
+        &[("crates/mqtt/src/a.rs", &text(69)), ("crates/mqtt/src/b.rs", &text(68))],
+        &["crates/mqtt/src/a.rs:2: fn publish has 71 lines; at most 70: keep the control flow \
+           here and move straight lines into leaves"],
+    );
+}
+
+#[test]
+fn a_line_over_100_columns_is_named_unless_it_holds_an_address() {
+    let address = format!("// https://example.org/{}", "a".repeat(100));
+    let text = format!("{}\n{}\n{address}\n", "a".repeat(100), "b".repeat(101));
+    let expected = "fuzz/a.rs:2: 101 columns; at most 100: break the line";
+    check("columns", &[("fuzz/a.rs", &text)], &[expected]);
+}
+
+#[test]
+fn a_file_without_header_is_named() {
+    check(
+        "header",
+        &[("crates/mqtt/src/a.rs", "use std::mem;\n"), ("crates/mqtt/src/b.rs", "//! B.\n")],
+        &["crates/mqtt/src/a.rs:1: no header; open with //! and say in a sentence or two what \
+           this file is"],
+    );
+}
+
+#[test]
+fn a_character_outside_ascii_is_named() {
+    check(
+        "ascii",
+        &[("xtask/src/a.rs", "//! A.\n// caf\u{e9}\n"), ("README.md", "caf\u{e9}")],
+        &["xtask/src/a.rs:2: U+00E9 in source; write ASCII, in a string \\u{e9}"],
+    );
+}
+
+#[test]
+fn a_tab_is_named_where_spaces_are_the_custom() {
+    check(
+        "tabs",
+        &[("Cargo.toml", "[a]\n\tb = 1\n"), ("docs/clauses/same.tsv", "a\tb\n")],
+        &["Cargo.toml:2: a tab; indent with spaces, in a string write \\t"],
+    );
+}
+
+#[test]
+fn a_large_file_is_named() {
+    let text = "a".repeat(513 * 1024);
+    check(
+        "blobs",
+        &[("docs/a.bin", &text), ("docs/b.bin", "b")],
+        &["docs/a.bin:1: 513 KB; at most 512 KB: generate it in the build or the test that \
+           needs it"],
+    );
+}
+
+#[test]
+fn an_edge_that_the_house_does_not_allow_is_named() {
+    let broker = "[package]\nname = \"broker\"\n[dependencies]\nmqtt.workspace = true\n\
+                  engine = { path = \"../engine\" }\nserde = \"1\"\n\
+                  [dev-dependencies]\nsim.workspace = true\n";
+    let mqtt = "[dependencies.broker]\nworkspace = true\n[target.'cfg(unix)'.dependencies]\n\
+                mio = \"1\"\n";
+    check(
+        "edges",
+        &[
+            ("Cargo.toml", "[workspace.dependencies]\nengine = { path = \"crates/engine\" }\n"),
+            ("crates/broker/Cargo.toml", broker),
+            ("crates/mqtt/Cargo.toml", mqtt),
+            ("crates/attic/Cargo.toml", "[package]\n"),
+            ("fuzz/Cargo.toml", "[dependencies]\nbroker = { path = \"../crates/broker\" }\n"),
+        ],
+        &[
+            "crates/broker/Cargo.toml:5: broker must not depend on engine; it may use mqtt, \
+             rules: turn the edge round",
+            "crates/broker/Cargo.toml:6: broker must not depend on serde; move what needs it \
+             behind a seam of engine or godwit",
+            "crates/mqtt/Cargo.toml:1: mqtt must not depend on broker; it may use none of ours: \
+             turn the edge round",
+            "crates/mqtt/Cargo.toml:4: mqtt must not depend on mio; move what needs it behind a \
+             seam of engine or godwit",
+            "crates/attic/Cargo.toml:1: crate attic is not in the house; give it a row in \
+             tidy/edges.rs",
+        ],
+    );
+}
+
+#[test]
+fn a_word_that_a_crate_may_not_say_is_named_with_its_replacement() {
+    check(
+        "words",
+        &[
+            ("crates/broker/src/a.rs", "//! std::fs\nuse std::{mem, time::{Duration, Instant}};\n"),
+            ("crates/mqtt/src/a.rs", "use std::io::Read;\nfn a() { let b = \"std::io\"; }\n"),
+            ("crates/engine/src/a.rs", "use std::io;\nuse tokio::net;\n"),
+            ("crates/godwit/src/a.rs", "fn a() { b.unwrap(); c.unwrap_or(1); }\n"),
+            ("crates/store/src/a.rs", "#[cfg(test)]\nmod tests {\nfn a() { b.unwrap(); }\n}\n"),
+        ],
+        &[
+            "crates/broker/src/a.rs:2: std::time::Instant here; take `now` as an argument",
+            "crates/mqtt/src/a.rs:1: std::io here; return bytes or a Violation; engine does I/O",
+            "crates/engine/src/a.rs:2: tokio here; use mio in engine; tokio belongs to the \
+             control plane in godwit",
+            "crates/godwit/src/a.rs:1: .unwrap() here; return the error, or expect(\"why it \
+             holds\")",
+        ],
+    );
+}
+
+#[test]
+fn unfinished_work_and_sleeping_tests_are_named() {
+    let unit = "fn a() { todo!() }\n#[test]\nfn b() {\n std::thread::sleep(c);\n dbg!(d);\n}\n\
+                #[test]\n#[ignore = \"slow\"]\nfn e() { unimplemented!() }\n";
+    check(
+        "words",
+        &[("crates/engine/src/a.rs", unit), ("crates/godwit/tests/b.rs", "fn a() { sleep(b) }")],
+        &[
+            "crates/engine/src/a.rs:4: thread::sleep here; move virtual time: a line `+ 5s` of a \
+             transcript",
+            "crates/engine/src/a.rs:8: #[ignore here; mend the test or delete it",
+            "crates/engine/src/a.rs:1: todo! here; write it or open an issue",
+            "crates/engine/src/a.rs:9: unimplemented! here; write it or refuse it",
+            "crates/engine/src/a.rs:5: dbg! here; delete it",
+        ],
+    );
+}
+
+#[test]
+fn a_leftover_in_a_comment_is_named() {
+    check(
+        "leftovers",
+        &[("crates/mqtt/src/a.rs", "//! A.\n// FIXME: later\nlet a = \"XXX\"; // XXX\n")],
+        &[
+            "crates/mqtt/src/a.rs:2: FIXME left behind; mend it or open an issue",
+            "crates/mqtt/src/a.rs:3: XXX left behind; mend it or open an issue",
+        ],
+    );
+}
+
+#[test]
+fn unsafe_outside_the_list_is_named() {
+    check(
+        "unsafe",
+        &[("crates/engine/src/a.rs", "#![forbid(unsafe_code)]\n// unsafe\nunsafe { a() }\n")],
+        &["crates/engine/src/a.rs:3: unsafe outside the listed files; find a safe way, or list \
+           the file in tidy/text.rs with the reason in its header"],
+    );
+}
+
+#[test]
+fn a_name_of_plumbing_is_named_with_a_better_one() {
+    let text = "fn handle() {}\nfn handle_publish() {}\nfn get_mut() {}\nfn get_topic() {}\n\
+                struct SessionManager;\nstruct Database;\nstruct CorrelationData;\n\
+                fn publish_inner() {}\ntype BaseInfo = u8;\nfn _later() {}\n";
+    check(
+        "names",
+        &[("crates/broker/src/utils.rs", text)],
+        &[
+            "crates/broker/src/utils.rs:1: file utils: `utils` says nothing; name what they do",
+            "crates/broker/src/utils.rs:2: fn handle_publish: `handle_` says nothing; say the \
+             verb of the domain; `handle` is the one entry",
+            "crates/broker/src/utils.rs:4: fn get_topic: `get_` says nothing; drop the prefix: \
+             `topic()`, not `get_topic()`",
+            "crates/broker/src/utils.rs:8: fn publish_inner: `inner` says nothing; one owner \
+             needs no inner part; name what it is",
+            "crates/broker/src/utils.rs:10: fn _later: `_` says nothing; drop the underscore, or \
+             delete what is not used",
+            "crates/broker/src/utils.rs:5: type SessionManager: `manager` says nothing; name \
+             what it owns",
+            "crates/broker/src/utils.rs:9: type BaseInfo: `base` says nothing; name the noun that \
+             is shared",
+        ],
+    );
+}
+
+#[test]
+fn a_clean_tree_has_nothing_to_mend() {
+    let text = "//! A message.\n\n/// It is whole.\npub struct Message;\n";
+    for rule in CHECKS {
+        check(rule.name, &[("crates/broker/src/message.rs", text)], &[]);
+    }
+}

@@ -1,0 +1,163 @@
+//! Words that must not stand in the code of a crate, each with what to use instead.
+
+use super::Finding;
+use super::size::is_product;
+use crate::source::{Source, line_of, matches, words as whole};
+use crate::tree::Tree;
+
+/// Files that may hold `unsafe`, each for a reason that it states itself.
+const UNSAFE_FILES: &[&str] = &[];
+
+/// Where a row of the table applies.
+enum Where {
+    /// The code of these crates that is not test code.
+    Code(&'static [&'static str]),
+    /// All product code that is not test code.
+    Product,
+    /// Unit tests and transcripts, which live in virtual time.
+    FastTests,
+    Everywhere,
+}
+
+struct Word {
+    text: &'static str,
+    scope: Where,
+    instead: &'static str,
+}
+
+const PURE: Where = Where::Code(&["mqtt", "broker", "rules"]);
+const SIMULATED: Where = Where::Code(&["mqtt", "broker", "rules", "sim"]);
+
+const WORDS: &[Word] = &[
+    Word { text: "Instant::now", scope: SIMULATED, instead: "take `now` as an argument" },
+    Word { text: "std::time::Instant", scope: PURE, instead: "take `now` as an argument" },
+    Word { text: "SystemTime", scope: SIMULATED, instead: "take the time as an argument" },
+    Word { text: "TcpStream", scope: SIMULATED, instead: "leave sockets to engine" },
+    Word { text: "TcpListener", scope: SIMULATED, instead: "leave sockets to engine" },
+    Word { text: "UdpSocket", scope: SIMULATED, instead: "leave sockets to engine" },
+    Word { text: "std::thread", scope: SIMULATED, instead: "leave threads to engine" },
+    Word { text: "Mutex", scope: SIMULATED, instead: "give it one owner: the Shard" },
+    Word { text: "RwLock", scope: SIMULATED, instead: "give it one owner: the Shard" },
+    Word { text: "RefCell", scope: PURE, instead: "give it one owner: the Shard" },
+    Word { text: "serde", scope: PURE, instead: "mirror the type in godwit and derive there" },
+    Word { text: "std::fs", scope: PURE, instead: "leave files to store and godwit" },
+    Word { text: "std::io", scope: PURE, instead: "return bytes or a Violation; engine does I/O" },
+    Word { text: "std::env", scope: PURE, instead: "take an option as an argument" },
+    Word { text: "println!", scope: SIMULATED, instead: "push a Note into the Outbox" },
+    Word {
+        text: "tokio",
+        scope: Where::Code(&["mqtt", "broker", "rules", "store", "engine", "sim"]),
+        instead: "use mio in engine; tokio belongs to the control plane in godwit",
+    },
+    Word {
+        text: "thread::sleep",
+        scope: Where::FastTests,
+        instead: "move virtual time: a line `+ 5s` of a transcript",
+    },
+    Word { text: "#[ignore", scope: Where::Everywhere, instead: "mend the test or delete it" },
+    Word { text: "todo!", scope: Where::Everywhere, instead: "write it or open an issue" },
+    Word { text: "unimplemented!", scope: Where::Everywhere, instead: "write it or refuse it" },
+    Word { text: "dbg!", scope: Where::Everywhere, instead: "delete it" },
+    Word {
+        text: ".unwrap()",
+        scope: Where::Product,
+        instead: "return the error, or expect(\"why it holds\")",
+    },
+];
+
+pub(super) fn words(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in &tree.sources {
+        let imports = grouped_imports(&source.code);
+        for word in WORDS.iter().filter(|word| applies(&word.scope, source)) {
+            let direct = whole(&source.code, word.text).into_iter();
+            let lines = direct.map(|at| line_of(&source.code, at));
+            let hidden = imports.iter().filter(|(path, _)| starts_with_path(path, word.text));
+            let mut lines: Vec<_> = lines.chain(hidden.map(|(_, line)| *line)).collect();
+            lines.retain(|line| in_scope(&word.scope, source.test[*line]));
+            lines.dedup();
+            let what = format!("{} here; {}", word.text, word.instead);
+            found.extend(lines.iter().map(|line| Finding::new(&source.path, line + 1, &*what)));
+        }
+    }
+    found
+}
+
+pub(super) fn leftovers(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in &tree.sources {
+        for word in ["FIXME", "XXX"] {
+            for at in whole(&source.comments, word) {
+                let what = format!("{word} left behind; mend it or open an issue");
+                found.push(Finding::new(&source.path, line_of(&source.comments, at) + 1, what));
+            }
+        }
+    }
+    found
+}
+
+pub(super) fn unsafe_code(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in tree.sources.iter().filter(|s| !UNSAFE_FILES.contains(&s.path.as_str())) {
+        for at in whole(&source.code, "unsafe") {
+            let what = "unsafe outside the listed files; find a safe way, or list the file in \
+                        tidy/text.rs with the reason in its header";
+            found.push(Finding::new(&source.path, line_of(&source.code, at) + 1, what));
+        }
+    }
+    found
+}
+
+fn applies(scope: &Where, source: &Source) -> bool {
+    let path = &source.path;
+    let in_crate = |name: &&str| path.starts_with(&format!("crates/{name}/src/"));
+    match scope {
+        Where::Code(crates) => crates.iter().any(in_crate),
+        Where::Product => is_product(source),
+        Where::FastTests => is_product(source) || path.starts_with("crates/sim/"),
+        Where::Everywhere => true,
+    }
+}
+
+fn in_scope(scope: &Where, test: bool) -> bool {
+    match scope {
+        Where::Code(_) | Where::Product => !test,
+        Where::FastTests => test,
+        Where::Everywhere => true,
+    }
+}
+
+fn starts_with_path(path: &str, word: &str) -> bool {
+    let rest = path.strip_prefix(word);
+    word.contains("::") && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// `use std::{fs, time::{Duration, Instant}}` as the full paths that it stands for, with lines.
+fn grouped_imports(code: &str) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for at in matches(code, "use ") {
+        let end = code[at..].find(';').map_or(code.len(), |n| at + n);
+        if !code[at..end].contains('{') {
+            continue;
+        }
+        let (mut stems, mut word) = (vec![String::new()], String::new());
+        for (offset, c) in code[at + 4..end].char_indices() {
+            let line = || line_of(code, at + 4 + offset);
+            let stem = stems.last().cloned().unwrap_or_default();
+            match c {
+                '{' => stems.push(stem + &std::mem::take(&mut word)),
+                ',' if word.is_empty() => {}
+                ',' => found.push((stem + &std::mem::take(&mut word), line())),
+                '}' => {
+                    if !word.is_empty() {
+                        found.push((stem + &std::mem::take(&mut word), line()));
+                    }
+                    stems.pop();
+                }
+                c if c.is_whitespace() => {}
+                c => word.push(c),
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,115 @@
+//! What the tests need beside Rust: peers and clients of others. All of it is installed into the
+//! system by root, or under the target folder by anyone.
+
+use std::path::PathBuf;
+
+use crate::shell::{finish, has, is_root, program, target};
+
+/// One thing to have.
+struct Step {
+    what: &'static str,
+    install: fn() -> Result<(), String>,
+}
+
+/// Where the clients from PyPI and npm are put.
+pub(crate) fn clients() -> PathBuf {
+    target().join("clients")
+}
+
+/// The Python that has paho-mqtt.
+pub(crate) fn python() -> PathBuf {
+    clients().join("venv/bin/python3")
+}
+
+/// Installs everything that can be, and tells what could not.
+pub(crate) fn install() -> Vec<String> {
+    let mut missing = Vec::new();
+    for Step { what, install } in STEPS {
+        match install() {
+            Ok(()) => println!("{what}: there"),
+            Err(why) => {
+                println!("{what}: left out: {why}");
+                missing.push(format!("{what}: {why}"));
+            }
+        }
+    }
+    missing
+}
+
+/// Debian packages, asked for only where a program of theirs is missing.
+pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
+    let missing: Vec<_> = packages.iter().filter(|package| !has(program_of(package))).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !has("apt-get") {
+        return Err(format!("{missing:?} not found and no apt-get here"));
+    }
+    if !is_root() {
+        return Err(format!("{missing:?} not found; as root they are installed"));
+    }
+    let apt = || {
+        let mut command = program("apt-get");
+        // RUNLEVEL keeps the package's own service from taking the default port.
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1").arg("-qq");
+        command
+    };
+    finish(apt().arg("update"))?;
+    finish(apt().args(["install", "-y", "--no-install-recommends"]).args(missing))
+}
+
+/// The program that shows that a package is installed.
+fn program_of(package: &str) -> &str {
+    match package {
+        "mosquitto-clients" => "mosquitto_sub",
+        other => other,
+    }
+}
+
+fn paho() -> Result<(), String> {
+    let venv = clients().join("venv");
+    if !python().is_file() {
+        let create = || finish(program("python3").args(["-m", "venv"]).arg(&venv));
+        if create().is_err() {
+            // Debian ships venv apart from python3.
+            if !is_root() || !has("apt-get") {
+                return Err("python3 has no venv; Debian's python3-venv has it".into());
+            }
+            finish(program("apt-get").args(["-qq", "update"]))?;
+            finish(program("apt-get").args(["-qq", "install", "-y", "python3-venv"]))?;
+            create()?;
+        }
+    }
+    let name = python().to_string_lossy().into_owned();
+    if finish(program(&name).args(["-c", "import paho.mqtt.client"]).stderr(quiet())).is_ok() {
+        return Ok(());
+    }
+    finish(program(&name).args(["-m", "pip", "install", "--quiet", PAHO]))
+}
+
+fn mqtt_js() -> Result<(), String> {
+    if clients().join("node_modules/mqtt").is_dir() {
+        return Ok(());
+    }
+    debian(&["npm"])?;
+    let folder = clients();
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut npm = program("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
+    finish(npm.arg(&folder).arg(MQTT_JS))
+}
+
+fn quiet() -> std::process::Stdio {
+    std::process::Stdio::null()
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        what: "mosquitto and its clients",
+        install: || debian(&["mosquitto", "mosquitto-clients"]),
+    },
+    Step { what: "paho-mqtt", install: paho },
+    Step { what: "MQTT.js", install: mqtt_js },
+];
+const PAHO: &str = "paho-mqtt==2.1.0";
+const MQTT_JS: &str = "mqtt@5";
