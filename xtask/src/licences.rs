@@ -21,7 +21,7 @@ pub(crate) fn run(_args: &[String]) -> Result<(), String> {
     let rules = Rules::read(&text);
     let mut tree = cargo();
     tree.args(["tree", "--workspace", "--all-features", "--target", "all", "--prefix", "none"]);
-    let tree = output(tree.args(["--edges", "all", "--format", "{p}|{l}"]))?;
+    let tree = output(tree.args(["--edges", "normal,build,dev", "--format", "{p}|{l}"]))?;
     // A package that was printed before ends in ` (*)`, which is no part of its licence.
     let packages: BTreeSet<&str> = tree.lines().map(|line| line.trim_end_matches(" (*)")).collect();
     let mut bad = 0;
