@@ -1,9 +1,11 @@
 //! What the tests need beside Rust: peers and clients of others. All of it is installed into the
 //! system by root, or under the target folder by anyone.
 
+use std::fs;
 use std::path::PathBuf;
 
 use crate::shell::{finish, has, is_root, program, target};
+use crate::tree::root;
 
 /// One thing to have.
 struct Step {
@@ -93,10 +95,25 @@ fn mqtt_js() -> Result<(), String> {
     }
     debian(&["npm"])?;
     let folder = clients();
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut npm = program("npm");
     npm.args(["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
     finish(npm.arg(&folder).arg(MQTT_JS))
+}
+
+/// The client in Go is for those who have Go: no other test needs it.
+fn go_modules() -> Result<(), String> {
+    if !has("go") {
+        println!("no go here: its client is left out");
+        return Ok(());
+    }
+    let clients = root().join("tests/clients");
+    let Ok(entries) = fs::read_dir(&clients) else { return Ok(()) };
+    let folders = entries.flatten().map(|entry| entry.path()).chain([clients]);
+    for folder in folders.filter(|folder| folder.join("go.mod").is_file()) {
+        finish(program("go").args(["mod", "download"]).current_dir(folder))?;
+    }
+    Ok(())
 }
 
 fn quiet() -> std::process::Stdio {
@@ -110,6 +127,7 @@ const STEPS: &[Step] = &[
     },
     Step { what: "paho-mqtt", install: paho },
     Step { what: "MQTT.js", install: mqtt_js },
+    Step { what: "Go modules", install: go_modules },
 ];
 const PAHO: &str = "paho-mqtt==2.1.0";
 const MQTT_JS: &str = "mqtt@5";
