@@ -38,9 +38,7 @@ impl Connect<'_> {
     /// `version` decides the bytes; it is the packet's own unless a client tries an older one.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
         // [3.1.1:MQTT-3.1.2-22]
-        let password = self
-            .password
-            .filter(|_| version.is_v5() || self.user_name.is_some());
+        let password = self.password.filter(|_| version.is_v5() || self.user_name.is_some());
         let mut flags = u8::from(self.clean_start) << 1
             | u8::from(password.is_some()) << 6
             | u8::from(self.user_name.is_some()) << 7;
@@ -48,14 +46,7 @@ impl Connect<'_> {
             flags |= 1 << 2 | (will.qos as u8) << 3 | u8::from(will.retain) << 5;
         }
         framed(PacketType::Connect, out, |out| {
-            text(
-                if version == Version::V31 {
-                    "MQIsdp"
-                } else {
-                    "MQTT"
-                },
-                out,
-            );
+            text(if version == Version::V31 { "MQIsdp" } else { "MQTT" }, out);
             out.extend_from_slice(&[version as u8, flags]);
             u16(self.keep_alive_s, out);
             properties(self.properties, version, out);
@@ -316,10 +307,115 @@ fn cut_text(text: &str) -> &str {
         return text;
     }
     let ends = (0..=FIELD_BYTES_MAX).rev();
-    ends.flat_map(|end| text.get(..end))
-        .next()
-        .unwrap_or_default()
+    ends.flat_map(|end| text.get(..end)).next().unwrap_or_default()
 }
 
 const FIELD_BYTES_MAX: usize = u16::MAX as usize;
 const FIXED_HEADER_BYTES_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::property::{PropertiesBuf, Property};
+
+    fn publish<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
+        Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic,
+            packet_id: None,
+            properties: Properties::default(),
+            payload,
+        }
+    }
+
+    #[test]
+    fn length_is_patched_whatever_its_size() {
+        for value_len in [0, 100, 120, 130, 16_370, 16_400, 65_535] {
+            let value = "v".repeat(value_len);
+            let mut buf = PropertiesBuf::default();
+            buf.push(Property::ReasonString(&value));
+            let ack = Ack {
+                packet_id: PacketId::MIN,
+                reason: Reason::Success,
+                properties: buf.as_properties(),
+            };
+            let mut out = vec![0xEE];
+            ack.encode(PacketType::PubRel, Version::V5, &mut out);
+            let frame = crate::cut(&out[1..], u32::MAX).unwrap().unwrap();
+            assert_eq!(frame.len, out.len() - 1);
+            assert_eq!(Ack::decode(frame, Version::V5), Ok(ack));
+        }
+    }
+
+    #[test]
+    fn properties_stay_behind_in_3x() {
+        let mut buf = PropertiesBuf::default();
+        buf.push(Property::TopicAlias(1));
+        let message = Publish { properties: buf.as_properties(), ..publish("t", b"x") };
+        let mut out = Vec::new();
+        message.encode(Version::V311, &mut out);
+        assert_eq!(out, b"\x30\x04\x00\x01tx");
+    }
+
+    #[test]
+    fn text_that_is_too_long_ends_at_a_character() {
+        let long = "\u{1F980}".repeat(16_384);
+        let mut out = Vec::new();
+        text(&long, &mut out);
+        assert_eq!(out[..2], 65_532_u16.to_be_bytes());
+        assert_eq!(out.len(), 2 + 65_532);
+        out.clear();
+        binary(&[7; 70_000], &mut out);
+        assert_eq!(out.len(), 2 + 65_535);
+    }
+
+    #[test]
+    fn packet_above_the_maximum_is_not_written() {
+        let payload = vec![0; VARINT_MAX as usize - 2];
+        let mut out = vec![0xEE];
+        publish("t", &payload).encode(Version::V311, &mut out);
+        assert_eq!(out, [0xEE]);
+        publish("", &payload).encode(Version::V311, &mut out);
+        assert_eq!(out.len(), 1 + 5 + VARINT_MAX as usize);
+    }
+
+    #[test]
+    fn what_3x_cannot_say_is_not_sent() {
+        let mut out = Vec::new();
+        let properties = Properties::default();
+        Disconnect { reason: Reason::ServerBusy, properties }.encode(Version::V311, &mut out);
+        Auth { reason: Reason::ReAuthenticate, properties }.encode(Version::V31, &mut out);
+        // [3.1.1:MQTT-3.2.2-6]
+        let refusal =
+            ConnAck { session_present: false, reason: Reason::PacketTooLarge, properties };
+        refusal.encode(Version::V311, &mut out);
+        assert_eq!(out, []);
+        Disconnect { reason: Reason::NormalDisconnection, properties }
+            .encode(Version::V31, &mut out);
+        assert_eq!(out, [0xE0, 0]);
+    }
+
+    #[test]
+    fn refusal_never_promises_a_session() {
+        // [MQTT-3.2.2-6]
+        let refusal = ConnAck {
+            session_present: true,
+            reason: Reason::NotAuthorized,
+            properties: Properties::default(),
+        };
+        let mut out = Vec::new();
+        refusal.encode(Version::V5, &mut out);
+        assert_eq!(out, [0x20, 3, 0, 0x87, 0]);
+    }
+
+    #[test]
+    fn qos_0_has_neither_dup_nor_id() {
+        // [MQTT-2.2.1-2] [MQTT-3.3.1-2]
+        let message = Publish { dup: true, packet_id: Some(PacketId::MAX), ..publish("t", b"") };
+        let mut out = Vec::new();
+        message.encode(Version::V311, &mut out);
+        assert_eq!(out, b"\x30\x03\x00\x01t");
+    }
+}

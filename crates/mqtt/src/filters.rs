@@ -11,11 +11,7 @@ impl SubscribeOptions {
     /// In 3.x the byte is the QoS and nothing else.
     #[inline]
     pub(crate) fn from_byte(byte: u8, version: Version) -> Result<SubscribeOptions, Violation> {
-        let reserved = if version.is_v5() {
-            0b1100_0000
-        } else {
-            0b1111_1100
-        };
+        let reserved = if version.is_v5() { 0b1100_0000 } else { 0b1111_1100 };
         if byte & reserved != 0 {
             // [MQTT-3.8.3-5] [3.1.1:MQTT-3.8.3-4]
             return Err(Violation::SubscribeOptionsReserved);
@@ -61,9 +57,7 @@ impl<'a> Subscriptions<'a> {
 
     #[inline]
     pub fn iter(&self) -> SubscriptionsIter<'a> {
-        SubscriptionsIter {
-            reader: Reader::new(self.bytes),
-        }
+        SubscriptionsIter { reader: Reader::new(self.bytes) }
     }
 
     pub fn len(&self) -> usize {
@@ -135,9 +129,7 @@ impl<'a> Filters<'a> {
 
     #[inline]
     pub fn iter(&self) -> FiltersIter<'a> {
-        FiltersIter {
-            reader: Reader::new(self.bytes),
-        }
+        FiltersIter { reader: Reader::new(self.bytes) }
     }
 
     pub fn len(&self) -> usize {
@@ -187,5 +179,75 @@ impl FiltersBuf {
     #[inline]
     pub fn as_filters(&self) -> Filters<'_> {
         Filters { bytes: &self.bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_survive_their_byte() {
+        let mut legal = 0;
+        for byte in 0..=u8::MAX {
+            if let Ok(options) = SubscribeOptions::from_byte(byte, Version::V5) {
+                assert_eq!(options.to_byte(Version::V5), byte);
+                assert_eq!(options.to_byte(Version::V311), byte & 0b11);
+                legal += 1;
+            }
+        }
+        // Three values of QoS, two flags, three values of retain handling.
+        assert_eq!(legal, 3 * 2 * 2 * 3);
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let of = SubscribeOptions::from_byte;
+        // [MQTT-3.8.3-5]
+        for byte in [0b0100_0000, 0b1000_0000, 0b1100_0001] {
+            assert_eq!(of(byte, Version::V5), Err(Violation::SubscribeOptionsReserved));
+        }
+        assert_eq!(of(0b0011_0000, Version::V5), Err(Violation::RetainHandlingInvalid));
+        assert_eq!(of(0b0000_0011, Version::V5), Err(Violation::SubscribeQoSInvalid));
+        // [3.1.1:MQTT-3.8.3-4]
+        for byte in 4..=u8::MAX {
+            assert_eq!(of(byte, Version::V311), Err(Violation::SubscribeOptionsReserved));
+        }
+        assert_eq!(of(3, Version::V31), Err(Violation::SubscribeQoSInvalid));
+    }
+
+    #[test]
+    fn retain_handling_out_of_range_is_written_as_never() {
+        let options = SubscribeOptions { retain_handling: 255, ..Default::default() };
+        assert_eq!(options.to_byte(Version::V5), 0b0010_0000);
+    }
+
+    #[test]
+    fn payloads_read_back_in_order() {
+        let eager = SubscribeOptions { qos: QoS::ExactlyOnce, ..Default::default() };
+        let mut buf = SubscriptionsBuf::default();
+        buf.push("a/#", eager).push("", SubscribeOptions::default());
+        let subscriptions = buf.as_subscriptions();
+        let read: Vec<_> = subscriptions.into_iter().collect();
+        assert_eq!(read, [("a/#", eager), ("", SubscribeOptions::default())]);
+        assert_eq!(subscriptions.len(), 2);
+        assert_eq!(
+            Subscriptions::check(buf.as_subscriptions().bytes, Version::V311),
+            Ok(subscriptions)
+        );
+
+        let mut buf = FiltersBuf::default();
+        buf.push("a").push("b/+");
+        assert_eq!(buf.as_filters().into_iter().collect::<Vec<_>>(), ["a", "b/+"]);
+        assert_eq!(buf.as_filters().len(), 2);
+    }
+
+    #[test]
+    fn empty_payloads_are_only_defaults() {
+        // [MQTT-3.8.3-2] [MQTT-3.10.3-2] [3.1.1:MQTT-3.8.3-3]
+        assert!(Subscriptions::default().is_empty() && Filters::default().is_empty());
+        let subscriptions = Subscriptions::check(&[], Version::V5);
+        assert_eq!(subscriptions, Err(Violation::SubscribeWithoutFilter));
+        assert_eq!(Filters::check(&[]), Err(Violation::UnsubscribeWithoutFilter));
     }
 }

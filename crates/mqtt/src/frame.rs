@@ -86,3 +86,75 @@ const VARINT_BYTES_MAX: usize = 4;
 
 /// The largest variable byte integer, and so the largest body.
 pub const VARINT_MAX: u32 = 268_435_455;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: u32 = 1 << 20;
+
+    #[test]
+    fn frame_ends_where_its_length_says() {
+        let frame = cut(b"\x30\x02abc", MAX).unwrap().unwrap();
+        assert_eq!(frame, Frame { first: 0x30, body: b"ab", len: 4 });
+        assert_eq!(frame.packet_type(), 3);
+    }
+
+    #[test]
+    fn incomplete_packets_wait() {
+        let mut bytes = vec![0x30, 0x80, 0x01];
+        bytes.extend([7; 128]);
+        for len in 0..bytes.len() {
+            assert_eq!(cut(&bytes[..len], MAX), Ok(None), "{len}");
+            let expected = (len >= 3).then_some(131);
+            assert_eq!(expected_len(&bytes[..len]), expected, "{len}");
+        }
+        assert_eq!(cut(&bytes, MAX).unwrap().unwrap().len, 131);
+    }
+
+    #[test]
+    fn header_alone_shows_that_a_packet_is_too_large() {
+        assert_eq!(cut(b"\x30\x08", 9), Err(Violation::PacketTooLarge));
+        assert_eq!(cut(b"\x30\x07", 9), Ok(None));
+        assert_eq!(cut(b"\x30\xff\xff\xff\x7f", MAX), Err(Violation::PacketTooLarge));
+        assert_eq!(cut(b"\x30\xff\xff\xff\x7f", u32::MAX), Ok(None));
+        assert_eq!(expected_len(b"\x30\xff\xff\xff\x7f"), Some(VARINT_MAX as usize + 5));
+    }
+
+    #[test]
+    fn length_takes_at_most_four_bytes() {
+        assert_eq!(cut(b"\x30\xff\xff\xff", MAX), Ok(None));
+        assert_eq!(cut(b"\x30\xff\xff\xff\xff", MAX), Err(Violation::MalformedIntegerTooLong));
+        assert_eq!(expected_len(b"\x30\xff\xff\xff\xff\x01"), None);
+    }
+
+    #[test]
+    fn length_takes_as_few_bytes_as_possible() {
+        // [MQTT-1.5.5-1]
+        for header in [&b"\x30\x80\x00"[..], b"\x30\xff\x80\x00", b"\x30\x80\x80\x80\x00"] {
+            assert_eq!(cut(header, MAX), Err(Violation::MalformedIntegerPadded));
+            assert_eq!(expected_len(header), None);
+        }
+    }
+
+    #[test]
+    fn integers_at_the_edges_of_their_sizes() {
+        let cases: [(&[u8], u32); 8] = [
+            (&[0x00], 0),
+            (&[0x7F], 127),
+            (&[0x80, 0x01], 128),
+            (&[0xFF, 0x7F], 16_383),
+            (&[0x80, 0x80, 0x01], 16_384),
+            (&[0xFF, 0xFF, 0x7F], 2_097_151),
+            (&[0x80, 0x80, 0x80, 0x01], 2_097_152),
+            (&[0xFF, 0xFF, 0xFF, 0x7F], VARINT_MAX),
+        ];
+        for (bytes, value) in cases {
+            assert_eq!(split_varint(bytes), Ok(Some((value, bytes.len()))));
+            let mut out = Vec::new();
+            crate::encode_remaining_len(value as usize, &mut out);
+            assert_eq!(out, bytes);
+            assert_eq!(crate::varint_len(value), bytes.len());
+        }
+    }
+}

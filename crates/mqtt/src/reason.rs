@@ -54,10 +54,7 @@ pub enum Reason {
     WildcardSubscriptionsNotSupported = 0xA2,
 }
 
-#[expect(
-    non_upper_case_globals,
-    reason = "second names of a variant read like variants"
-)]
+#[expect(non_upper_case_globals, reason = "second names of a variant read like variants")]
 impl Reason {
     /// What DISCONNECT calls 0x00.
     pub const NormalDisconnection: Reason = Reason::Success;
@@ -87,10 +84,7 @@ impl Reason {
     }
 
     pub fn name(self) -> &'static str {
-        REASONS
-            .iter()
-            .find(|row| row.reason == self)
-            .map_or("", |row| row.name)
+        REASONS.iter().find(|row| row.reason == self).map_or("", |row| row.name)
     }
 
     #[inline]
@@ -137,11 +131,7 @@ impl Reason {
     /// One byte of a SUBACK's payload.
     #[inline]
     pub fn suback(self, version: Version) -> u8 {
-        if version.is_v5() {
-            self.code()
-        } else {
-            self.suback_v3()
-        }
+        if version.is_v5() { self.code() } else { self.suback_v3() }
     }
 
     /// 3.x knows the granted QoS and one failure.
@@ -172,12 +162,7 @@ const SUBSCRIBED: u16 = SUBACK | UNSUBACK;
 const ENDED: u16 = CONNACK | DISCONNECT;
 
 const fn row(reason: Reason, packets: u16, name: &'static str) -> ReasonRow {
-    ReasonRow {
-        reason,
-        name,
-        code: reason as u8,
-        packets,
-    }
+    ReasonRow { reason, name, code: reason as u8, packets }
 }
 
 /// Every reason code, in the order of codes: table 2-6 of the specification.
@@ -254,3 +239,86 @@ const PACKETS_OF_CODE: [u16; 256] = {
     }
     packets
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_names_are_unique_and_in_order() {
+        assert_eq!(REASONS.len(), 43);
+        assert!(REASONS.is_sorted_by(|a, b| a.code < b.code));
+        for row in REASONS {
+            assert_eq!(row.reason.code(), row.code);
+            assert_eq!(Reason::from_byte(row.code), Some(row.reason));
+            assert_eq!(row.reason.name(), row.name);
+            assert_eq!(REASONS.iter().filter(|other| other.name == row.name).count(), 1);
+        }
+        let known = (0..=u8::MAX).filter_map(Reason::from_byte).count();
+        assert_eq!(known, REASONS.len());
+    }
+
+    /// The tables of the packets' own chapters, which turn the rows of [`REASONS`] into columns.
+    #[rustfmt::skip]
+    const CODES_OF_PACKETS: [(PacketType, &[u8]); 9] = [
+        // [MQTT-3.2.2-8]
+        (PacketType::ConnAck, &[
+            0x00, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90,
+            0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F]),
+        // [MQTT-3.4.2-1]
+        (PacketType::PubAck, &[0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99]),
+        // [MQTT-3.5.2-1]
+        (PacketType::PubRec, &[0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99]),
+        // [MQTT-3.6.2-1]
+        (PacketType::PubRel, &[0x00, 0x92]),
+        // [MQTT-3.7.2-1]
+        (PacketType::PubComp, &[0x00, 0x92]),
+        // [MQTT-3.9.3-2]
+        (PacketType::SubAck, &[
+            0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2]),
+        // [MQTT-3.11.3-2]
+        (PacketType::UnsubAck, &[0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91]),
+        // [MQTT-3.14.2-1]; 0x8C is in table 2-6 only.
+        (PacketType::Disconnect, &[
+            0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8C, 0x8D, 0x8E, 0x8F, 0x90,
+            0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9E, 0x9F, 0xA0,
+            0xA1, 0xA2]),
+        // [MQTT-3.15.2-1]
+        (PacketType::Auth, &[0x00, 0x18, 0x19]),
+    ];
+
+    #[test]
+    fn each_packet_has_the_codes_of_its_chapter_and_no_others() {
+        for first in (0x10..=0xF0).step_by(0x10) {
+            let packet = PacketType::from_byte(first).unwrap();
+            let codes = CODES_OF_PACKETS.iter().find(|(kind, _)| *kind == packet);
+            let codes = codes.map_or(&[][..], |(_, codes)| codes);
+            for row in REASONS {
+                let expected = codes.contains(&row.code);
+                assert_eq!(row.reason.allowed_in(packet), expected, "{row:?} {packet:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn return_codes_of_3x_come_back_as_they_went() {
+        for code in 0..=5 {
+            let reason = Reason::from_connack_v3(code).unwrap();
+            assert_eq!(reason.connack_v3(), Some(code));
+        }
+        assert_eq!(Reason::from_connack_v3(6), None);
+        // [3.1.1:MQTT-3.2.2-6]
+        assert_eq!(Reason::ProtocolError.connack_v3(), None);
+    }
+
+    #[test]
+    fn suback_of_3x_has_one_failure() {
+        // [3.1.1:MQTT-3.9.3-2]
+        for row in REASONS.iter().filter(|row| row.reason.allowed_in(PacketType::SubAck)) {
+            let expected = if row.code < 0x80 { row.code } else { 0x80 };
+            assert_eq!(row.reason.suback_v3(), expected);
+            assert_eq!(row.reason.suback(Version::V311), expected);
+            assert_eq!(row.reason.suback(Version::V5), row.code);
+        }
+    }
+}

@@ -43,19 +43,12 @@ impl<'a> Reader<'a> {
     /// A body ends with its last field.
     #[inline]
     pub fn end(self) -> Result<(), Violation> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(Violation::MalformedTrailingBytes)
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(Violation::MalformedTrailingBytes) }
     }
 
     #[inline]
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Violation> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(len)
-            .ok_or(Violation::MalformedTruncated)?;
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(Violation::MalformedTruncated)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -114,10 +107,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Violation> {
-        let (taken, rest) = self
-            .rest
-            .split_first_chunk()
-            .ok_or(Violation::MalformedTruncated)?;
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(Violation::MalformedTruncated)?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -132,20 +122,98 @@ pub(crate) fn contains_any<const N: usize>(bytes: &[u8], needles: [u8; N]) -> bo
     };
     let found = |word: &[u8; 8]| {
         let word = u64::from_le_bytes(*word);
-        needles.iter().fold(0, |found, &needle| {
-            found | zero_bytes(word ^ u64::from_le_bytes([needle; 8]))
-        })
+        needles
+            .iter()
+            .fold(0, |found, &needle| found | zero_bytes(word ^ u64::from_le_bytes([needle; 8])))
     };
     let (words, _) = bytes.as_chunks::<8>();
     // The tail overlaps the last whole word, which costs less than reading it byte by byte.
-    words
-        .iter()
-        .fold(found(tail), |sum, word| sum | found(word))
-        != 0
+    words.iter().fold(found(tail), |sum, word| sum | found(word)) != 0
 }
 
 /// Not zero exactly when a byte of `word` is zero.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(u64::from_le_bytes([0x01; 8])) & !word & u64::from_le_bytes([0x80; 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_strict_utf8() {
+        // [MQTT-1.5.4-1]
+        let surrogate = b"\xed\xa0\x80";
+        let overlong = b"\xc0\xaf";
+        let above_unicode = b"\xf4\x90\x80\x80";
+        let cut_off = b"\xe2\x82";
+        for bytes in [&surrogate[..], overlong, above_unicode, cut_off, b"\xff"] {
+            assert_eq!(check_text(bytes), Err(Violation::MalformedUtf8));
+        }
+        assert_eq!(check_text("a\u{1F980}\u{FFFF}\u{7F}".as_bytes()).unwrap().len(), 9);
+    }
+
+    #[test]
+    fn text_has_no_nul() {
+        // [MQTT-1.5.4-2]
+        for bytes in [&b"\0"[..], b"a\0", b"0123456789\0abcdefgh", b"01234567\0"] {
+            assert_eq!(check_text(bytes), Err(Violation::MalformedNul));
+        }
+    }
+
+    #[test]
+    fn byte_order_mark_is_text() {
+        // [MQTT-1.5.4-3]
+        let mut reader = Reader::new(b"\x00\x04\xef\xbb\xbfa");
+        assert_eq!(reader.text(), Ok("\u{FEFF}a"));
+    }
+
+    #[test]
+    fn reader_stops_at_the_end() {
+        let mut reader = Reader::new(b"\x00\x03ab");
+        assert_eq!(reader.text(), Err(Violation::MalformedTruncated));
+        let mut reader = Reader::new(b"\x01");
+        assert_eq!(reader.u16(), Err(Violation::MalformedTruncated));
+        assert_eq!(reader.u8(), Ok(1));
+        assert_eq!(reader.u8(), Err(Violation::MalformedTruncated));
+        assert_eq!(reader.varint(), Err(Violation::MalformedTruncated));
+        assert_eq!(reader.u32(), Err(Violation::MalformedTruncated));
+        assert_eq!(reader.end(), Ok(()));
+        assert_eq!(Reader::new(b"\0").end(), Err(Violation::MalformedTrailingBytes));
+    }
+
+    #[test]
+    fn numbers_are_big_endian() {
+        let mut reader = Reader::new(b"\x01\x02\x03\x04\x05\x06\x80\x01");
+        assert_eq!(reader.u16(), Ok(0x0102));
+        assert_eq!(reader.u32(), Ok(0x0304_0506));
+        assert_eq!(reader.varint(), Ok(128));
+    }
+
+    #[test]
+    fn packet_id_is_never_zero() {
+        assert_eq!(Reader::new(b"\0\0").packet_id(), Err(Violation::PacketIdZero));
+        assert_eq!(Reader::new(b"\0\x01").packet_id(), Ok(PacketId::MIN));
+    }
+
+    #[test]
+    fn forbidden_bytes_are_found_wherever_they_stand() {
+        for len in 0..40 {
+            let mut bytes = vec![b'a'; len];
+            assert!(!contains_any(&bytes, [0, b'+', b'#']));
+            for place in 0..len {
+                for forbidden in [0, b'+', b'#'] {
+                    bytes[place] = forbidden;
+                    assert!(contains_any(&bytes, [0, b'+', b'#']), "{len} {place}");
+                }
+                // Neighbours that differ in one bit, or by the borrow of the word trick.
+                for allowed in [0x01, 0x80, b'*', b',', b'"', b'$', 0xA3, 0xAB] {
+                    bytes[place] = allowed;
+                    assert!(!contains_any(&bytes, [0, b'+', b'#']), "{len} {place}");
+                }
+                bytes[place] = b'a';
+            }
+        }
+    }
 }

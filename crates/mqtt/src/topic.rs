@@ -56,9 +56,7 @@ impl<'a> Share<'a> {
             return Ok(None);
         };
         // [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-        let (group, filter) = shared
-            .split_once('/')
-            .ok_or(Violation::TopicFilterInvalid)?;
+        let (group, filter) = shared.split_once('/').ok_or(Violation::TopicFilterInvalid)?;
         if group.is_empty() || contains_any(group.as_bytes(), [0, b'+', b'#']) {
             return Err(Violation::TopicFilterInvalid);
         }
@@ -96,3 +94,162 @@ pub fn levels(name: &str) -> std::str::Split<'_, char> {
 
 /// The longest text that a length of two bytes can announce.
 const TOPIC_BYTES_MAX: usize = 65_535;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topic_names_have_no_wildcards() {
+        // [MQTT-3.3.2-2] [MQTT-4.7.0-1]
+        for topic in ["+", "#", "a/+/b", "a/#", "a+b", "a#", "+a"] {
+            assert_eq!(check_topic(topic), Err(Violation::TopicNameInvalid), "{topic}");
+        }
+        for topic in ["a", "/", "//", "a/b", " ", "$SYS/x", "\u{FEFF}", "ä/ö"] {
+            assert_eq!(check_topic(topic), Ok(()), "{topic}");
+        }
+    }
+
+    #[test]
+    fn names_and_filters_have_at_least_one_character_and_no_nul() {
+        // [MQTT-4.7.3-1] [MQTT-4.7.3-2]
+        for name in ["", "\0", "a/b\0"] {
+            assert_eq!(check_topic(name), Err(Violation::TopicNameInvalid));
+            assert_eq!(check_filter(name), Err(Violation::TopicFilterInvalid));
+        }
+    }
+
+    #[test]
+    fn names_and_filters_end_at_65535_bytes() {
+        // [MQTT-4.7.3-3]
+        let longest = "a".repeat(65_535);
+        assert_eq!(check_topic(&longest), Ok(()));
+        assert_eq!(check_filter(&longest), Ok(()));
+        let longer = "a".repeat(65_536);
+        assert_eq!(check_topic(&longer), Err(Violation::TopicNameInvalid));
+        assert_eq!(check_filter(&longer), Err(Violation::TopicFilterInvalid));
+    }
+
+    #[test]
+    fn hash_stands_alone_at_the_end() {
+        // [MQTT-4.7.1-1]
+        for filter in ["#", "/#", "a/#", "a/b/#", "+/#", "//#"] {
+            assert_eq!(check_filter(filter), Ok(()), "{filter}");
+        }
+        for filter in ["a#", "#a", "#/", "#/a", "a/#/b", "a/b#", "##", "+#", "#+"] {
+            assert_eq!(check_filter(filter), Err(Violation::TopicFilterInvalid), "{filter}");
+        }
+    }
+
+    #[test]
+    fn plus_fills_a_whole_level() {
+        // [MQTT-4.7.1-2]
+        for filter in ["+", "+/", "/+", "+/+", "a/+", "a/+/b", "+/a/#", "$SYS/+"] {
+            assert_eq!(check_filter(filter), Ok(()), "{filter}");
+        }
+        for filter in ["a+", "+a", "a/b+", "a/+b", "++", "a/+b/c", "ä+/b"] {
+            assert_eq!(check_filter(filter), Err(Violation::TopicFilterInvalid), "{filter}");
+        }
+    }
+
+    #[test]
+    fn shared_filters_name_a_group_and_a_filter() {
+        // [MQTT-4.8.2-1] [MQTT-4.8.2-2]
+        let share = |filter| Share::parse(filter).map(|s| s.map(|s| (s.group, s.filter)));
+        assert_eq!(share("$share/g/a/+"), Ok(Some(("g", "a/+"))));
+        assert_eq!(share("$share/g//a"), Ok(Some(("g", "/a"))));
+        assert_eq!(share("$share/g/#"), Ok(Some(("g", "#"))));
+        assert_eq!(share("$share/g/$share/h/a"), Ok(Some(("g", "$share/h/a"))));
+        for plain in ["a", "$share", "$sharegroup/a", "$SHARE/g/a", "a/$share/g/b"] {
+            assert_eq!(share(plain), Ok(None), "{plain}");
+        }
+        for wrong in [
+            "$share/",
+            "$share/g",
+            "$share/g/",
+            "$share//a",
+            "$share/+/a",
+            "$share/g#/a",
+            "$share/g+h/a",
+            "$share/#",
+            "$share/g/a#",
+            "$share/g/#/a",
+        ] {
+            assert_eq!(share(wrong), Err(Violation::TopicFilterInvalid), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn filters_match_level_by_level() {
+        let matching = [
+            ("a", "a"),
+            ("a/b", "a/b"),
+            ("/", "/"),
+            ("/a", "/a"),
+            ("a/", "a/"),
+            ("a//b", "a//b"),
+            ("+", "a"),
+            ("+/+", "a/b"),
+            ("+/+", "/"),
+            ("/+", "/a"),
+            ("a/+/c", "a/b/c"),
+            ("a/+", "a/"),
+            ("+/b", "/b"),
+            ("#", "a"),
+            ("#", "a/b/c"),
+            ("#", "/"),
+            ("a/#", "a"),
+            ("a/#", "a/"),
+            ("a/#", "a/b"),
+            ("a/#", "a/b/c"),
+            ("+/#", "a"),
+            ("+/b/#", "a/b"),
+        ];
+        for (filter, topic) in matching {
+            assert!(filter_matches(filter, topic), "{filter} {topic}");
+        }
+        let others = [
+            ("a", "b"),
+            ("a", "A"),
+            ("a", "a/"),
+            ("a", "/a"),
+            ("a/", "a"),
+            ("a/b", "a"),
+            ("+", "a/b"),
+            ("+", "/a"),
+            ("+", "a/"),
+            ("a/+", "a"),
+            ("a/+", "a/b/c"),
+            ("a/#", "ab"),
+            ("a/#", "b/a"),
+            ("/#", "a"),
+            ("a//b", "a/b"),
+            ("+/b", "b"),
+        ];
+        for (filter, topic) in others {
+            assert!(!filter_matches(filter, topic), "{filter} {topic}");
+        }
+    }
+
+    #[test]
+    fn leading_wildcard_does_not_see_dollar_topics() {
+        // [MQTT-4.7.2-1]
+        for filter in ["#", "+", "+/a", "+/#", "+/+"] {
+            assert!(!filter_matches(filter, "$SYS"), "{filter}");
+            assert!(!filter_matches(filter, "$SYS/a"), "{filter}");
+        }
+        for filter in ["$SYS/#", "$SYS/+", "$SYS/a"] {
+            assert!(filter_matches(filter, "$SYS/a"), "{filter}");
+        }
+        assert!(filter_matches("a/+", "a/$b"));
+        assert!(filter_matches("#", "a/$b"));
+    }
+
+    #[test]
+    fn names_are_compared_byte_for_byte() {
+        // [MQTT-4.7.3-4]: the same letter composed and decomposed.
+        assert!(!filter_matches("\u{E9}", "e\u{301}"));
+        assert!(!filter_matches("\u{FEFF}a", "a"));
+        assert!(filter_matches("\u{FEFF}a", "\u{FEFF}a"));
+    }
+}

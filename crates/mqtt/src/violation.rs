@@ -171,3 +171,76 @@ impl fmt::Display for Violation {
 }
 
 impl std::error::Error for Violation {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::PacketType;
+
+    const ALL: &[Violation] = &[
+        Violation::AliasOutOfRange,
+        Violation::AliasUnknown,
+        Violation::AuthMethodChanged,
+        Violation::AuthWithoutMethod,
+        Violation::ClientIdNotValid,
+        Violation::ConnAckFlagsInvalid,
+        Violation::ConnectExpected,
+        Violation::ConnectFlagsReserved,
+        Violation::DupWithoutQoS,
+        Violation::KeepAliveTimeout,
+        Violation::MalformedFlags,
+        Violation::MalformedIntegerPadded,
+        Violation::MalformedIntegerTooLong,
+        Violation::MalformedNul,
+        Violation::MalformedPacketType,
+        Violation::MalformedTrailingBytes,
+        Violation::MalformedTruncated,
+        Violation::MalformedUtf8,
+        Violation::NoLocalOnShared,
+        Violation::PacketFromServerOnly,
+        Violation::PacketIdZero,
+        Violation::PacketTooLarge,
+        Violation::PasswordWithoutUserName,
+        Violation::PayloadFormatInvalid,
+        Violation::PropertyForbidden,
+        Violation::PropertyRepeated,
+        Violation::PropertyUnknown,
+        Violation::PropertyValueInvalid,
+        Violation::ProtocolNameUnknown,
+        Violation::ProtocolVersionUnknown,
+        Violation::QoSInvalid,
+        Violation::ReasonNotAllowed,
+        Violation::ReceiveMaximumExceeded,
+        Violation::ResponseTopicInvalid,
+        Violation::RetainHandlingInvalid,
+        Violation::SecondConnect,
+        Violation::SessionExpiryRaised,
+        Violation::SubscribeOptionsReserved,
+        Violation::SubscribeQoSInvalid,
+        Violation::SubscribeWithoutFilter,
+        Violation::SubscriptionIdFromClient,
+        Violation::TopicFilterInvalid,
+        Violation::TopicMissing,
+        Violation::TopicNameInvalid,
+        Violation::UnsubscribeWithoutFilter,
+        Violation::WillFlagsInconsistent,
+    ];
+
+    #[test]
+    fn variants_are_in_alphabetical_order_and_listed_here() {
+        assert_eq!(ALL.len(), Violation::WillFlagsInconsistent as usize + 1);
+        assert!(ALL.is_sorted_by_key(|violation| format!("{violation:?}")));
+    }
+
+    #[test]
+    fn each_has_a_reason_that_ends_a_connection_and_words_of_its_own() {
+        for violation in ALL {
+            let reason = violation.reason();
+            assert!(reason.is_error(), "{violation:?}");
+            let ends = [PacketType::ConnAck, PacketType::Disconnect];
+            assert!(ends.iter().any(|&packet| reason.allowed_in(packet)), "{violation:?}");
+            assert_eq!(ALL.iter().filter(|v| v.what() == violation.what()).count(), 1);
+            assert_eq!(violation.to_string(), violation.what());
+        }
+    }
+}

@@ -6,7 +6,6 @@ use crate::packet::{ConnAck, Connect, PacketType, QoS, Version, Will};
 use crate::property::{CONNACK, CONNECT, WILL};
 use crate::reason::Reason;
 use crate::text::Reader;
-use crate::topic;
 use crate::violation::Violation;
 
 const RESERVED: u8 = 0b0000_0001;
@@ -88,7 +87,9 @@ fn will<'a>(body: &mut Reader<'a>, flags: u8, version: Version) -> Result<Will<'
     let qos = QoS::from_bits((flags & WILL_QOS) >> 3).ok_or(Violation::QoSInvalid)?;
     let properties = body.properties(WILL, version)?;
     let topic = body.topic()?; // [MQTT-3.1.3-11]
-    topic::check_topic(topic)?;
+    if topic.is_empty() {
+        return Err(Violation::TopicNameInvalid); // [MQTT-4.7.3-1]
+    }
     Ok(Will {
         qos, // [MQTT-3.1.2-12]
         retain: flags & WILL_RETAIN != 0,
@@ -102,7 +103,10 @@ impl<'a> ConnAck<'a> {
     pub fn decode(frame: Frame<'a>, version: Version) -> Result<ConnAck<'a>, Violation> {
         check_flags(frame, PacketType::ConnAck, version)?;
         let mut body = Reader::new(frame.body);
-        let flags = body.u8()?;
+        let flags = match (version, body.u8()?) {
+            (Version::V31, _) => 0, // 3.1 has no flags here and says nothing about the byte.
+            (Version::V311 | Version::V5, flags) => flags,
+        };
         let code = body.u8()?;
         let reason = match version {
             Version::V5 => {
@@ -118,10 +122,6 @@ impl<'a> ConnAck<'a> {
         }
         let properties = body.properties(CONNACK, version)?;
         body.end()?;
-        Ok(ConnAck {
-            session_present,
-            reason,
-            properties,
-        })
+        Ok(ConnAck { session_present, reason, properties })
     }
 }

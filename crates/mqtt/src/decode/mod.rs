@@ -53,24 +53,15 @@ fn check_flags(frame: Frame<'_>, kind: PacketType, version: Version) -> Result<(
     let expected = kind.first_byte();
     // In 3.1 the three packets with flags 0010 were ordinary QoS 1 packets, repeated with DUP.
     let is_repeat = version == Version::V31 && expected & 0x0F != 0 && frame.first & 0x08 != 0;
-    let first = if is_repeat {
-        frame.first & !0x08
-    } else {
-        frame.first
-    };
-    if first == expected {
-        Ok(())
-    } else {
-        Err(Violation::MalformedFlags)
-    }
+    let first = if is_repeat { frame.first & !0x08 } else { frame.first };
+    if first == expected { Ok(()) } else { Err(Violation::MalformedFlags) }
 }
 
 impl<'a> Reader<'a> {
     /// Length and properties; in 3.x neither is there.
     #[inline]
     fn properties(&mut self, owner: u16, version: Version) -> Result<Properties<'a>, Violation> {
-        self.properties_seen(owner, version)
-            .map(|(properties, _)| properties)
+        self.properties_seen(owner, version).map(|(properties, _)| properties)
     }
 
     #[inline]

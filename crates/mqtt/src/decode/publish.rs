@@ -75,10 +75,6 @@ impl<'a> Ack<'a> {
             false => body.properties(kind.bit(), version)?,
         };
         body.end()?;
-        Ok(Ack {
-            packet_id,
-            reason,
-            properties,
-        })
+        Ok(Ack { packet_id, reason, properties })
     }
 }

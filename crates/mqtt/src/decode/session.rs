@@ -16,10 +16,8 @@ impl<'a> Disconnect<'a> {
         if !version.is_v5() {
             body.end()?;
         }
-        let mut disconnect = Disconnect {
-            reason: Reason::NormalDisconnection,
-            properties: Properties::default(),
-        };
+        let mut disconnect =
+            Disconnect { reason: Reason::NormalDisconnection, properties: Properties::default() };
         if !body.is_empty() {
             disconnect.reason = reason(&mut body, PacketType::Disconnect)?; // [MQTT-3.14.2-1]
         }
@@ -39,10 +37,7 @@ impl<'a> Auth<'a> {
         check_flags(frame, PacketType::Auth, version)?; // [MQTT-3.15.1-1]
         let mut body = Reader::new(frame.body);
         if body.is_empty() {
-            return Ok(Auth {
-                reason: Reason::Success,
-                properties: Properties::default(),
-            });
+            return Ok(Auth { reason: Reason::Success, properties: Properties::default() });
         }
         let reason = reason(&mut body, PacketType::Auth)?; // [MQTT-3.15.2-1]
         let (properties, seen) = body.properties_seen(AUTH, version)?;

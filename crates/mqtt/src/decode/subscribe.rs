@@ -46,11 +46,7 @@ impl<'a> SubAck<'a> {
         if !version.is_v5() && codes.iter().any(|&code| code > 0x80) {
             return Err(Violation::ReasonNotAllowed);
         }
-        Ok(SubAck {
-            packet_id,
-            properties,
-            codes,
-        })
+        Ok(SubAck { packet_id, properties, codes })
     }
 }
 
@@ -61,20 +57,12 @@ impl<'a> UnsubAck<'a> {
         let packet_id = body.packet_id()?;
         if !version.is_v5() {
             body.end()?;
-            return Ok(UnsubAck {
-                packet_id,
-                properties: Properties::default(),
-                codes: &[],
-            });
+            return Ok(UnsubAck { packet_id, properties: Properties::default(), codes: &[] });
         }
         let properties = body.properties(UNSUBACK, version)?;
         let codes = body.rest();
         check_codes(codes, PacketType::UnsubAck)?; // [MQTT-3.11.3-2]
-        Ok(UnsubAck {
-            packet_id,
-            properties,
-            codes,
-        })
+        Ok(UnsubAck { packet_id, properties, codes })
     }
 }
 
@@ -85,9 +73,5 @@ fn check_codes(codes: &[u8], kind: PacketType) -> Result<(), Violation> {
     }
     let allowed =
         |&code: &u8| Reason::from_byte(code).is_some_and(|reason| reason.allowed_in(kind));
-    if codes.iter().all(allowed) {
-        Ok(())
-    } else {
-        Err(Violation::ReasonNotAllowed)
-    }
+    if codes.iter().all(allowed) { Ok(()) } else { Err(Violation::ReasonNotAllowed) }
 }

@@ -274,3 +274,6 @@ enum Wire<'a> {
     TextPair(&'a str, &'a str),
     Binary(&'a [u8]),
 }
+
+#[cfg(test)]
+mod tests;

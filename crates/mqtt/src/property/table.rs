@@ -57,13 +57,7 @@ const MESSAGE: u16 = PUBLISH | WILL;
 const HELLO: u16 = CONNECT | CONNACK;
 
 const fn row(id: u8, kind: PropertyKind, packets: u16, name: &'static str) -> PropertyRow {
-    PropertyRow {
-        id,
-        name,
-        kind,
-        packets,
-        repeats: Repeats::Once,
-    }
+    PropertyRow { id, name, kind, packets, repeats: Repeats::Once }
 }
 
 /// Every property, in the order of identifiers: table 2-4 of the specification.
@@ -111,25 +105,14 @@ pub(crate) struct Place {
 /// `None` for an identifier that no property has.
 #[inline]
 pub(crate) fn place(id: u8) -> Option<Place> {
-    PLACES
-        .get(usize::from(id))
-        .copied()
-        .filter(|place| place.packets != 0)
+    PLACES.get(usize::from(id)).copied().filter(|place| place.packets != 0)
 }
 
 const PLACES: [Place; ID_MAX + 1] = {
-    let mut places = [Place {
-        packets: 0,
-        many: 0,
-    }; ID_MAX + 1];
+    let mut places = [Place { packets: 0, many: 0 }; ID_MAX + 1];
     let mut i = 0;
     while i < PROPERTIES.len() {
-        let PropertyRow {
-            id,
-            packets,
-            repeats,
-            ..
-        } = PROPERTIES[i];
+        let PropertyRow { id, packets, repeats, .. } = PROPERTIES[i];
         let many = match repeats {
             Repeats::Once => 0,
             Repeats::Many => packets,
