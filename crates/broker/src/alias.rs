@@ -1,0 +1,137 @@
+//! Topic aliases towards one client: the topics sent to it most often get the numbers that it
+//! allows. Only clients that announced Topic Alias Maximum have one of these.
+
+use crate::limits::NONE;
+use hashbrown::HashMap;
+
+#[derive(Debug)]
+pub(crate) struct AliasesOut {
+    /// Alias `n` stands at `n - 1`.
+    topics: Vec<Known>,
+    by_topic: HashMap<Box<str>, u32, foldhash::fast::FixedState>,
+    /// Topics without an alias, with how often they were sent lately: a small cache that
+    /// collisions overwrite.
+    candidates: [Candidate; CANDIDATES],
+    max: u16,
+    sent: u32,
+}
+
+#[derive(Debug)]
+struct Known {
+    topic: Box<str>,
+    hits: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidate {
+    hash: u32,
+    hits: u32,
+}
+
+const CANDIDATES: usize = 64;
+/// After this many messages all counts are halved, so that old habits fade.
+const AGE: u32 = 4096;
+
+/// How a topic travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alias {
+    Known(u16),
+    /// Sent beside the topic, for the next time.
+    New(u16),
+    None,
+}
+
+impl AliasesOut {
+    pub(crate) fn new(max: u16) -> AliasesOut {
+        AliasesOut {
+            topics: Vec::new(),
+            by_topic: HashMap::default(),
+            candidates: [Candidate::default(); CANDIDATES],
+            max,
+            sent: 0,
+        }
+    }
+
+    /// Decides for the message that is sent now [MQTT-3.3.2-11].
+    pub(crate) fn choose(&mut self, topic: &str) -> Alias {
+        self.age();
+        if let Some(&at) = self.by_topic.get(topic) {
+            self.topics[at as usize].hits += 1;
+            return Alias::Known(at as u16 + 1);
+        }
+        // An alias replaces topic bytes by three bytes of property.
+        if topic.len() <= 3 {
+            return Alias::None;
+        }
+        let hits = self.candidate(topic);
+        if hits < 2 {
+            return Alias::None;
+        }
+        if self.topics.len() < usize::from(self.max) {
+            self.topics.push(Known { topic: topic.into(), hits });
+            let at = self.topics.len() as u32 - 1;
+            self.by_topic.insert(topic.into(), at);
+            return Alias::New(at as u16 + 1);
+        }
+        let rarest = self.topics.iter().enumerate().min_by_key(|(_, known)| known.hits);
+        let (at, least) = rarest.map_or((NONE, u32::MAX), |(at, known)| (at as u32, known.hits));
+        if hits <= least {
+            return Alias::None;
+        }
+        let gone =
+            std::mem::replace(&mut self.topics[at as usize], Known { topic: topic.into(), hits });
+        self.by_topic.remove(&gone.topic);
+        self.by_topic.insert(topic.into(), at);
+        Alias::New(at as u16 + 1)
+    }
+
+    /// Counts a topic without alias and says how often it was seen.
+    fn candidate(&mut self, topic: &str) -> u32 {
+        use std::hash::BuildHasher;
+        let hash = self.by_topic.hasher().hash_one(topic) as u32;
+        let place = &mut self.candidates[hash as usize % CANDIDATES];
+        if place.hash != hash {
+            *place = Candidate { hash, hits: 0 };
+        }
+        place.hits += 1;
+        place.hits
+    }
+
+    fn age(&mut self) {
+        self.sent += 1;
+        if self.sent == AGE {
+            self.sent = 0;
+            self.topics.iter_mut().for_each(|known| known.hits /= 2);
+            self.candidates.iter_mut().for_each(|candidate| candidate.hits /= 2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_gets_its_alias_the_second_time_and_is_replaced_by_a_more_frequent_one() {
+        let mut aliases = AliasesOut::new(1);
+        assert_eq!(aliases.choose("first/topic"), Alias::None);
+        assert_eq!(aliases.choose("first/topic"), Alias::New(1));
+        assert_eq!(aliases.choose("first/topic"), Alias::Known(1));
+        for _ in 0..3 {
+            assert_eq!(aliases.choose("second/topic"), Alias::None);
+        }
+        assert_eq!(aliases.choose("second/topic"), Alias::New(1));
+        assert_eq!(aliases.choose("first/topic"), Alias::None);
+    }
+
+    #[test]
+    fn no_alias_is_above_the_maximum() {
+        let mut aliases = AliasesOut::new(4);
+        for round in 0..20_000_u32 {
+            let topic = format!("topic/number/{}", round * round % 37);
+            if let Alias::Known(alias) | Alias::New(alias) = aliases.choose(&topic) {
+                assert!((1..=4).contains(&alias));
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One socket's protocol state, and the way of its packets to where they are decided.
+
+use crate::input::{ConnId, Now, SessionId};
+use crate::note::Note;
+use crate::outbox::{Effect, Outbox};
+use crate::refusal::Refusal;
+use crate::session::Sessions;
+use crate::shard::Shard;
+use mqtt::{
+    Ack, Disconnect, Frame, PINGRESP, Packet, PacketId, PacketType, Properties, Property, Publish,
+    Reason, Subscribe, Unsubscribe, Version, Violation,
+};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) state: State,
+    pub(crate) peer: SocketAddr,
+    pub(crate) version: Version,
+    /// Came here from another shard: this one is its home.
+    pub(crate) moved: bool,
+    pub(crate) generation: u32,
+    /// One and a half times the keep-alive; 0 is never.
+    pub(crate) silence_ms_max: u32,
+    pub(crate) heard: Now,
+    /// When the only timer that counts is due.
+    pub(crate) timer_at: Now,
+    pub(crate) topic_alias_max: u16,
+    /// Alias `n` stands at `n - 1`. Gone with the connection [MQTT-3.3.2-7].
+    pub(crate) aliases: Vec<Option<Arc<str>>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Nothing but CONNECT may come [MQTT-3.1.0-1].
+    Greeting,
+    Live {
+        session: SessionId,
+    },
+    /// A SUBACK waits until the owners of shared groups have answered: what the client says
+    /// meanwhile stays unread.
+    Held {
+        session: SessionId,
+        suback: Box<HeldSubAck>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct HeldSubAck {
+    pub(crate) packet_id: PacketId,
+    pub(crate) codes: Vec<u8>,
+    pub(crate) groups: Vec<Arc<str>>,
+}
+
+/// Why we end a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The client said so; its will is gone or not as it said.
+    Asked(Reason),
+    Violation(Violation),
+    Refusal(Refusal),
+}
+
+impl From<Violation> for End {
+    fn from(violation: Violation) -> End {
+        End::Violation(violation)
+    }
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> End {
+        End::Refusal(refusal)
+    }
+}
+
+impl Conn {
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        match self.state {
+            State::Greeting => None,
+            State::Live { session } | State::Held { session, .. } => Some(session),
+        }
+    }
+}
+
+impl Shard {
+    /// Takes packets until the bytes, the outbox or the connection's patience end.
+    pub(crate) fn bytes(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
+        out.consumed = 0;
+        let now = self.now;
+        if let Some(known) = self.conn_mut(conn) {
+            known.heard = now;
+        }
+        while !out.is_full() {
+            let Some(known) = self.conn(conn) else {
+                out.consumed = bytes.len();
+                return;
+            };
+            let live = match known.state {
+                State::Held { .. } => return,
+                State::Greeting => None,
+                State::Live { session } => Some(session),
+            };
+            let rest = &bytes[out.consumed..];
+            let frame = match mqtt::cut(rest, self.options.packet_bytes_max) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(violation) => {
+                    self.end(conn, End::Violation(violation), out);
+                    out.consumed = bytes.len();
+                    return;
+                }
+            };
+            self.sessions.counters.messages_received += 1;
+            self.sessions.counters.bytes_received += frame.len as u64;
+            let len = frame.len;
+            let ended = match live {
+                Some(session) => self.packet(conn, session, frame, out),
+                None => match self.connect(conn, frame, out) {
+                    Ok(Moved::Here) => Ok(()),
+                    // The bytes of CONNECT go with the connection.
+                    Ok(Moved::Away) => return,
+                    Err(end) => Err(end),
+                },
+            };
+            out.consumed += len;
+            if let Err(end) = ended {
+                self.end(conn, end, out);
+            }
+        }
+    }
+
+    #[inline]
+    fn packet(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        frame: Frame<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), End> {
+        let version = self.sessions.get(session).version;
+        if self.options.trace.is_some() {
+            self.trace_received(conn, session, frame, out);
+        }
+        match PacketType::from_byte(frame.first) {
+            Some(PacketType::Publish) => {
+                let packet = Publish::decode(frame, version)?;
+                self.publish(conn, session, packet, out)
+            }
+            Some(PacketType::PubAck) => {
+                let ack = Ack::decode(frame, version)?;
+                self.sessions.puback(session, ack.packet_id, out);
+                Ok(())
+            }
+            Some(PacketType::PubRec) => {
+                let ack = Ack::decode(frame, version)?;
+                self.sessions.pubrec(session, &ack, out);
+                Ok(())
+            }
+            Some(PacketType::PubRel) => {
+                let ack = Ack::decode(frame, version)?;
+                self.sessions.pubrel(session, ack.packet_id, out);
+                Ok(())
+            }
+            Some(PacketType::PubComp) => {
+                let ack = Ack::decode(frame, version)?;
+                self.sessions.pubcomp(session, ack.packet_id, out);
+                Ok(())
+            }
+            Some(PacketType::Subscribe) => {
+                self.subscribe(conn, session, Subscribe::decode(frame, version)?, out)
+            }
+            Some(PacketType::Unsubscribe) => {
+                self.unsubscribe(session, Unsubscribe::decode(frame, version)?, out)
+            }
+            Some(PacketType::PingReq) => self.pingreq(session, frame, out),
+            Some(PacketType::Disconnect) => {
+                let packet = Disconnect::decode(frame, version)?;
+                self.disconnect(session, &packet)
+            }
+            Some(PacketType::Auth) if version == Version::V5 => {
+                // [MQTT-4.12.0-7]: no connection here has an authentication method.
+                mqtt::Auth::decode(frame, version)?;
+                Err(Violation::AuthWithoutMethod.into())
+            }
+            // [MQTT-3.1.0-2]
+            Some(PacketType::Connect) => Err(Violation::SecondConnect.into()),
+            _ => Err(Violation::PacketFromServerOnly.into()),
+        }
+    }
+
+    fn pingreq(
+        &mut self,
+        session: SessionId,
+        frame: Frame<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), End> {
+        Packet::decode(frame, self.sessions.get(session).version)?;
+        // [MQTT-3.12.4-1]
+        self.sessions.reply(session, &PINGRESP, out);
+        Ok(())
+    }
+
+    /// DISCONNECT from the client. Its Session Expiry Interval replaces CONNECT's.
+    fn disconnect(&mut self, id: SessionId, packet: &Disconnect<'_>) -> Result<(), End> {
+        let max = self.options.session_expiry_s_max;
+        let session = self.sessions.get_mut(id);
+        for property in packet.properties.iter() {
+            if let Property::SessionExpiryInterval(seconds) = property {
+                if session.expiry_s == 0 && seconds > 0 {
+                    return Err(Violation::SessionExpiryRaised.into());
+                }
+                session.expiry_s = seconds.min(max);
+            }
+        }
+        // [MQTT-3.14.4-3]
+        if packet.reason == Reason::Success
+            && let Some(rare) = &mut session.rare
+        {
+            rare.will = None;
+        }
+        Err(End::Asked(packet.reason))
+    }
+
+    /// We end a connection: what the version allows us to say about it, then the close.
+    pub(crate) fn end(&mut self, conn: ConnId, end: End, out: &mut Outbox) {
+        let Some(known) = self.conn(conn) else { return };
+        let (peer, session) = (known.peer, known.session());
+        let client_id: Box<str> =
+            session.map(|id| self.sessions.get(id).client_id.clone()).unwrap_or_default();
+        let note = match end {
+            End::Asked(reason) => Note::Disconnected { client_id, conn, reason },
+            End::Violation(violation) => {
+                self.sessions.counters.violations += 1;
+                Note::Violated { client_id, conn, peer, violation }
+            }
+            End::Refusal(refusal) => Note::Refused { client_id, conn, peer, refusal },
+        };
+        out.notes.push(note);
+        let reason = match end {
+            End::Asked(_) => None,
+            End::Violation(violation) => Some(violation.reason()),
+            End::Refusal(refusal) => Some(refusal.reason()),
+        };
+        if let (Some(id), Some(reason)) = (session, reason) {
+            self.sessions.say_disconnect(id, reason, out);
+        }
+        out.effects.push(Effect::Close { conn });
+        self.forget_conn(conn, out);
+    }
+
+    /// The transport went by itself.
+    pub(crate) fn closed(&mut self, conn: ConnId, out: &mut Outbox) {
+        let Some(known) = self.conn(conn) else { return };
+        if let Some(id) = known.session() {
+            let client_id = self.sessions.get(id).client_id.clone();
+            out.notes.push(Note::Lost { client_id, conn });
+        }
+        self.forget_conn(conn, out);
+    }
+
+    fn forget_conn(&mut self, conn: ConnId, out: &mut Outbox) {
+        let session = self.take_conn(conn).and_then(|known| known.session());
+        if let Some(id) = session {
+            self.go_away(id, out);
+        }
+    }
+}
+
+/// Where a connection went on after its CONNECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    Away,
+    Here,
+}
+
+impl Sessions {
+    /// A packet that is not PUBLISH to a connected client.
+    pub(crate) fn reply(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) {
+        let session = self.get_mut(id);
+        let Some(conn) = session.conn() else { return };
+        out.write(conn, &mut session.write).own.extend_from_slice(bytes);
+        out.count_bytes(bytes.len());
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += bytes.len() as u64;
+    }
+
+    /// DISCONNECT, which only 5.0 has from a server [MQTT-3.14.4-1].
+    pub(crate) fn say_disconnect(&mut self, id: SessionId, reason: Reason, out: &mut Outbox) {
+        let version = self.get(id).version;
+        if version != Version::V5 {
+            return;
+        }
+        let mut bytes = Vec::with_capacity(4);
+        Disconnect { reason, properties: Properties::default() }.encode(version, &mut bytes);
+        if bytes.len() <= self.get(id).packet_bytes_max as usize {
+            self.reply(id, &bytes, out);
+        }
+    }
+}

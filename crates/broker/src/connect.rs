@@ -1,0 +1,444 @@
+//! CONNECT, and the life of a session around its connections: created, resumed, taken over, left
+//! alone, ended.
+
+use crate::alias::AliasesOut;
+use crate::conn::{End, Moved, State};
+use crate::input::{ConnId, Cross, Now, SessionId};
+use crate::limits::NONE;
+use crate::note::Note;
+use crate::outbox::{Effect, Outbox};
+use crate::refusal::Refusal;
+use crate::session::Sessions;
+use crate::shard::Shard;
+use crate::timer::Timer;
+use crate::will::Will;
+use mqtt::{
+    ConnAck, Connect, Frame, Packet, Properties, PropertiesBuf, Property, QoS, Reason, Version,
+    Violation,
+};
+
+/// A session that never ends.
+const FOREVER: u32 = u32::MAX;
+
+/// What CONNECT's properties say, with the specification's defaults.
+struct Asked {
+    session_expiry_s: Option<u32>,
+    receive_maximum: u16,
+    packet_bytes_max: u32,
+    topic_alias_max: u16,
+    response_information: bool,
+    problem_information: bool,
+    authentication: bool,
+}
+
+impl Asked {
+    fn new(properties: Properties<'_>) -> Asked {
+        let mut asked = Asked {
+            session_expiry_s: None,
+            receive_maximum: u16::MAX,
+            packet_bytes_max: u32::MAX,
+            topic_alias_max: 0,
+            response_information: false,
+            problem_information: true,
+            authentication: false,
+        };
+        for property in properties.iter() {
+            match property {
+                Property::SessionExpiryInterval(seconds) => asked.session_expiry_s = Some(seconds),
+                Property::ReceiveMaximum(max) => asked.receive_maximum = max,
+                Property::MaximumPacketSize(max) => asked.packet_bytes_max = max,
+                Property::TopicAliasMaximum(max) => asked.topic_alias_max = max,
+                Property::RequestResponseInformation(flag) => {
+                    asked.response_information = flag == 1;
+                }
+                Property::RequestProblemInformation(flag) => asked.problem_information = flag == 1,
+                Property::AuthenticationMethod(_) => asked.authentication = true,
+                _ => {}
+            }
+        }
+        asked
+    }
+}
+
+impl Shard {
+    /// The first packet of a connection.
+    pub(crate) fn connect(
+        &mut self,
+        conn: ConnId,
+        frame: Frame<'_>,
+        out: &mut Outbox,
+    ) -> Result<Moved, End> {
+        if frame.packet_type() != mqtt::PacketType::Connect as u8 {
+            return Err(Violation::ConnectExpected.into());
+        }
+        let packet = match Connect::decode(frame) {
+            Ok(packet) => packet,
+            Err(violation) => {
+                self.refuse_unknown(conn, frame, violation, out);
+                return Err(violation.into());
+            }
+        };
+        let asked = Asked::new(packet.properties);
+        let client_id = match self.admit(&packet, &asked) {
+            Ok(client_id) => client_id,
+            Err(refusal) => {
+                self.sessions.counters.connections_refused += 1;
+                self.refuse_connect(conn, packet.version, refusal.reason(), out);
+                return Err(refusal.into());
+            }
+        };
+        let home = self.home_of(&client_id);
+        if home != self.id && self.conn(conn).is_some_and(|known| !known.moved) {
+            self.take_conn(conn);
+            out.effects.push(Effect::Move { conn, shard: home });
+            return Ok(Moved::Away);
+        }
+        self.welcome(conn, &packet, &asked, &client_id, out);
+        Ok(Moved::Here)
+    }
+
+    /// The client id to go on with, or why not.
+    fn admit(&mut self, packet: &Connect<'_>, asked: &Asked) -> Result<Box<str>, Refusal> {
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        if asked.authentication {
+            // [MQTT-4.12.0-1]
+            return Err(Refusal::AuthMethodUnsupported);
+        }
+        if let Some(will) = &packet.will {
+            // [MQTT-3.2.2-12] [MQTT-3.2.2-13]
+            if will.qos as u8 > self.options.qos_max {
+                return Err(Refusal::QoSUnsupported);
+            }
+            if will.retain && !self.options.retain_available {
+                return Err(Refusal::RetainUnsupported);
+            }
+            if will.topic.starts_with("$SYS/") {
+                return Err(Refusal::NotAuthorized);
+            }
+        }
+        if !packet.client_id.is_empty() {
+            // [MQTT-3.1.3-5]: any text up to the option's length.
+            if packet.client_id.len() > usize::from(self.options.client_id_bytes_max) {
+                return Err(Refusal::ClientIdNotValid);
+            }
+            return Ok(packet.client_id.into());
+        }
+        // [MQTT-3.1.3-6] [MQTT-3.1.3-8] [3.1.1:MQTT-3.1.3-8]: 3.1 has no assigned ids, and 3.1.1
+        // cannot say which one it assigned to a session that is to be kept.
+        match packet.version {
+            Version::V31 => Err(Refusal::ClientIdNotValid),
+            Version::V311 if !packet.clean_start => Err(Refusal::ClientIdNotValid),
+            Version::V311 | Version::V5 => Ok(self.assign_client_id()),
+        }
+    }
+
+    /// Unique, unguessable, and at home on this shard.
+    fn assign_client_id(&mut self) -> Box<str> {
+        loop {
+            let client_id = format!("godwit-{:016x}{:08x}", self.draw(), self.draw() as u32);
+            if self.home_of(&client_id) == self.id && self.sessions.find(&client_id).is_none() {
+                return client_id.into();
+            }
+        }
+    }
+
+    /// A protocol level that we do not speak is told so, in the words of the nearest one that we
+    /// do [MQTT-3.1.2-2] [3.1.1:MQTT-3.1.2-2]. Anything else wrong with a CONNECT just closes.
+    fn refuse_unknown(
+        &mut self,
+        conn: ConnId,
+        frame: Frame<'_>,
+        violation: Violation,
+        out: &mut Outbox,
+    ) {
+        let level = protocol_level(frame.body);
+        if violation == Violation::ProtocolVersionUnknown {
+            let version = if level > 5 { Version::V5 } else { Version::V311 };
+            self.refuse_connect(conn, version, Reason::UnsupportedProtocolVersion, out);
+        } else if level == 5 {
+            self.refuse_connect(conn, Version::V5, violation.reason(), out);
+        }
+    }
+
+    fn refuse_connect(&mut self, conn: ConnId, version: Version, reason: Reason, out: &mut Outbox) {
+        let ack = ConnAck { session_present: false, reason, properties: Properties::default() };
+        let mut slot = NONE;
+        // [3.1.1:MQTT-3.2.2-6]
+        if version == Version::V5 || reason.connack_v3().is_some() {
+            Packet::ConnAck(ack).encode(version, &mut out.write(conn, &mut slot).own);
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        asked: &Asked,
+        client_id: &str,
+        out: &mut Outbox,
+    ) {
+        let peer = self.conn(conn).map(|known| known.peer);
+        let Some(peer) = peer else { return };
+        let mut kept = self.sessions.find(client_id);
+        if let Some(old) = kept {
+            self.take_over(old, peer, out);
+            // Its session may have ended with its connection.
+            kept = self.sessions.find(client_id);
+        }
+        // [MQTT-3.1.2-4]
+        if let Some(old) = kept.filter(|_| packet.clean_start) {
+            self.end_session(old, false, out);
+            kept = None;
+        }
+        let present = kept.is_some();
+        let id = match kept {
+            Some(id) => id,
+            None => self.sessions.create(client_id, packet.version),
+        };
+        let keep_alive_s = self.begin(conn, id, packet, asked);
+        out.notes.push(Note::Connected {
+            client_id: client_id.into(),
+            conn,
+            peer,
+            version: packet.version,
+            session_present: present,
+            keep_alive_s,
+        });
+        let assigned = packet.client_id.is_empty().then_some(client_id);
+        self.connack(id, packet, asked, present, assigned, keep_alive_s, out);
+        self.announce(id, true, out);
+        self.sessions.resend(id, out);
+        self.sessions.flow(id, out);
+        if self.sessions.get(id).is_member {
+            self.sessions.rooms.push(id);
+        }
+    }
+
+    /// The session takes this connection and what its CONNECT asks for. Returns the keep-alive in
+    /// force.
+    fn begin(&mut self, conn: ConnId, id: SessionId, packet: &Connect<'_>, asked: &Asked) -> u16 {
+        let options = self.options.clone();
+        let keep_alive_s = match (packet.keep_alive_s, options.keep_alive_s_max) {
+            (asked, 0) => asked,
+            (0, max) => max,
+            (asked, max) => asked.min(max),
+        };
+        let expiry_s = match packet.version {
+            Version::V5 => asked.session_expiry_s.unwrap_or(0).min(options.session_expiry_s_max),
+            _ if packet.clean_start => 0,
+            _ => options.session_expiry_s_default.min(options.session_expiry_s_max),
+        };
+        self.sessions.online += 1;
+        self.sessions.counters.connections_accepted += 1;
+        let session = self.sessions.get_mut(id);
+        session.conn = conn.0;
+        session.version = packet.version;
+        session.congested = false;
+        session.problem_information = asked.problem_information;
+        session.window = asked.receive_maximum.min(options.inflight_max);
+        session.packet_bytes_max = asked.packet_bytes_max;
+        session.expiry_s = expiry_s;
+        let aliases = asked.topic_alias_max.min(options.topic_alias_out_max);
+        session.aliases = (aliases > 0).then(|| Box::new(AliasesOut::new(aliases)));
+        if session.rare.is_some() || packet.will.is_some() {
+            let rare = session.rare();
+            // [MQTT-3.1.3-9]: back before the delay was over.
+            rare.will_at = None;
+            rare.ends_at = None;
+            rare.will = packet.will.as_ref().map(|will| Box::new(Will::new(will)));
+        }
+        let silence_ms_max = u32::from(keep_alive_s) * 1500;
+        let now = self.now;
+        if let Some(known) = self.conn_mut(conn) {
+            known.state = State::Live { session: id };
+            known.version = packet.version;
+            known.silence_ms_max = silence_ms_max;
+            if packet.version == Version::V5 {
+                known.topic_alias_max = options.topic_alias_max;
+            }
+            let due = Now(now.0 + u64::from(silence_ms_max));
+            if silence_ms_max > 0 && due < known.timer_at {
+                known.timer_at = due;
+                let timer = Timer::Conn { index: conn.0, generation: known.generation };
+                self.timers.set(due, timer);
+            }
+        }
+        keep_alive_s
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "CONNACK says everything at once")]
+    fn connack(
+        &mut self,
+        id: SessionId,
+        packet: &Connect<'_>,
+        asked: &Asked,
+        session_present: bool,
+        assigned: Option<&str>,
+        keep_alive_s: u16,
+        out: &mut Outbox,
+    ) {
+        let options = self.options.clone();
+        let mut properties = PropertiesBuf::default();
+        if packet.version == Version::V5 {
+            let expiry_s = self.sessions.get(id).expiry_s;
+            if asked.session_expiry_s.is_some_and(|asked| asked != expiry_s) {
+                properties.push(Property::SessionExpiryInterval(expiry_s));
+            }
+            if options.receive_maximum < u16::MAX {
+                properties.push(Property::ReceiveMaximum(options.receive_maximum));
+            }
+            if options.qos_max < 2 {
+                properties.push(Property::MaximumQoS(options.qos_max)); // [MQTT-3.2.2-9]
+            }
+            if !options.retain_available {
+                properties.push(Property::RetainAvailable(0));
+            }
+            properties.push(Property::MaximumPacketSize(options.packet_bytes_max));
+            if let Some(assigned) = assigned {
+                // [MQTT-3.1.3-7] [MQTT-3.2.2-16]
+                properties.push(Property::AssignedClientIdentifier(assigned));
+            }
+            if options.topic_alias_max > 0 {
+                properties.push(Property::TopicAliasMaximum(options.topic_alias_max));
+            }
+            if !options.wildcard_available {
+                properties.push(Property::WildcardSubscriptionAvailable(0));
+            }
+            if !options.subscription_ids_available {
+                properties.push(Property::SubscriptionIdentifierAvailable(0));
+            }
+            if !options.shared_available {
+                properties.push(Property::SharedSubscriptionAvailable(0));
+            }
+            if keep_alive_s != packet.keep_alive_s {
+                properties.push(Property::ServerKeepAlive(keep_alive_s));
+            }
+            // [MQTT-3.1.2-28]
+            if asked.response_information && !options.response_information.is_empty() {
+                properties.push(Property::ResponseInformation(&options.response_information));
+            }
+        }
+        let ack = ConnAck {
+            // 3.1 has no such flag: its byte is reserved.
+            session_present: session_present && packet.version != Version::V31,
+            reason: Reason::Success,
+            properties: properties.as_properties(),
+        };
+        let mut bytes = Vec::with_capacity(64);
+        Packet::ConnAck(ack).encode(packet.version, &mut bytes);
+        self.sessions.reply(id, &bytes, out);
+    }
+
+    /// The same client id came again: the older connection goes [MQTT-3.1.4-3].
+    fn take_over(&mut self, id: SessionId, by: std::net::SocketAddr, out: &mut Outbox) {
+        let session = self.sessions.get(id);
+        let Some(conn) = session.conn() else { return };
+        out.notes.push(Note::TakenOver { client_id: session.client_id.clone(), by });
+        self.sessions.say_disconnect(id, Reason::SessionTakenOver, out);
+        out.effects.push(Effect::Close { conn });
+        self.take_conn(conn);
+        self.go_away(id, out);
+    }
+
+    /// A session's connection is gone.
+    pub(crate) fn go_away(&mut self, id: SessionId, out: &mut Outbox) {
+        self.announce(id, false, out);
+        self.sessions.online -= 1;
+        let now = self.now;
+        let session = self.sessions.get_mut(id);
+        session.conn = NONE;
+        session.congested = false;
+        session.aliases = None;
+        self.arm_will(id, out);
+        let session = self.sessions.get_mut(id);
+        let (expiry_s, generation) = (session.expiry_s, session.generation);
+        if expiry_s == 0 {
+            return self.end_session(id, false, out);
+        }
+        if expiry_s != FOREVER {
+            let at = Now(now.0 + u64::from(expiry_s) * 1000);
+            session.rare().ends_at = Some(at);
+            self.timers.set(at, Timer::Session { index: id.0, generation });
+        }
+        self.sessions.return_waiting(id);
+        let session = self.sessions.get_mut(id);
+        session.rest();
+        if session.is_member {
+            self.sessions.rooms.push(id);
+        }
+    }
+
+    /// A timer of a session whose client may be away fired.
+    pub(crate) fn check_away(&mut self, id: SessionId, out: &mut Outbox) {
+        let now = self.now;
+        let Some(rare) = &self.sessions.get(id).rare else { return };
+        let (will_at, ends_at) = (rare.will_at, rare.ends_at);
+        if will_at.is_some_and(|at| now >= at) {
+            self.publish_will(id, out);
+        }
+        // [MQTT-4.1.0-2]
+        if ends_at.is_some_and(|at| now >= at) {
+            self.sessions.counters.sessions_expired += 1;
+            self.end_session(id, true, out);
+        }
+    }
+
+    /// The session is over: its will, if one waits, its subscriptions, its messages.
+    pub(crate) fn end_session(&mut self, id: SessionId, expired: bool, out: &mut Outbox) {
+        self.publish_will(id, out);
+        while let Some(last) = self.sessions.get(id).subscriptions.len().checked_sub(1) {
+            self.drop_subscription(id, last as u32);
+        }
+        let member = self.member(id);
+        let rare = self.sessions.get_mut(id).rare.as_mut();
+        let groups: Vec<_> = rare
+            .map(|rare| rare.shares.iter().map(|share| share.group.clone()).collect())
+            .unwrap_or_default();
+        for group in groups {
+            let owner = self.home_of(&group);
+            if owner == self.id {
+                self.leave(&group, member);
+            } else {
+                out.lanes[usize::from(owner.0)].push_back(Cross::Leave { group, member });
+            }
+        }
+        if let Some(session) = self.sessions.remove(id) {
+            out.notes.push(Note::SessionEnded { client_id: session.client_id, expired });
+        }
+    }
+}
+
+/// The level byte that follows the protocol name, in a CONNECT that could not be decoded.
+fn protocol_level(body: &[u8]) -> u8 {
+    let name_len = match body {
+        [high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
+        _ => 0,
+    };
+    body.get(2 + name_len).copied().unwrap_or(0)
+}
+
+impl Sessions {
+    /// What a shared group gave to a member that went away before it was sent goes to another.
+    fn return_waiting(&mut self, id: SessionId) {
+        let Some(flight) = &mut self.get_mut(id).flight else { return };
+        if flight.waiting.iter().all(|slot| slot.group == NONE) {
+            return;
+        }
+        let waiting = std::mem::take(&mut flight.waiting);
+        flight.waiting_bytes = 0;
+        flight.waiting_qos0 = 0;
+        for slot in waiting {
+            if slot.group != NONE {
+                self.forget(slot, true);
+                continue;
+            }
+            let bytes = self.messages.get(slot.message).bytes() as u64;
+            let flight = self.get_mut(id).flight();
+            flight.waiting_bytes += bytes;
+            flight.waiting_qos0 += u32::from(slot.qos == QoS::AtMostOnce);
+            flight.waiting.push_back(slot);
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! One message to one session: sent at once where its window and socket have room, queued where
+//! not, dropped and counted where the queue's policy says so. The one door out.
+
+use crate::alias::Alias;
+use crate::encode::Form;
+use crate::flight::{Slot, State, granted};
+use crate::input::SessionId;
+use crate::limits::NONE;
+use crate::message::Draft;
+use crate::options::QueuePolicy;
+use crate::outbox::{Outbox, Range};
+use crate::session::{Session, Sessions};
+use crate::sys::Drop;
+use crate::topics::Packed;
+use mqtt::{PacketId, QoS, Version};
+
+/// One subscriber's claim on a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hit {
+    pub(crate) session: SessionId,
+    pub(crate) options: Packed,
+    /// Packed Subscription Identifiers, owned by whoever takes the hit.
+    pub(crate) ids: u32,
+    /// Name of the shared group, or `NONE`.
+    pub(crate) group: u32,
+    /// Sent for a new subscription: the RETAIN flag stays [3.1.1:MQTT-3.3.1-8].
+    pub(crate) from_retained: bool,
+    /// The only subscriber of this message here: no form of it is worth sharing.
+    pub(crate) alone: bool,
+}
+
+impl Sessions {
+    #[inline]
+    pub(crate) fn deliver(&mut self, hit: Hit, draft: &mut Draft<'_>, out: &mut Outbox) {
+        let session = self.get_mut(hit.session);
+        let qos = granted(draft.qos, hit.options);
+        // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+        let retain = draft.retain && (hit.from_retained || hit.options.retain_as_published());
+        let (online, conn) = (session.conn != NONE && !session.congested, session.conn);
+        if qos == QoS::AtMostOnce {
+            let behind = session.flight.as_ref().is_some_and(|flight| flight.waiting_qos0 > 0);
+            if !online || behind {
+                return self.enqueue(hit, QoS::AtMostOnce, retain, draft, out);
+            }
+            debug_assert_ne!(conn, NONE);
+            return self.send_qos0(hit, retain, draft, out);
+        }
+        if !online || !session.has_room() {
+            return self.enqueue(hit, qos, retain, draft, out);
+        }
+        let message = self.messages.keep(draft);
+        let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
+        let id = self.get_mut(hit.session).flight().send(slot);
+        self.send_numbered(hit.session, slot, id, hit.alone, draft, out);
+    }
+
+    fn send_qos0(&mut self, hit: Hit, retain: bool, draft: &mut Draft<'_>, out: &mut Outbox) {
+        let list = self.ids_of(hit.ids);
+        let mut form = Form {
+            version: Version::V311,
+            qos: QoS::AtMostOnce,
+            retain,
+            dup: false,
+            id: None,
+            subscription_ids: list.as_slice(),
+            alias: Alias::None,
+            waited_s: waited_s(self.now, draft),
+        };
+        let sent = send(self.get_mut(hit.session), &mut form, hit.alone, draft, out);
+        self.release_ids(hit.ids);
+        if hit.group != NONE {
+            self.release_group(hit.group);
+        }
+        self.count_sent(hit.session, sent, out);
+    }
+
+    /// A QoS 1 or 2 message whose slot is in the flight.
+    pub(crate) fn send_numbered(
+        &mut self,
+        id: SessionId,
+        slot: Slot,
+        packet_id: PacketId,
+        alone: bool,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        let list = self.ids_of(slot.ids);
+        let mut form = Form {
+            version: Version::V311,
+            qos: slot.qos,
+            retain: slot.retain,
+            // [MQTT-3.3.1-3]: ours, whatever the publisher's said.
+            dup: false,
+            id: Some(packet_id),
+            subscription_ids: list.as_slice(),
+            alias: Alias::None,
+            waited_s: waited_s(self.now, draft),
+        };
+        let sent = send(self.get_mut(id), &mut form, alone, draft, out);
+        if sent.is_none() {
+            // [MQTT-3.1.2-25]: as if it had been delivered.
+            self.get_mut(id).flight().settle(packet_id);
+            self.forget(slot, false);
+        }
+        self.count_sent(id, sent, out);
+    }
+
+    #[inline]
+    fn count_sent(&mut self, id: SessionId, sent: Option<usize>, out: &mut Outbox) {
+        out.deliveries += 1;
+        match sent {
+            Some(bytes) => {
+                self.counters.publish_sent += 1;
+                self.counters.bytes_sent += bytes as u64;
+            }
+            None => self.dropped(id, Drop::PacketTooLarge, 1, out),
+        }
+    }
+
+    /// Into the session's queue, by its policy. A message that expires is not worth another's
+    /// place: the oldest goes first, whatever it is.
+    fn enqueue(
+        &mut self,
+        hit: Hit,
+        qos: QoS,
+        retain: bool,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        let session = self.get_mut(hit.session);
+        let away = session.conn == NONE;
+        let clean_and_away = away && session.expiry_s == 0;
+        if clean_and_away || (qos == QoS::AtMostOnce && away && !self.options.queue_qos0) {
+            self.release_ids(hit.ids);
+            if hit.group != NONE {
+                self.release_group(hit.group);
+            }
+            return self.dropped(hit.session, Drop::Offline, 1, out);
+        }
+        let message = self.messages.keep(draft);
+        let bytes = self.messages.get(message).bytes() as u64;
+        let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
+        let (messages_max, bytes_max) =
+            (self.options.queue_messages_max as usize, self.options.queue_bytes_max);
+        let flight = self.get_mut(hit.session).flight();
+        let full = flight.waiting.len() >= messages_max || flight.waiting_bytes + bytes > bytes_max;
+        if full && self.options.queue_policy == QueuePolicy::DropNewest {
+            self.forget(slot, false);
+            return self.dropped(hit.session, Drop::QueueFull, 1, out);
+        }
+        if full && self.options.queue_policy == QueuePolicy::Disconnect && !away {
+            self.forget(slot, false);
+            self.dropped(hit.session, Drop::QueueFull, 1, out);
+            if !self.overruns.contains(&hit.session) {
+                self.overruns.push(hit.session);
+            }
+            return;
+        }
+        if full {
+            self.drop_oldest(hit.session, bytes, out);
+        }
+        let flight = self.get_mut(hit.session).flight();
+        flight.waiting_bytes += bytes;
+        flight.waiting_qos0 += u32::from(qos == QoS::AtMostOnce);
+        flight.waiting.push_back(slot);
+    }
+
+    /// Makes room for one message of so many bytes.
+    fn drop_oldest(&mut self, id: SessionId, bytes: u64, out: &mut Outbox) {
+        let (messages_max, bytes_max) =
+            (self.options.queue_messages_max as usize, self.options.queue_bytes_max);
+        loop {
+            let Some(flight) = &self.get_mut(id).flight else { return };
+            let full =
+                flight.waiting.len() >= messages_max || flight.waiting_bytes + bytes > bytes_max;
+            if !full || flight.waiting.is_empty() {
+                return;
+            }
+            if let Some(slot) = self.pop_waiting(id) {
+                self.forget(slot, false);
+                self.dropped(id, Drop::QueueFull, 1, out);
+            }
+        }
+    }
+
+    pub(crate) fn pop_waiting(&mut self, id: SessionId) -> Option<Slot> {
+        let flight = self.get_mut(id).flight.as_mut()?;
+        let slot = flight.waiting.pop_front()?;
+        flight.waiting_qos0 -= u32::from(slot.qos == QoS::AtMostOnce);
+        if flight.waiting.is_empty() && flight.waiting.capacity() > WAITING_KEPT {
+            flight.waiting.shrink_to(WAITING_KEPT);
+        }
+        let bytes = self.messages.get(slot.message).bytes() as u64;
+        if let Some(flight) = &mut self.get_mut(id).flight {
+            flight.waiting_bytes -= bytes;
+        }
+        Some(slot)
+    }
+
+    /// Sends what waits, as far as the window, the socket and the tick have room.
+    pub(crate) fn flow(&mut self, id: SessionId, out: &mut Outbox) {
+        loop {
+            let session = self.get_mut(id);
+            let window = session.window;
+            if session.conn == NONE || session.congested {
+                break;
+            }
+            let Some(flight) = &session.flight else { break };
+            let Some(front) = flight.waiting.front() else { break };
+            if front.qos != QoS::AtMostOnce && !flight.has_room(window) {
+                break;
+            }
+            if out.is_full() {
+                return self.postpone(id);
+            }
+            let Some(mut slot) = self.pop_waiting(id) else { break };
+            let message = self.messages.get(slot.message).clone();
+            // [MQTT-3.3.2-5]
+            if message.is_expired(self.now) {
+                self.forget(slot, false);
+                self.dropped(id, Drop::Expired, 1, out);
+                continue;
+            }
+            let mut draft = message.draft();
+            draft.kept = Some(slot.message);
+            if slot.qos == QoS::AtMostOnce {
+                let hit = Hit {
+                    session: id,
+                    options: Packed::default(),
+                    ids: slot.ids,
+                    group: slot.group,
+                    from_retained: false,
+                    alone: true,
+                };
+                self.send_qos0(hit, slot.retain, &mut draft, out);
+                self.messages.release(slot.message);
+                continue;
+            }
+            slot.state = State::Sent;
+            let packet_id = self.get_mut(id).flight().send(slot);
+            self.send_numbered(id, slot, packet_id, true, &mut draft, out);
+        }
+        self.feed(id);
+        self.get_mut(id).rest();
+    }
+
+    /// Retained messages that wait for this session may have room now.
+    pub(crate) fn feed(&mut self, id: SessionId) {
+        let waits = self.get(id).rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+        if waits {
+            self.hungry.push(id);
+        }
+    }
+
+    /// Goes on with this session in the next tick.
+    pub(crate) fn postpone(&mut self, id: SessionId) {
+        let session = self.get_mut(id);
+        if !session.unfinished {
+            session.unfinished = true;
+            self.unfinished.push(id);
+        }
+    }
+
+    /// Everything unfinished again after the client came back, in order [MQTT-4.4.0-1].
+    pub(crate) fn resend(&mut self, id: SessionId, out: &mut Outbox) {
+        let Some(flight) = &self.get_mut(id).flight else { return };
+        let sent: Vec<(PacketId, Slot)> =
+            flight.sent_with_ids().map(|(packet_id, slot)| (packet_id, *slot)).collect();
+        for (packet_id, slot) in sent {
+            match slot.state {
+                State::Done => {}
+                State::Released => self.send_pubrel(id, packet_id, out),
+                State::Sent => self.resend_publish(id, packet_id, slot, out),
+            }
+        }
+    }
+
+    fn resend_publish(&mut self, id: SessionId, at: PacketId, slot: Slot, out: &mut Outbox) {
+        let message = self.messages.get(slot.message).clone();
+        let draft = message.draft();
+        let list = self.ids_of(slot.ids);
+        let session = self.get_mut(id);
+        let form = Form {
+            version: session.version,
+            qos: slot.qos,
+            retain: slot.retain,
+            dup: true, // [MQTT-3.3.1-1]
+            id: Some(at),
+            subscription_ids: list.as_slice(),
+            alias: Alias::None,
+            waited_s: waited_s(self.now, &draft),
+        };
+        let session = self.get_mut(id);
+        let len = form.len(&draft);
+        if len > session.packet_bytes_max as usize {
+            session.flight().settle(at);
+            self.forget(slot, false);
+            return self.count_sent(id, None, out);
+        }
+        let Some(conn) = session.conn() else { return };
+        form.write(&draft, &mut out.write(conn, &mut session.write).own);
+        out.count_bytes(len);
+        self.count_sent(id, Some(len), out);
+    }
+
+    pub(crate) fn send_pubrel(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
+        let session = self.get_mut(id);
+        let Some(conn) = session.conn() else { return };
+        let [high, low] = packet_id.get().to_be_bytes();
+        out.write(conn, &mut session.write).own.extend_from_slice(&[0x62, 2, high, low]);
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += 4;
+    }
+
+    #[cold]
+    pub(crate) fn dropped(&mut self, id: SessionId, drop: Drop, count: u64, out: &mut Outbox) {
+        self.count_drop(id, drop, count);
+        let now = self.now;
+        let session = self.get_mut(id);
+        let client_id = session.client_id.clone();
+        let rare = session.rare();
+        if rare.drop_noted.is_none_or(|noted| now.0 >= noted.0 + 1000) {
+            rare.drop_noted = Some(now);
+            let count = rare.drops[drop as usize];
+            out.notes.push(crate::Note::Dropped { client_id, drop, count });
+        }
+    }
+}
+
+fn waited_s(now: crate::Now, draft: &Draft<'_>) -> u32 {
+    (now.0.saturating_sub(draft.at.0) / 1000) as u32
+}
+
+/// Writes one copy. `None` where the client's Maximum Packet Size forbids it [MQTT-3.1.2-24].
+#[inline]
+fn send(
+    session: &mut Session,
+    form: &mut Form<'_>,
+    alone: bool,
+    draft: &mut Draft<'_>,
+    out: &mut Outbox,
+) -> Option<usize> {
+    let conn = session.conn()?;
+    form.version = session.version;
+    if session.aliases.is_some() || !form.subscription_ids.is_empty() || alone {
+        return send_own(session, form, draft, out);
+    }
+    let range = match shared_form(form, draft) {
+        Some(range) => range,
+        None => {
+            // Packet ids out of step: a copy of its own, unless it is the first.
+            if form.id.is_some() && draft.forms.numbered.is_some() {
+                return send_own(session, form, draft, out);
+            }
+            let start = out.arena.len() as u32;
+            form.write(draft, &mut out.arena);
+            let range = Range { start, end: out.arena.len() as u32 };
+            remember(form, draft, range);
+            range
+        }
+    };
+    let len = (range.end - range.start) as usize;
+    if len > session.packet_bytes_max as usize {
+        return None;
+    }
+    out.write(conn, &mut session.write).share(range);
+    Some(len)
+}
+
+fn send_own(
+    session: &mut Session,
+    form: &mut Form<'_>,
+    draft: &Draft<'_>,
+    out: &mut Outbox,
+) -> Option<usize> {
+    let conn = session.conn()?;
+    let mut len = form.len(draft);
+    if len > session.packet_bytes_max as usize {
+        return None;
+    }
+    if let Some(aliases) = &mut session.aliases {
+        form.alias = aliases.choose(draft.topic);
+        if form.alias != Alias::None {
+            len = form.len(draft);
+            // The first use of an alias makes the packet longer. A client so narrow does without:
+            // the numbers it knows already stay good, we only use them no more.
+            if len > session.packet_bytes_max as usize {
+                session.aliases = None;
+                form.alias = Alias::None;
+                len = form.len(draft);
+            }
+        }
+    }
+    form.write(draft, &mut out.write(conn, &mut session.write).own);
+    out.count_bytes(len);
+    Some(len)
+}
+
+fn key_of(form: &Form<'_>, id: PacketId) -> u32 {
+    u32::from(id.get())
+        | (form.qos as u32) << 16
+        | u32::from(form.retain) << 18
+        | u32::from(form.version == Version::V5) << 19
+}
+
+fn place_of(form: &Form<'_>) -> usize {
+    usize::from(form.version == Version::V5) * 2 + usize::from(form.retain)
+}
+
+#[inline]
+fn shared_form(form: &Form<'_>, draft: &Draft<'_>) -> Option<Range> {
+    match form.id {
+        None => draft.forms.qos0[place_of(form)],
+        Some(id) => {
+            draft.forms.numbered.filter(|(key, _)| *key == key_of(form, id)).map(|(_, range)| range)
+        }
+    }
+}
+
+fn remember(form: &Form<'_>, draft: &mut Draft<'_>, range: Range) {
+    match form.id {
+        None => draft.forms.qos0[place_of(form)] = Some(range),
+        Some(id) => draft.forms.numbered = Some((key_of(form, id), range)),
+    }
+}
+
+const WAITING_KEPT: usize = 64;

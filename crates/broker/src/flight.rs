@@ -1,0 +1,174 @@
+//! What one session has not finished: messages sent and not acknowledged, messages that wait for
+//! their turn, and the QoS 2 ids that a client has sent and not released.
+//!
+//! ```text
+//!              send            PUBACK (QoS 1), or a reason from 0x80 on
+//!   waiting ----------> Sent -------------------------------------------> Done
+//!                        |  PUBREC                        PUBCOMP          ^
+//!                        +----------> Released ----------------------------+
+//! ```
+//!
+//! Packet ids count up with the places of `sent`: an id names its slot without a search, and the
+//! front of `sent` is always the oldest that is not done.
+
+use crate::limits::FLIGHT_SPAN_MAX;
+use crate::message::KeptId;
+use crate::topics::Packed;
+use mqtt::{PacketId, QoS};
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// PUBLISH sent, unanswered.
+    Sent,
+    /// PUBREC came, PUBREL sent.
+    Released,
+    Done,
+}
+
+/// One message on its way to one session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) message: KeptId,
+    /// Subscription Identifiers, see `session::SubscriptionIds`.
+    pub(crate) ids: u32,
+    /// The shared group that chose this session, or `NONE`.
+    pub(crate) group: u32,
+    pub(crate) state: State,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    /// The message's bytes were released already (after PUBREC).
+    pub(crate) released: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    pub(crate) sent: VecDeque<Slot>,
+    /// Zero-based id of the front of `sent`.
+    first: u16,
+    /// Slots of `sent` that are not done: what Receive Maximum bounds [MQTT-3.3.4-9].
+    pub(crate) unacknowledged: u16,
+    pub(crate) waiting: VecDeque<Slot>,
+    pub(crate) waiting_bytes: u64,
+    pub(crate) waiting_qos0: u32,
+    /// Packet ids of QoS 2 messages that we took and the client has not released.
+    pub(crate) received: Vec<PacketId>,
+}
+
+const IDS: u32 = u16::MAX as u32;
+
+impl Flight {
+    /// Whether one more QoS 1 or 2 message may be sent.
+    #[inline]
+    pub(crate) fn has_room(&self, window: u16) -> bool {
+        self.unacknowledged < window && self.sent.len() < FLIGHT_SPAN_MAX
+    }
+
+    #[inline]
+    fn id_at(&self, place: usize) -> PacketId {
+        let zero_based = (u32::from(self.first) + place as u32) % IDS;
+        PacketId::MIN.saturating_add(zero_based as u16)
+    }
+
+    /// [MQTT-2.2.1-4]: the next id is unused, since all those in use lie behind it.
+    #[inline]
+    pub(crate) fn send(&mut self, slot: Slot) -> PacketId {
+        let id = self.id_at(self.sent.len());
+        self.sent.push_back(slot);
+        self.unacknowledged += 1;
+        id
+    }
+
+    #[inline]
+    pub(crate) fn find(&mut self, id: PacketId) -> Option<&mut Slot> {
+        let place = (u32::from(id.get()) - 1 + IDS - u32::from(self.first)) % IDS;
+        self.sent.get_mut(place as usize).filter(|slot| slot.state != State::Done)
+    }
+
+    /// The slot that was found is done: its id is free once everything before it is.
+    #[inline]
+    pub(crate) fn settle(&mut self, id: PacketId) {
+        if let Some(slot) = self.find(id) {
+            slot.state = State::Done;
+            self.unacknowledged -= 1;
+        }
+        while self.sent.front().is_some_and(|slot| slot.state == State::Done) {
+            self.sent.pop_front();
+            self.first = ((u32::from(self.first) + 1) % IDS) as u16;
+        }
+        if self.sent.is_empty() && self.sent.capacity() > SLOTS_KEPT {
+            self.sent.shrink_to(SLOTS_KEPT);
+        }
+    }
+
+    pub(crate) fn sent_with_ids(&self) -> impl Iterator<Item = (PacketId, &Slot)> {
+        self.sent.iter().enumerate().map(|(place, slot)| (self.id_at(place), slot))
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.sent.is_empty() && self.waiting.is_empty() && self.received.is_empty()
+    }
+
+    /// Whether forgetting it would lose nothing, not even the place where ids go on.
+    pub(crate) fn first_id(&self) -> u16 {
+        self.first
+    }
+
+    pub(crate) fn starting_at(first: u16) -> Flight {
+        Flight { first, ..Flight::default() }
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(message: KeptId, qos: QoS, retain: bool, ids: u32, group: u32) -> Slot {
+        Slot { message, ids, group, state: State::Sent, qos, retain, released: false }
+    }
+}
+
+/// The QoS a subscriber gets: the lower of the two [MQTT-3.8.4-8].
+#[inline]
+pub(crate) fn granted(published: QoS, options: Packed) -> QoS {
+    published.min(options.qos())
+}
+
+const SLOTS_KEPT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot() -> Slot {
+        Slot::new(KeptId(0), QoS::AtLeastOnce, false, 0, crate::limits::NONE)
+    }
+
+    #[test]
+    fn ids_run_from_1_to_65535_and_round_again() {
+        let mut flight = Flight::default();
+        for expected in (1..=65_535).chain(1..=10) {
+            let id = flight.send(slot());
+            assert_eq!(id.get(), expected);
+            flight.settle(id);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_out_of_order_keeps_its_id_until_the_older_one_is_done() {
+        let mut flight = Flight::default();
+        let (one, two) = (flight.send(slot()), flight.send(slot()));
+        flight.settle(two);
+        assert_eq!((flight.unacknowledged, flight.sent.len()), (1, 2));
+        assert!(flight.find(two).is_none());
+        flight.settle(one);
+        assert_eq!((flight.unacknowledged, flight.sent.len()), (0, 0));
+        assert_eq!(flight.send(slot()).get(), 3);
+    }
+
+    #[test]
+    fn an_id_that_was_never_sent_is_not_found() {
+        let mut flight = Flight::default();
+        flight.send(slot());
+        for id in [2, 3, 40_000, 65_535] {
+            assert!(flight.find(PacketId::new(id).expect("not zero")).is_none());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Everything that can happen to a shard, and what it says to the others.
+
+use crate::message::Message;
+use crate::options::Options;
+use crate::sys::Counters;
+use mqtt::SubscribeOptions;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Chosen by the engine: the index of the socket, free again once the engine has reported
+/// `Closed` or acted on `Effect::Close` or `Effect::Move`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId(pub u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardId(pub u8);
+
+/// Milliseconds of a clock that never goes back. Zero is the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now(pub u64);
+
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// A transport is ready. `moved` says that another shard sent it here, greeting and all.
+    Opened {
+        conn: ConnId,
+        peer: SocketAddr,
+        moved: bool,
+    },
+    /// What was read, from the first byte not yet consumed. `Outbox::consumed` says how much was
+    /// taken: less than everything when a packet is not complete, the outbox is full or the
+    /// connection is held.
+    Bytes {
+        conn: ConnId,
+        bytes: &'a [u8],
+    },
+    /// The transport is gone, by the peer's or the network's doing.
+    Closed {
+        conn: ConnId,
+    },
+    /// More bytes than `write_bytes_max` wait to be written to this connection.
+    Congested {
+        conn: ConnId,
+    },
+    /// Everything was written to a connection that was congested.
+    Writable {
+        conn: ConnId,
+    },
+    /// What another shard said.
+    Cross {
+        from: ShardId,
+        cross: Cross,
+    },
+    /// Time moved: fire what is due. Also the turn of whatever waits for room.
+    Tick,
+    Command(Command),
+}
+
+/// From the control plane.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Options that can change live.
+    Reload(Arc<Options>),
+    /// Shutting down, first step: nobody new, and the wills of everyone, while there is somebody
+    /// left to receive them. With storage in memory every session ends here [MQTT-3.1.2-8].
+    Drain,
+    /// Shutting down, last step: DISCONNECT 0x8B to 5.0 clients, and every connection closes.
+    CloseAll,
+}
+
+/// Names a member of a shared group across shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    pub shard: ShardId,
+    pub session: SessionId,
+    /// Sessions are numbered slots: the generation says which tenant is meant.
+    pub generation: u32,
+}
+
+/// From one shard to another. Order within one pair of shards is kept.
+#[derive(Clone, Debug)]
+pub enum Cross {
+    /// Deliver to whoever here subscribes.
+    Publish(Message),
+    /// The retained store of every shard holds the same. An empty payload clears.
+    Retain {
+        message: Message,
+        stamp: Stamp,
+    },
+    /// A member joins (or changes its options in) the group that the receiver owns.
+    Join {
+        group: Arc<str>,
+        member: Member,
+        client_id: Arc<str>,
+        options: SubscribeOptions,
+        subscription_id: u32,
+    },
+    /// The SUBACK that waits for it may leave.
+    Joined {
+        group: Arc<str>,
+        member: Member,
+    },
+    Leave {
+        group: Arc<str>,
+        member: Member,
+    },
+    /// The member's connection came or went, or its window filled or emptied.
+    Room {
+        group: Arc<str>,
+        member: Member,
+        online: bool,
+        room: bool,
+    },
+    /// The owner chose this member.
+    Dispatch {
+        group: Arc<str>,
+        member: Member,
+        message: Message,
+        options: SubscribeOptions,
+        subscription_id: u32,
+    },
+    /// A member ended with this message undelivered: choose another.
+    Return {
+        group: Arc<str>,
+        message: Message,
+    },
+    /// Once a `$SYS` interval, to shard 0.
+    Counters(Box<Counters>),
+}
+
+/// Orders retained messages for one topic across shards: the highest wins everywhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp {
+    pub at: u64,
+    pub counter: u32,
+    pub shard: u8,
+}

@@ -1,0 +1,51 @@
+//! The brain of one shard: connections, sessions, subscriptions, retained messages and timers of
+//! one core, sans I/O. `Shard::handle(now, input, &mut outbox)` is the only entry, and the outbox
+//! the only way out. No socket, no clock, no thread, no lock: time and chance are arguments, so
+//! every behaviour can be tested in virtual time and repeated from a seed.
+//!
+//! The modules stand in the order in which a PUBLISH meets them.
+#![forbid(unsafe_code)]
+
+pub mod input;
+pub mod limits;
+pub mod options;
+
+mod shard;
+
+mod conn;
+mod connect;
+
+mod message;
+mod publish;
+
+mod interest;
+mod retained;
+mod shared;
+mod topics;
+
+mod alias;
+mod deliver;
+mod encode;
+mod flight;
+mod receipt;
+mod session;
+
+mod slab;
+mod subscribe;
+pub mod sys;
+mod timer;
+mod trace;
+mod will;
+
+pub mod note;
+pub mod outbox;
+pub mod refusal;
+
+pub use input::{Command, ConnId, Cross, Input, Now, ShardId};
+pub use interest::Interest;
+pub use message::Message;
+pub use note::Note;
+pub use options::Options;
+pub use outbox::{Effect, Outbox};
+pub use refusal::Refusal;
+pub use shard::Shard;

@@ -1,0 +1,33 @@
+//! Every bound of a shard that is not an option, and the proof that they fit together.
+//!
+//! | bound | when it is reached |
+//! |---|---|
+//! | outbox bytes, deliveries a tick | the tick ends early; what is ready waits for the next |
+//! | ring slots | the shard stops reading from sockets until the ring has room |
+//! | queue messages and bytes (options) | `queue_policy`: drop oldest, drop newest, disconnect |
+//! | write bytes (option) | the connection is congested: messages wait in its session's queue |
+//! | inflight (option, Receive Maximum) | messages wait in the session's queue |
+//! | memory bytes (option) | QoS 0 dropped, QoS 1 and 2 refused with 0x97 (3.x: disconnected) |
+
+/// Connections and sessions are indexes of 32 bits; the last one means "none".
+pub const NONE: u32 = u32::MAX;
+
+/// One connection's share of a tick.
+pub const READ_BYTES_PER_TICK: usize = 64 * 1024;
+/// A tick ends early once the outbox holds this many bytes of its own ...
+pub const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
+/// ... or has this many deliveries, which bounds the time that one takes.
+pub const OUTBOX_DELIVERIES_MAX: usize = 256 * 1024;
+/// Messages a retained cursor may look at in one turn, and those it may send.
+pub const CURSOR_STEPS_PER_TURN: u32 = 4096;
+/// Packet ids are 1 to 65,535; a window spans fewer, so that an id never names two messages.
+pub const FLIGHT_SPAN_MAX: usize = 65_000;
+/// Slots of the ring from one shard to another.
+pub const RING_SLOTS: usize = 8 * 1024;
+pub const SHARDS_MAX: usize = 64;
+pub const MEMORY_BYTES_MAX_DEFAULT: u64 = 1024 * 1024 * 1024;
+/// Packets are checked against `packet_bytes_max` only after the client's CONNECT is known.
+pub const CONNECT_BYTES_MAX: u32 = 256 * 1024;
+
+const _: () = assert!(FLIGHT_SPAN_MAX < u16::MAX as usize);
+const _: () = assert!(OUTBOX_BYTES_MAX >= READ_BYTES_PER_TICK);

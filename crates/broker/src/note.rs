@@ -1,0 +1,74 @@
+//! What happened that a person may want to read: the engine turns notes into log lines. A note is
+//! made once, where the thing was decided, and carries the connection's and session's names.
+
+use crate::input::ConnId;
+use crate::refusal::Refusal;
+use mqtt::{Reason, Violation};
+use std::net::SocketAddr;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    Connected {
+        client_id: Box<str>,
+        conn: ConnId,
+        peer: SocketAddr,
+        version: mqtt::Version,
+        session_present: bool,
+        keep_alive_s: u16,
+    },
+    /// The client said DISCONNECT.
+    Disconnected {
+        client_id: Box<str>,
+        conn: ConnId,
+        reason: Reason,
+    },
+    /// The transport went without one.
+    Lost {
+        client_id: Box<str>,
+        conn: ConnId,
+    },
+    TakenOver {
+        client_id: Box<str>,
+        by: SocketAddr,
+    },
+    Violated {
+        client_id: Box<str>,
+        conn: ConnId,
+        peer: SocketAddr,
+        violation: Violation,
+    },
+    /// A CONNECT, or a connection later, that we would not go on with.
+    Refused {
+        client_id: Box<str>,
+        conn: ConnId,
+        peer: SocketAddr,
+        refusal: Refusal,
+    },
+    SessionEnded {
+        client_id: Box<str>,
+        expired: bool,
+    },
+    Subscribed {
+        client_id: Box<str>,
+        filter: Box<str>,
+        code: u8,
+    },
+    Unsubscribed {
+        client_id: Box<str>,
+        filter: Box<str>,
+        code: u8,
+    },
+    /// At most once a second a client, with the number since the last.
+    Dropped {
+        client_id: Box<str>,
+        drop: crate::sys::Drop,
+        count: u64,
+    },
+    /// Only where `Options::trace` asks. `packet` is a line of the transcript language.
+    Traced {
+        client_id: Box<str>,
+        peer: SocketAddr,
+        sent: bool,
+        packet: Box<str>,
+    },
+}

@@ -1,0 +1,123 @@
+//! Every value that a shard is told from outside. An immutable plan: a reload makes a new one and
+//! swaps it in with a `Command`. The table in the `godwit` crate gives each its name, range,
+//! default text and documentation; the defaults here are the ones in force.
+
+use crate::limits;
+
+/// What happens when a session's queue is full. Every case is counted by client and reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueuePolicy {
+    /// The slow client loses its connection, its session stays as it is.
+    Disconnect,
+    DropNewest,
+    #[default]
+    DropOldest,
+}
+
+/// How a shared subscription chooses the member that gets a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    HashClient,
+    HashTopic,
+    Random,
+    #[default]
+    RoundRobin,
+    Sticky,
+}
+
+/// Traces the packets of whoever matches: every given condition must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    pub client_id: Option<String>,
+    /// A topic filter, for packets that carry a topic.
+    pub topic: Option<String>,
+    pub address: Option<std::net::IpAddr>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub check_payload_format: bool,
+    pub client_id_bytes_max: u16,
+    pub connect_timeout_ms: u32,
+    /// Unacknowledged QoS 1 and 2 messages towards one client, where it does not ask for fewer.
+    pub inflight_max: u16,
+    /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
+    /// for them only the check is shorter.
+    pub keep_alive_s_max: u16,
+    /// Partial packets, queued and retained messages of the whole process.
+    pub memory_bytes_max: u64,
+    pub message_expiry_s_max: u32,
+    pub packet_bytes_max: u32,
+    pub qos_max: u8,
+    pub queue_bytes_max: u64,
+    pub queue_messages_max: u32,
+    pub queue_policy: QueuePolicy,
+    /// Whether QoS 0 messages wait for a client that is away (a congested one's always do).
+    pub queue_qos0: bool,
+    /// QoS 2 messages from one client that await its PUBREL (announced as Receive Maximum).
+    pub receive_maximum: u16,
+    pub response_information: String,
+    pub retain_available: bool,
+    pub retained_bytes_max: u64,
+    pub retained_messages_max: u32,
+    /// Given to 3.x clients with Clean Session 0; `u32::MAX` never expires.
+    pub session_expiry_s_default: u32,
+    pub session_expiry_s_max: u32,
+    pub shared_available: bool,
+    pub shared_strategy: Strategy,
+    /// Strategies by group name, first match wins.
+    pub shared_strategies: Vec<(String, Strategy)>,
+    pub subscription_ids_available: bool,
+    pub subscriptions_max: u32,
+    /// 0 turns the `$SYS` tree off.
+    pub sys_interval_s: u32,
+    pub topic_alias_max: u16,
+    pub topic_alias_out_max: u16,
+    pub topic_bytes_max: u16,
+    pub topic_levels_max: u16,
+    pub trace: Option<Trace>,
+    pub wildcard_available: bool,
+    /// Unsent bytes after which a connection counts as congested: messages then wait in its
+    /// session's queue.
+    pub write_bytes_max: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            check_payload_format: false,
+            client_id_bytes_max: 1024,
+            connect_timeout_ms: 10_000,
+            inflight_max: 1024,
+            keep_alive_s_max: 0,
+            memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,
+            message_expiry_s_max: u32::MAX,
+            packet_bytes_max: 2 * 1024 * 1024,
+            qos_max: 2,
+            queue_bytes_max: 64 * 1024 * 1024,
+            queue_messages_max: 10_000,
+            queue_policy: QueuePolicy::default(),
+            queue_qos0: false,
+            receive_maximum: 1024,
+            response_information: String::new(),
+            retain_available: true,
+            retained_bytes_max: 1024 * 1024 * 1024,
+            retained_messages_max: 10_000_000,
+            session_expiry_s_default: u32::MAX,
+            session_expiry_s_max: u32::MAX,
+            shared_available: true,
+            shared_strategy: Strategy::default(),
+            shared_strategies: Vec::new(),
+            subscription_ids_available: true,
+            subscriptions_max: 100_000,
+            sys_interval_s: 10,
+            topic_alias_max: 64,
+            topic_alias_out_max: 64,
+            topic_bytes_max: u16::MAX,
+            topic_levels_max: 128,
+            trace: None,
+            wildcard_available: true,
+            write_bytes_max: 1024 * 1024,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What a tick decided. The broker writes here and nowhere else; the engine performs it once.
+//!
+//! Bytes for a connection are a [`Write`]: its own bytes, with ranges of the tick's shared arena
+//! put between them. A message that goes to many in the same wire form is encoded once into the
+//! arena and each receiver's `Write` only names the range; neighbouring ranges grow together, so a
+//! subscriber that takes everything of one topic ends the tick with a single one.
+
+use crate::input::{ConnId, Cross, ShardId};
+use crate::limits;
+use crate::note::Note;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub start: u32,
+    pub end: u32,
+}
+
+/// A range of the arena that stands before byte `at` of the connection's own bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub at: u32,
+    pub range: Range,
+}
+
+#[derive(Debug)]
+pub struct Write {
+    pub conn: ConnId,
+    pub own: Vec<u8>,
+    pub segments: Vec<Segment>,
+}
+
+impl Write {
+    /// Names a range of the arena as the next bytes.
+    #[inline]
+    pub fn share(&mut self, range: Range) {
+        let at = self.own.len() as u32;
+        if let Some(last) = self.segments.last_mut()
+            && last.at == at
+            && last.range.end == range.start
+        {
+            last.range.end = range.end;
+            return;
+        }
+        self.segments.push(Segment { at, range });
+    }
+
+    /// The slices to write, in order.
+    pub fn slices<'a>(&'a self, arena: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let mut from = 0;
+        let shared = self.segments.iter().flat_map(move |segment| {
+            let own = &self.own[from..segment.at as usize];
+            from = segment.at as usize;
+            [own, &arena[segment.range.start as usize..segment.range.end as usize]]
+        });
+        let tail = self.segments.last().map_or(0, |segment| segment.at as usize);
+        shared.chain([&self.own[tail..]]).filter(|slice| !slice.is_empty())
+    }
+}
+
+/// What the engine does after the writes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Close after what was written before it. The id is free afterwards: no `Closed` follows.
+    Close {
+        conn: ConnId,
+    },
+    /// Hand the transport to another shard with every byte that was not consumed, CONNECT
+    /// included. The id is free afterwards.
+    Move {
+        conn: ConnId,
+        shard: ShardId,
+    },
+    /// Read no more from this connection until `Resume`.
+    Hold {
+        conn: ConnId,
+    },
+    Resume {
+        conn: ConnId,
+    },
+}
+
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pub arena: Vec<u8>,
+    writes: Vec<Write>,
+    writes_len: usize,
+    pub effects: Vec<Effect>,
+    /// For the other shards, in order. The engine takes from the front what the rings hold.
+    pub lanes: Vec<std::collections::VecDeque<Cross>>,
+    pub notes: Vec<Note>,
+    /// How many bytes the last `Input::Bytes` took.
+    pub consumed: usize,
+    pub deliveries: usize,
+    bytes: usize,
+}
+
+impl Outbox {
+    pub fn new(shards: usize) -> Outbox {
+        Outbox { lanes: (0..shards).map(|_| Default::default()).collect(), ..Outbox::default() }
+    }
+
+    /// Whether this tick has enough to do.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.deliveries >= limits::OUTBOX_DELIVERIES_MAX
+            || self.arena.len() + self.bytes >= limits::OUTBOX_BYTES_MAX
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.writes_len == 0 && self.effects.is_empty() && self.notes.is_empty()
+    }
+
+    /// Room that `Outbox::is_full` counts beside the arena's.
+    #[inline]
+    pub fn count_bytes(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    pub fn writes(&self) -> &[Write] {
+        &self.writes[..self.writes_len]
+    }
+
+    /// The write of a connection this tick. `slot` is the caller's memory of it: meaningless, and
+    /// checked to be so, from the next tick on.
+    #[inline]
+    pub fn write(&mut self, conn: ConnId, slot: &mut u32) -> &mut Write {
+        let index = *slot as usize;
+        if index < self.writes_len && self.writes[index].conn == conn {
+            return &mut self.writes[index];
+        }
+        *slot = self.writes_len as u32;
+        if self.writes_len == self.writes.len() {
+            self.writes.push(Write { conn, own: Vec::new(), segments: Vec::new() });
+        }
+        let write = &mut self.writes[self.writes_len];
+        write.conn = conn;
+        self.writes_len += 1;
+        write
+    }
+
+    /// After the engine has performed everything but the lanes. Buffers stay for the next tick;
+    /// those that one burst made large do not.
+    pub fn clear(&mut self) {
+        for write in &mut self.writes[..self.writes_len] {
+            write.own.clear();
+            write.segments.clear();
+            if write.own.capacity() > OWN_BYTES_KEPT {
+                write.own = Vec::new();
+            }
+            if write.segments.capacity() > SEGMENTS_KEPT {
+                write.segments = Vec::new();
+            }
+        }
+        if self.writes.len() > WRITES_KEPT {
+            self.writes.truncate(WRITES_KEPT);
+        }
+        self.arena.clear();
+        if self.arena.capacity() > 2 * limits::OUTBOX_BYTES_MAX {
+            self.arena = Vec::new();
+        }
+        self.writes_len = 0;
+        self.effects.clear();
+        self.notes.clear();
+        self.deliveries = 0;
+        self.bytes = 0;
+    }
+}
+
+const OWN_BYTES_KEPT: usize = 64 * 1024;
+const SEGMENTS_KEPT: usize = 1024;
+const WRITES_KEPT: usize = 4096;

@@ -1,0 +1,354 @@
+//! A PUBLISH becomes a message. The order of the checks is the order of this file's first
+//! function; everything that can refuse stands in it.
+
+use crate::conn::End;
+use crate::deliver::Hit;
+use crate::input::{ConnId, Cross, SessionId, Stamp};
+use crate::limits::NONE;
+use crate::message::{Draft, NO_EXPIRY};
+use crate::outbox::Outbox;
+use crate::refusal::Refusal;
+use crate::session::ids;
+use crate::shard::Shard;
+use crate::sys::Drop;
+use mqtt::{PacketType, Property, Publish, QoS, Reason, Version, Violation};
+use std::sync::Arc;
+
+/// What the properties of one PUBLISH say, beside what is forwarded.
+struct Said {
+    alias: Option<u16>,
+    expiry_s: u32,
+    is_text: bool,
+    /// Whether `Scratch::properties` holds the forwarded ones; else all of them are.
+    filtered: bool,
+}
+
+impl Shard {
+    pub(crate) fn publish(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: Publish<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), End> {
+        self.sessions.counters.publish_received += 1;
+        self.sessions.counters.publish_bytes_received += packet.payload.len() as u64;
+        let said = self.read_properties(&packet)?;
+        let aliased = self.resolve_alias(conn, &packet, said.alias)?;
+        let topic = aliased.as_deref().unwrap_or(packet.topic);
+        self.check_ability(&packet)?;
+        if packet.qos == QoS::ExactlyOnce && self.is_duplicate(id, &packet)? {
+            self.receipt(id, &packet, Reason::Success, out);
+            return Ok(());
+        }
+        if let Err(refusal) = self.permit(topic, &packet, &said) {
+            return self.refuse_publish(id, &packet, refusal, out);
+        }
+        let properties = std::mem::take(&mut self.scratch.properties);
+        let mut draft = Draft::new(topic, packet.payload, self.now);
+        draft.properties = if said.filtered { &properties } else { packet.properties.as_bytes() };
+        draft.qos = packet.qos;
+        draft.retain = packet.retain;
+        draft.expiry_s = said.expiry_s.min(self.options.message_expiry_s_max);
+        if self.groups.any {
+            draft.publisher = self.publisher_hash(id);
+        }
+        if packet.retain {
+            self.retain(&mut draft, out);
+        }
+        let matched = self.route(Some(id), &mut draft, out);
+        self.scratch.properties = properties;
+        if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
+            self.sessions.get_mut(id).flight().received.push(packet_id);
+        }
+        let reason = if matched { Reason::Success } else { Reason::NoMatchingSubscribers };
+        self.receipt(id, &packet, reason, out);
+        Ok(())
+    }
+
+    #[inline]
+    fn read_properties(&mut self, packet: &Publish<'_>) -> Result<Said, End> {
+        let mut said = Said { alias: None, expiry_s: NO_EXPIRY, is_text: false, filtered: false };
+        if packet.properties.is_empty() {
+            return Ok(said);
+        }
+        let forwarded = &mut self.scratch.properties;
+        forwarded.clear();
+        for (property, bytes) in packet.properties.iter_with_bytes() {
+            match property {
+                Property::TopicAlias(alias) => said.alias = Some(alias),
+                Property::MessageExpiryInterval(seconds) => said.expiry_s = seconds,
+                // [MQTT-3.3.4-6]
+                Property::SubscriptionIdentifier(_) => {
+                    return Err(Violation::SubscriptionIdFromClient.into());
+                }
+                // [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18]
+                // [MQTT-3.3.2-20]: the rest travels as it came.
+                other => {
+                    said.is_text |= other == Property::PayloadFormatIndicator(1);
+                    forwarded.extend_from_slice(bytes);
+                }
+            }
+        }
+        said.filtered = true;
+        Ok(said)
+    }
+
+    /// The topic that an alias stands for, or none where the packet names it itself.
+    fn resolve_alias(
+        &mut self,
+        conn: ConnId,
+        packet: &Publish<'_>,
+        alias: Option<u16>,
+    ) -> Result<Option<Arc<str>>, End> {
+        let Some(alias) = alias else { return Ok(None) };
+        let Some(known) = self.conn_mut(conn) else { return Ok(None) };
+        // [MQTT-3.3.2-8] [MQTT-3.3.2-9]
+        if alias == 0 || alias > known.topic_alias_max {
+            return Err(Violation::AliasOutOfRange.into());
+        }
+        let place = usize::from(alias) - 1;
+        if packet.topic.is_empty() {
+            let topic = known.aliases.get(place).cloned().flatten();
+            return topic.map(Some).ok_or(Violation::AliasUnknown.into());
+        }
+        if known.aliases.len() <= place {
+            known.aliases.resize(place + 1, None);
+        }
+        if known.aliases[place].as_deref() != Some(packet.topic) {
+            known.aliases[place] = Some(packet.topic.into());
+        }
+        Ok(None)
+    }
+
+    /// What we said in CONNACK that we cannot do.
+    #[inline]
+    fn check_ability(&self, packet: &Publish<'_>) -> Result<(), End> {
+        if packet.qos as u8 > self.options.qos_max {
+            return Err(Refusal::QoSUnsupported.into());
+        }
+        if packet.retain && !self.options.retain_available {
+            return Err(Refusal::RetainUnsupported.into());
+        }
+        Ok(())
+    }
+
+    /// A QoS 2 message that we have already and the client has not released: answered again, not
+    /// delivered again [MQTT-4.3.3-10].
+    fn is_duplicate(&mut self, id: SessionId, packet: &Publish<'_>) -> Result<bool, End> {
+        let Some(packet_id) = packet.packet_id else { return Ok(false) };
+        let receive_maximum = usize::from(self.options.receive_maximum);
+        let session = self.sessions.get(id);
+        let Some(flight) = &session.flight else { return Ok(false) };
+        if flight.received.contains(&packet_id) {
+            return Ok(true);
+        }
+        // [MQTT-3.3.4-7]: 3.x clients know of no such maximum.
+        if session.version == Version::V5 && flight.received.len() >= receive_maximum {
+            return Err(Violation::ReceiveMaximumExceeded.into());
+        }
+        Ok(false)
+    }
+
+    /// What a client may not say, and what we have no room for.
+    #[inline]
+    fn permit(&self, topic: &str, packet: &Publish<'_>, said: &Said) -> Result<(), Refusal> {
+        let options = &self.options;
+        if topic.len() > usize::from(options.topic_bytes_max)
+            || deeper_than(topic, usize::from(options.topic_levels_max))
+        {
+            return Err(Refusal::TopicNameInvalid);
+        }
+        if topic.starts_with("$SYS/") {
+            return Err(Refusal::NotAuthorized);
+        }
+        if said.is_text
+            && options.check_payload_format
+            && std::str::from_utf8(packet.payload).is_err()
+        {
+            return Err(Refusal::PayloadFormatInvalid);
+        }
+        if packet.retain && !packet.payload.is_empty() && self.retained_is_full(topic) {
+            return Err(Refusal::QuotaExceeded);
+        }
+        if self.memory_is_full() && !(packet.retain && packet.payload.is_empty()) {
+            return Err(Refusal::QuotaExceeded);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn retained_is_full(&self, topic: &str) -> bool {
+        let full = self.retained.messages >= self.options.retained_messages_max
+            || self.retained.bytes >= self.options.retained_bytes_max;
+        full && self.retained.get(topic).is_none()
+    }
+
+    /// The table of `refusal`.
+    #[cold]
+    fn refuse_publish(
+        &mut self,
+        id: SessionId,
+        packet: &Publish<'_>,
+        refusal: Refusal,
+        out: &mut Outbox,
+    ) -> Result<(), End> {
+        if refusal == Refusal::QuotaExceeded {
+            self.sessions.counters.drops[Drop::OutOfMemory as usize] += 1;
+        }
+        let version = self.sessions.get(id).version;
+        if packet.qos == QoS::AtMostOnce {
+            return Ok(());
+        }
+        if version != Version::V5 && !refusal.acknowledged_in_v3() {
+            return Err(refusal.into());
+        }
+        // In 3.x a QoS 2 exchange goes on: PUBREL will come and be answered.
+        if version != Version::V5
+            && let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id)
+        {
+            self.sessions.get_mut(id).flight().received.push(packet_id);
+        }
+        self.receipt(id, packet, refusal.reason(), out);
+        Ok(())
+    }
+
+    /// PUBACK or PUBREC, as the QoS demands [MQTT-3.3.4-1].
+    #[inline]
+    fn receipt(&mut self, id: SessionId, packet: &Publish<'_>, reason: Reason, out: &mut Outbox) {
+        let Some(packet_id) = packet.packet_id else { return };
+        let kind = match packet.qos {
+            QoS::AtMostOnce => return,
+            QoS::AtLeastOnce => PacketType::PubAck,
+            QoS::ExactlyOnce => PacketType::PubRec,
+        };
+        self.sessions.acknowledge(id, kind, packet_id, reason, out);
+    }
+
+    /// Stores or clears the topic's retained message, here and on every other shard.
+    pub(crate) fn retain(&mut self, draft: &mut Draft<'_>, out: &mut Outbox) {
+        self.stamps = self.stamps.wrapping_add(1);
+        let stamp = Stamp { at: self.now.0, counter: self.stamps, shard: self.id.0 };
+        let message = draft.message().clone();
+        for lane in (0..self.shards).filter(|&lane| lane != usize::from(self.id.0)) {
+            out.lanes[lane].push_back(Cross::Retain { message: message.clone(), stamp });
+        }
+        self.retained.set(message, stamp, self.now, self.shards > 1);
+    }
+
+    /// To everyone who wants it, on this shard and on the others. Says whether anyone may.
+    #[inline]
+    pub(crate) fn route(
+        &mut self,
+        from: Option<SessionId>,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let mut matched = self.route_here(from, draft, out);
+        if self.shards > 1 {
+            let mut levels = std::mem::take(&mut self.scratch.levels);
+            let mut shards = self.interest.of(draft.topic, &mut levels) & !(1 << self.id.0);
+            self.scratch.levels = levels;
+            while shards != 0 {
+                let shard = shards.trailing_zeros() as usize;
+                shards &= shards - 1;
+                out.lanes[shard].push_back(Cross::Publish(draft.message().clone()));
+                matched = true;
+            }
+        }
+        matched
+    }
+
+    /// To this shard's subscribers and the shared groups that it owns.
+    #[inline]
+    pub(crate) fn route_here(
+        &mut self,
+        from: Option<SessionId>,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let mut filters = std::mem::take(&mut self.scratch.filters);
+        self.topics.matching(draft.topic, &mut filters);
+        let from = from.unwrap_or(SessionId(NONE));
+        match filters[..] {
+            [] => {}
+            [filter] => {
+                let filter = self.topics.filter(filter);
+                let alone = filter.subscribers.len() == 1;
+                for subscriber in &filter.subscribers {
+                    // [MQTT-3.8.3-3]
+                    if subscriber.options.no_local() && subscriber.session == from {
+                        continue;
+                    }
+                    let hit = Hit {
+                        session: subscriber.session,
+                        options: subscriber.options,
+                        ids: subscriber.id,
+                        group: NONE,
+                        from_retained: false,
+                        alone,
+                    };
+                    self.sessions.deliver(hit, draft, out);
+                }
+            }
+            _ => self.deliver_overlapping(&filters, from, draft, out),
+        }
+        if self.groups.any {
+            self.dispatch_all(&filters, draft, out);
+        }
+        let matched = !filters.is_empty();
+        self.scratch.filters = filters;
+        matched
+    }
+
+    /// Several filters match: each session gets one copy, at the highest QoS granted and with all
+    /// Subscription Identifiers [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4].
+    fn deliver_overlapping(
+        &mut self,
+        filters: &[crate::topics::FilterId],
+        from: SessionId,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        let mut hits = std::mem::take(&mut self.scratch.hits);
+        hits.clear();
+        for &filter in filters {
+            for subscriber in &self.topics.filter(filter).subscribers {
+                if subscriber.options.no_local() && subscriber.session == from {
+                    continue;
+                }
+                let hit = Hit {
+                    session: subscriber.session,
+                    options: subscriber.options,
+                    ids: ids::NONE,
+                    group: NONE,
+                    from_retained: false,
+                    alone: false,
+                };
+                hits.push((hit, subscriber.id));
+            }
+        }
+        hits.sort_unstable_by_key(|(hit, _)| hit.session);
+        let alone = hits.len() == 1;
+        for same in hits.chunk_by(|(one, _), (two, _)| one.session == two.session) {
+            let mut hit = same[0].0;
+            hit.options = same.iter().fold(hit.options, |all, (hit, _)| all.union(hit.options));
+            hit.alone = alone;
+            hit.ids = match same {
+                [(_, id)] => *id,
+                _ => {
+                    let list: Vec<u32> =
+                        same.iter().map(|&(_, id)| id).filter(|&id| id != 0).collect();
+                    self.sessions.keep_ids(&list)
+                }
+            };
+            self.sessions.deliver(hit, draft, out);
+        }
+        self.scratch.hits = hits;
+    }
+}
+
+fn deeper_than(topic: &str, levels_max: usize) -> bool {
+    // A topic shorter than the limit cannot be deeper.
+    topic.len() >= levels_max && topic.bytes().filter(|&byte| byte == b'/').count() >= levels_max
+}

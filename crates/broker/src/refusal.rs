@@ -1,0 +1,68 @@
+//! A legal request that we decline. The connection lives (a CONNECT excepted); the answer carries
+//! the reason. What a 3.x client gets instead, which knows no such reasons, is the table below.
+//!
+//! | refused | 5.0 | 3.1 and 3.1.1 |
+//! |---|---|---|
+//! | CONNECT | CONNACK with the reason | CONNACK 1 to 5 where one fits, else the connection closes |
+//! | PUBLISH QoS 0 | dropped and counted | the same |
+//! | PUBLISH QoS 1, 2 | PUBACK or PUBREC with the reason | not permitted: acknowledged and dropped; no room: the connection closes, nothing is acknowledged |
+//! | SUBSCRIBE, per filter | the reason | 0x80 |
+
+use mqtt::Reason;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    AuthMethodUnsupported,
+    ClientIdNotValid,
+    Draining,
+    NotAuthorized,
+    PayloadFormatInvalid,
+    QoSUnsupported,
+    QuotaExceeded,
+    RetainUnsupported,
+    SharedUnsupported,
+    SubscriptionIdsUnsupported,
+    TopicFilterInvalid,
+    TopicNameInvalid,
+    WildcardUnsupported,
+}
+
+impl Refusal {
+    pub fn reason(self) -> Reason {
+        match self {
+            Refusal::AuthMethodUnsupported => Reason::BadAuthenticationMethod,
+            Refusal::ClientIdNotValid => Reason::ClientIdentifierNotValid,
+            Refusal::Draining => Reason::ServerUnavailable,
+            Refusal::NotAuthorized => Reason::NotAuthorized,
+            Refusal::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
+            Refusal::QoSUnsupported => Reason::QoSNotSupported,
+            Refusal::QuotaExceeded => Reason::QuotaExceeded,
+            Refusal::RetainUnsupported => Reason::RetainNotSupported,
+            Refusal::SharedUnsupported => Reason::SharedSubscriptionsNotSupported,
+            Refusal::SubscriptionIdsUnsupported => Reason::SubscriptionIdentifiersNotSupported,
+            Refusal::TopicFilterInvalid => Reason::TopicFilterInvalid,
+            Refusal::TopicNameInvalid => Reason::TopicNameInvalid,
+            Refusal::WildcardUnsupported => Reason::WildcardSubscriptionsNotSupported,
+        }
+    }
+
+    /// Whether a 3.x client's QoS 1 or 2 PUBLISH is acknowledged all the same: what it may not say
+    /// is not said, but what we have no room for must not look kept [3.1.1:MQTT-3.3.5-2].
+    pub(crate) fn acknowledged_in_v3(self) -> bool {
+        match self {
+            Refusal::NotAuthorized | Refusal::PayloadFormatInvalid | Refusal::TopicNameInvalid => {
+                true
+            }
+            Refusal::AuthMethodUnsupported
+            | Refusal::ClientIdNotValid
+            | Refusal::Draining
+            | Refusal::QoSUnsupported
+            | Refusal::QuotaExceeded
+            | Refusal::RetainUnsupported
+            | Refusal::SharedUnsupported
+            | Refusal::SubscriptionIdsUnsupported
+            | Refusal::TopicFilterInvalid
+            | Refusal::WildcardUnsupported => false,
+        }
+    }
+}

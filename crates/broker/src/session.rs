@@ -1,0 +1,391 @@
+//! What MQTT keeps of a client when the socket goes, and the table of all sessions of a shard.
+//!
+//! The fields that a delivery touches stand first; what most sessions never have is boxed.
+
+use crate::alias::AliasesOut;
+use crate::flight::{Flight, Slot, State};
+use crate::input::{ConnId, Now, SessionId};
+use crate::limits::NONE;
+use crate::message::{KeptId, Messages};
+use crate::retained::Cursor;
+use crate::slab::Slab;
+use crate::sys::{Counters, DROPS, Drop};
+use crate::topics::FilterId;
+use crate::will::Will;
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashTable};
+use mqtt::{SubscribeOptions, Version};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The connection, or `NONE` while the client is away.
+    pub(crate) conn: u32,
+    /// Its place among the writes of this tick: see `Outbox::write`.
+    pub(crate) write: u32,
+    pub(crate) version: Version,
+    /// More unsent bytes than `write_bytes_max`: messages wait in the queue.
+    pub(crate) congested: bool,
+    /// Waits in `Shard::unfinished` for a tick with room.
+    pub(crate) unfinished: bool,
+    /// Member of a shared group: its room is reported.
+    pub(crate) is_member: bool,
+    /// Request Problem Information [MQTT-3.1.2-29].
+    pub(crate) problem_information: bool,
+    /// The client's Receive Maximum or ours, whichever is lower.
+    pub(crate) window: u16,
+    pub(crate) packet_bytes_max: u32,
+    pub(crate) flight: Option<Box<Flight>>,
+    pub(crate) aliases: Option<Box<AliasesOut>>,
+    pub(crate) client_id: Box<str>,
+    pub(crate) subscriptions: Vec<Subscription>,
+    pub(crate) rare: Option<Box<Rare>>,
+    pub(crate) expiry_s: u32,
+    pub(crate) generation: u32,
+    /// Where packet ids go on while there is no flight.
+    pub(crate) first_id: u16,
+}
+
+/// One entry of a session's list, which knows its place in the filter's list and is known there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subscription {
+    pub(crate) filter: FilterId,
+    pub(crate) place: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    pub(crate) will: Option<Box<Will>>,
+    /// When the will of a client that is away is due.
+    pub(crate) will_at: Option<Now>,
+    /// When the session of a client that is away ends.
+    pub(crate) ends_at: Option<Now>,
+    pub(crate) shares: Vec<Share>,
+    /// Retained messages still to be sent, a cursor a subscription.
+    pub(crate) cursors: Vec<Cursor>,
+    pub(crate) drops: [u64; DROPS],
+    /// The drop that was noted last, to say no more than once a second.
+    pub(crate) drop_noted: Option<Now>,
+    /// Subscriptions by filter, once there are too many to look through.
+    pub(crate) by_filter: HashMap<u32, u32, FixedState>,
+}
+
+/// Membership of a shared group, as the member's shard knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Share {
+    pub(crate) group: Arc<str>,
+    /// The group's name among `Sessions::group_names`.
+    pub(crate) name: u32,
+    pub(crate) options: SubscribeOptions,
+    pub(crate) id: u32,
+    /// What the owner was told last.
+    pub(crate) room: bool,
+}
+
+/// Subscriptions beyond this many are found through a map.
+const LOOKED_THROUGH_MAX: usize = 16;
+
+impl Session {
+    pub(crate) fn conn(&self) -> Option<ConnId> {
+        (self.conn != NONE).then_some(ConnId(self.conn))
+    }
+
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub(crate) fn flight(&mut self) -> &mut Flight {
+        let first = self.first_id;
+        self.flight.get_or_insert_with(|| Box::new(Flight::starting_at(first)))
+    }
+
+    /// Gives the flight's memory back once nothing is under way.
+    pub(crate) fn rest(&mut self) {
+        if let Some(flight) = &self.flight
+            && flight.is_idle()
+        {
+            self.first_id = flight.first_id();
+            self.flight = None;
+        }
+    }
+
+    /// Connected, with room for one more QoS 1 message right now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.conn != NONE
+            && !self.congested
+            && self
+                .flight
+                .as_ref()
+                .is_none_or(|flight| flight.waiting.is_empty() && flight.has_room(self.window))
+    }
+
+    pub(crate) fn subscription(&self, filter: FilterId) -> Option<u32> {
+        if self.subscriptions.len() > LOOKED_THROUGH_MAX {
+            return self.rare.as_ref()?.by_filter.get(&filter.0).copied();
+        }
+        let at = self.subscriptions.iter().position(|own| own.filter == filter)?;
+        Some(at as u32)
+    }
+
+    pub(crate) fn add_subscription(&mut self, subscription: Subscription) {
+        if self.subscriptions.is_empty() {
+            self.subscriptions.reserve_exact(1);
+        }
+        self.subscriptions.push(subscription);
+        let len = self.subscriptions.len();
+        if len == LOOKED_THROUGH_MAX + 1 {
+            let all = self.subscriptions.clone();
+            let all = all.iter().enumerate().map(|(at, own)| (own.filter.0, at as u32));
+            self.rare().by_filter = all.collect();
+        } else if len > LOOKED_THROUGH_MAX {
+            self.rare().by_filter.insert(subscription.filter.0, len as u32 - 1);
+        }
+    }
+
+    /// Takes an entry out; the last one moves into its place and is returned.
+    pub(crate) fn take_subscription(&mut self, at: u32) -> Option<Subscription> {
+        let gone = self.subscriptions.swap_remove(at as usize);
+        let moved = self.subscriptions.get(at as usize).copied();
+        if self.subscriptions.len() >= LOOKED_THROUGH_MAX {
+            let len = self.subscriptions.len();
+            let by_filter = &mut self.rare().by_filter;
+            by_filter.remove(&gone.filter.0);
+            if let Some(moved) = moved {
+                by_filter.insert(moved.filter.0, at);
+            }
+            if len == LOOKED_THROUGH_MAX {
+                *by_filter = HashMap::default();
+            }
+        }
+        moved
+    }
+}
+
+/// Subscription Identifiers of one delivery: none, one, or the index of a list.
+pub(crate) mod ids {
+    pub(crate) const NONE: u32 = 0;
+    /// Identifiers end at 268,435,455, so this bit is free.
+    pub(crate) const LIST: u32 = 1 << 31;
+}
+
+/// The same, unpacked. Only several identifiers of one delivery cost an allocation.
+pub(crate) enum IdList {
+    None,
+    One([u32; 1]),
+    Many(Box<[u32]>),
+}
+
+impl IdList {
+    pub(crate) fn as_slice(&self) -> &[u32] {
+        match self {
+            IdList::None => &[],
+            IdList::One(one) => one,
+            IdList::Many(many) => many,
+        }
+    }
+}
+
+/// The name of a shared group that slots refer to.
+#[derive(Debug)]
+struct GroupName {
+    name: Arc<str>,
+    refs: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    slab: Slab<Session>,
+    by_id: HashTable<u32>,
+    hasher: FixedState,
+    generation: u32,
+    pub(crate) messages: Messages,
+    id_lists: Slab<Box<[u32]>>,
+    group_names: Slab<GroupName>,
+    groups_by_name: HashMap<Arc<str>, u32, FixedState>,
+    pub(crate) counters: Counters,
+    pub(crate) options: Arc<crate::Options>,
+    pub(crate) now: Now,
+    /// Sessions with something to send that this tick had no room for.
+    pub(crate) unfinished: Vec<SessionId>,
+    /// Group messages of members that ended or went away: (group, message).
+    pub(crate) orphans: Vec<(Arc<str>, crate::Message)>,
+    /// Sessions whose retained cursors may go on.
+    pub(crate) hungry: Vec<SessionId>,
+    /// Sessions whose queue overflowed under the policy `Disconnect`.
+    pub(crate) overruns: Vec<SessionId>,
+    /// Members whose room may have changed in this tick.
+    pub(crate) rooms: Vec<SessionId>,
+    pub(crate) online: u64,
+}
+
+impl Sessions {
+    pub(crate) fn new(seed: u64, options: Arc<crate::Options>, now: Now) -> Sessions {
+        Sessions {
+            slab: Slab::default(),
+            by_id: HashTable::new(),
+            hasher: FixedState::with_seed(seed),
+            generation: 0,
+            messages: Messages::default(),
+            id_lists: Slab::default(),
+            group_names: Slab::default(),
+            groups_by_name: HashMap::with_hasher(FixedState::with_seed(seed)),
+            counters: Counters::default(),
+            options,
+            now,
+            unfinished: Vec::new(),
+            orphans: Vec::new(),
+            hungry: Vec::new(),
+            overruns: Vec::new(),
+            rooms: Vec::new(),
+            online: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: SessionId) -> &Session {
+        &self.slab[id.0]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: SessionId) -> &mut Session {
+        &mut self.slab[id.0]
+    }
+
+    pub(crate) fn current(&self, id: SessionId, generation: u32) -> bool {
+        self.slab.get(id.0).is_some_and(|session| session.generation == generation)
+    }
+
+    pub(crate) fn contains(&self, id: SessionId) -> bool {
+        self.slab.get(id.0).is_some()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.slab.iter().map(|(id, session)| (SessionId(id), session))
+    }
+
+    pub(crate) fn find(&self, client_id: &str) -> Option<SessionId> {
+        let hash = self.hasher.hash_one(client_id);
+        let same = |&id: &u32| &*self.slab[id].client_id == client_id;
+        self.by_id.find(hash, same).map(|&id| SessionId(id))
+    }
+
+    pub(crate) fn create(&mut self, client_id: &str, version: Version) -> SessionId {
+        self.generation = self.generation.wrapping_add(1);
+        let id = self.slab.insert(Session {
+            conn: NONE,
+            write: NONE,
+            version,
+            congested: false,
+            unfinished: false,
+            is_member: false,
+            problem_information: true,
+            window: u16::MAX,
+            packet_bytes_max: u32::MAX,
+            flight: None,
+            aliases: None,
+            client_id: client_id.into(),
+            subscriptions: Vec::new(),
+            rare: None,
+            expiry_s: 0,
+            generation: self.generation,
+            first_id: 0,
+        });
+        let (hasher, slab) = (&self.hasher, &self.slab);
+        let hash = hasher.hash_one(client_id);
+        self.by_id.insert_unique(hash, id, |&id| hasher.hash_one(&*slab[id].client_id));
+        SessionId(id)
+    }
+
+    /// Forgets a session whose subscriptions are gone. Messages that a shared group had given to
+    /// it go back to the group [MQTT-4.8.2-5].
+    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
+        let hash = self.hasher.hash_one(&*self.slab[id.0].client_id);
+        if let Ok(entry) = self.by_id.find_entry(hash, |&other| other == id.0) {
+            entry.remove();
+        }
+        if self.by_id.is_empty() {
+            self.by_id = HashTable::new();
+        }
+        let mut session = self.slab.remove(id.0)?;
+        if let Some(flight) = session.flight.take() {
+            for slot in flight.sent.into_iter().filter(|slot| slot.state != State::Done) {
+                let again = slot.qos == mqtt::QoS::AtLeastOnce;
+                self.forget(slot, again);
+            }
+            for slot in flight.waiting {
+                self.forget(slot, true);
+            }
+        }
+        for share in session.rare.iter_mut().flat_map(|rare| rare.shares.drain(..)) {
+            self.release_group(share.name);
+        }
+        Some(session)
+    }
+
+    /// Drops what a slot holds. A group's message goes back to it where `again` says so.
+    pub(crate) fn forget(&mut self, slot: Slot, again: bool) {
+        if slot.group != NONE {
+            if again && !slot.released {
+                let group = self.group_names[slot.group].name.clone();
+                self.orphans.push((group, self.messages.get(slot.message).clone()));
+            }
+            self.release_group(slot.group);
+        }
+        self.release_ids(slot.ids);
+        if !slot.released {
+            self.messages.release(slot.message);
+        }
+    }
+
+    pub(crate) fn keep_ids(&mut self, list: &[u32]) -> u32 {
+        match list {
+            [] => ids::NONE,
+            [one] => *one,
+            many => self.id_lists.insert(many.into()) | ids::LIST,
+        }
+    }
+
+    pub(crate) fn release_ids(&mut self, packed: u32) {
+        if packed & ids::LIST != 0 {
+            self.id_lists.remove(packed & !ids::LIST);
+        }
+    }
+
+    pub(crate) fn ids_of(&self, packed: u32) -> IdList {
+        if packed & ids::LIST != 0 {
+            return IdList::Many(self.id_lists[packed & !ids::LIST].clone());
+        }
+        if packed == ids::NONE { IdList::None } else { IdList::One([packed]) }
+    }
+
+    /// One more reference to a group's name.
+    pub(crate) fn keep_group(&mut self, group: &Arc<str>) -> u32 {
+        if let Some(&at) = self.groups_by_name.get(group) {
+            self.group_names[at].refs += 1;
+            return at;
+        }
+        let at = self.group_names.insert(GroupName { name: group.clone(), refs: 1 });
+        self.groups_by_name.insert(group.clone(), at);
+        at
+    }
+
+    pub(crate) fn release_group(&mut self, at: u32) {
+        let group = &mut self.group_names[at];
+        group.refs -= 1;
+        if group.refs == 0
+            && let Some(group) = self.group_names.remove(at)
+        {
+            self.groups_by_name.remove(&group.name);
+        }
+    }
+
+    pub(crate) fn count_drop(&mut self, id: SessionId, drop: Drop, count: u64) {
+        self.counters.drops[drop as usize] += count;
+        self.slab[id.0].rare().drops[drop as usize] += count;
+    }
+}

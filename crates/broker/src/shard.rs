@@ -1,0 +1,372 @@
+//! One core's whole world. `handle` is the only entry.
+
+use crate::conn::{Conn, End, State};
+use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId};
+use crate::interest::{Interest, Wants};
+use crate::message::Draft;
+use crate::options::Options;
+use crate::outbox::Outbox;
+use crate::refusal::Refusal;
+use crate::retained::Retained;
+use crate::session::Sessions;
+use crate::shared::Groups;
+use crate::sys::Tree;
+use crate::timer::{Timer, Wheel};
+use crate::topics::{FilterId, Topics};
+use crate::{Effect, deliver::Hit};
+use foldhash::fast::FixedState;
+use mqtt::{Reason, Version, Violation};
+use std::hash::BuildHasher;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) id: ShardId,
+    pub(crate) shards: usize,
+    pub(crate) now: Now,
+    pub(crate) options: Arc<Options>,
+    conns: Vec<Option<Conn>>,
+    conn_generation: u32,
+    pub(crate) sessions: Sessions,
+    pub(crate) topics: Topics,
+    pub(crate) groups: Groups,
+    pub(crate) retained: Retained,
+    pub(crate) interest: Arc<Interest>,
+    pub(crate) wants: Wants,
+    pub(crate) timers: Wheel,
+    pub(crate) tree: Tree,
+    /// Keyed per install: where a client id or group is at home.
+    home: FixedState,
+    pub(crate) random: u64,
+    pub(crate) stamps: u32,
+    pub(crate) draining: bool,
+    sweep_at: Option<Now>,
+    pub(crate) scratch: Scratch,
+}
+
+/// Buffers that live from publish to publish only to keep their allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) filters: Vec<FilterId>,
+    pub(crate) hits: Vec<(Hit, u32)>,
+    pub(crate) levels: Vec<u64>,
+    pub(crate) properties: Vec<u8>,
+    timers: Vec<Timer>,
+}
+
+impl Shard {
+    /// `seed` is the same for all shards of a process; `chance` is not.
+    pub fn new(
+        id: ShardId,
+        shards: usize,
+        options: Arc<Options>,
+        interest: Arc<Interest>,
+        seed: u64,
+        chance: u64,
+        now: Now,
+    ) -> Shard {
+        let mut timers = Wheel::new(now);
+        if options.sys_interval_s > 0 {
+            timers.set(Now(now.0 + 1000), Timer::Sys);
+        }
+        Shard {
+            id,
+            shards,
+            now,
+            conns: Vec::new(),
+            conn_generation: 0,
+            sessions: Sessions::new(seed, options.clone(), now),
+            topics: Topics::new(seed),
+            groups: Groups::new(seed),
+            retained: Retained::new(),
+            interest,
+            wants: Wants::default(),
+            timers,
+            tree: Tree::default(),
+            home: FixedState::with_seed(seed.rotate_left(17)),
+            random: chance | 1,
+            stamps: 0,
+            draining: false,
+            sweep_at: None,
+            scratch: Scratch::default(),
+            options,
+        }
+    }
+
+    pub fn handle(&mut self, now: Now, input: Input<'_>, out: &mut Outbox) {
+        self.now = now;
+        self.sessions.now = now;
+        match input {
+            Input::Bytes { conn, bytes } => self.bytes(conn, bytes, out),
+            Input::Opened { conn, peer, moved } => self.opened(conn, peer, moved),
+            Input::Closed { conn } => self.closed(conn, out),
+            Input::Congested { conn } => self.set_congested(conn, true, out),
+            Input::Writable { conn } => self.set_congested(conn, false, out),
+            Input::Cross { from, cross } => self.cross(from, cross, out),
+            Input::Tick => self.tick(out),
+            Input::Command(command) => self.command(command, out),
+        }
+        self.settle(out);
+    }
+
+    /// What a tick left over: overflowing queues under the policy `Disconnect`, messages that go
+    /// back to their shared groups, members whose room changed.
+    fn settle(&mut self, out: &mut Outbox) {
+        while let Some(id) = self.sessions.hungry.pop() {
+            if self.sessions.contains(id) {
+                self.feed_cursors(id, out);
+            }
+        }
+        while let Some(id) = self.sessions.overruns.pop() {
+            if let Some(conn) = self.sessions.get(id).conn() {
+                self.end(conn, End::Refusal(Refusal::QuotaExceeded), out);
+            }
+        }
+        while !self.sessions.orphans.is_empty() || !self.sessions.rooms.is_empty() {
+            self.return_orphans(out);
+            self.report_rooms(out);
+        }
+    }
+
+    /// When `Input::Tick` is next needed; at once where something is unfinished.
+    pub fn next_tick(&self) -> Option<Now> {
+        if !self.sessions.unfinished.is_empty() {
+            return Some(self.now);
+        }
+        self.timers.next()
+    }
+
+    fn opened(&mut self, conn: ConnId, peer: SocketAddr, moved: bool) {
+        let index = conn.0 as usize;
+        if index >= self.conns.len() {
+            self.conns.resize_with(index + 1, || None);
+        }
+        self.conn_generation = self.conn_generation.wrapping_add(1);
+        let generation = self.conn_generation;
+        let timer_at = Now(self.now.0 + u64::from(self.options.connect_timeout_ms));
+        self.timers.set(timer_at, Timer::Conn { index: conn.0, generation });
+        self.conns[index] = Some(Conn {
+            state: State::Greeting,
+            peer,
+            version: Version::V311,
+            moved,
+            generation,
+            silence_ms_max: 0,
+            heard: self.now,
+            timer_at,
+            topic_alias_max: 0,
+            aliases: Vec::new(),
+        });
+    }
+
+    #[inline]
+    pub(crate) fn conn(&self, conn: ConnId) -> Option<&Conn> {
+        self.conns.get(conn.0 as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn conn_mut(&mut self, conn: ConnId) -> Option<&mut Conn> {
+        self.conns.get_mut(conn.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn take_conn(&mut self, conn: ConnId) -> Option<Conn> {
+        self.conns.get_mut(conn.0 as usize)?.take()
+    }
+
+    fn set_congested(&mut self, conn: ConnId, congested: bool, out: &mut Outbox) {
+        let Some(id) = self.conn(conn).and_then(Conn::session) else { return };
+        let session = self.sessions.get_mut(id);
+        session.congested = congested;
+        if session.is_member {
+            self.sessions.rooms.push(id);
+        }
+        if !congested {
+            self.sessions.flow(id, out);
+        }
+    }
+
+    fn tick(&mut self, out: &mut Outbox) {
+        self.interest.keep_up(self.id.0, &mut self.wants, self.topics.texts());
+        let mut timers = std::mem::take(&mut self.scratch.timers);
+        self.timers.fire(self.now, &mut timers);
+        for timer in timers.drain(..) {
+            match timer {
+                Timer::Conn { index, generation } => self.check_conn(index, generation, out),
+                Timer::Session { index, generation } => {
+                    let id = SessionId(index);
+                    if self.sessions.current(id, generation) {
+                        self.check_away(id, out);
+                    }
+                }
+                Timer::Sys => self.sys_round(out),
+                Timer::Sweep => {
+                    self.sweep_at = None;
+                    self.retained.sweep(self.now);
+                }
+            }
+        }
+        self.scratch.timers = timers;
+        self.plan_sweep();
+        for id in std::mem::take(&mut self.sessions.unfinished) {
+            if out.is_full() {
+                self.sessions.unfinished.push(id);
+                continue;
+            }
+            if self.sessions.contains(id) {
+                self.sessions.get_mut(id).unfinished = false;
+                self.sessions.flow(id, out);
+            }
+        }
+    }
+
+    fn plan_sweep(&mut self) {
+        if self.sweep_at.is_none()
+            && let Some(at) = self.retained.next_sweep()
+        {
+            self.sweep_at = Some(at);
+            self.timers.set(at, Timer::Sweep);
+        }
+    }
+
+    /// The greeting's deadline, then the keep-alive: one timer a connection, which moves only when
+    /// it fires and finds that something was heard since.
+    fn check_conn(&mut self, index: u32, generation: u32, out: &mut Outbox) {
+        let (now, conn) = (self.now, ConnId(index));
+        let Some(known) = self.conn_mut(conn) else { return };
+        if known.generation != generation || now < known.timer_at {
+            return;
+        }
+        let Some(session) = known.session() else {
+            return self.end(conn, End::Violation(Violation::ConnectExpected), out);
+        };
+        if known.silence_ms_max == 0 {
+            return;
+        }
+        let due = Now(known.heard.0 + u64::from(known.silence_ms_max));
+        if now >= due {
+            // [MQTT-3.1.2-22]
+            return self.end(conn, End::Violation(Violation::KeepAliveTimeout), out);
+        }
+        known.timer_at = due;
+        self.timers.set(due, Timer::Conn { index, generation });
+        self.sessions.get_mut(session).rest();
+    }
+
+    fn command(&mut self, command: Command, out: &mut Outbox) {
+        match command {
+            Command::Reload(options) => {
+                self.sessions.options = options.clone();
+                self.options = options;
+            }
+            Command::Drain => {
+                self.draining = true;
+                let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
+                for id in ids {
+                    self.publish_will(id, out);
+                }
+            }
+            Command::CloseAll => {
+                for index in 0..self.conns.len() {
+                    let conn = ConnId(index as u32);
+                    let Some(known) = self.take_conn(conn) else { continue };
+                    if let Some(id) = known.session() {
+                        self.sessions.say_disconnect(id, Reason::ServerShuttingDown, out);
+                        self.sessions.get_mut(id).conn = crate::limits::NONE;
+                    }
+                    out.effects.push(Effect::Close { conn });
+                }
+            }
+        }
+    }
+
+    fn cross(&mut self, from: ShardId, cross: Cross, out: &mut Outbox) {
+        match cross {
+            Cross::Publish(message) => {
+                let mut draft = message.draft();
+                self.route_here(None, &mut draft, out);
+            }
+            Cross::Retain { message, stamp } => {
+                self.retained.set(message, stamp, self.now, true);
+                self.plan_sweep();
+            }
+            Cross::Join { group, member, client_id, options, subscription_id } => {
+                self.join(&group, member, &client_id, options, subscription_id);
+                out.lanes[from.0 as usize].push_back(Cross::Joined { group, member });
+            }
+            Cross::Joined { group, member } => self.joined(&group, member, out),
+            Cross::Leave { group, member } => self.leave(&group, member),
+            Cross::Room { group, member, online, room } => {
+                self.set_room(&group, member, online, room, out);
+            }
+            Cross::Dispatch { group, member, message, options, subscription_id } => {
+                self.dispatched(&group, member, &message, options, subscription_id, out);
+            }
+            Cross::Return { group, message } => {
+                let mut draft = message.draft();
+                self.dispatch(&group, &mut draft, out);
+            }
+            Cross::Counters(counters) => {
+                let at = from.0 as usize;
+                if let Some(place) = self.tree.shards.get_mut(at) {
+                    *place = *counters;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn home_of(&self, name: &str) -> ShardId {
+        ShardId((self.home.hash_one(name) % self.shards as u64) as u8)
+    }
+
+    pub(crate) fn member(&self, id: SessionId) -> Member {
+        let generation = self.sessions.get(id).generation;
+        Member { shard: self.id, session: id, generation }
+    }
+
+    pub(crate) fn publisher_hash(&self, id: SessionId) -> u32 {
+        self.home.hash_one(&*self.sessions.get(id).client_id) as u32
+    }
+
+    /// xorshift64*: good enough to choose among equals, and repeatable from a seed.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn sys_round(&mut self, out: &mut Outbox) {
+        let interval_s = self.options.sys_interval_s;
+        if interval_s == 0 {
+            return;
+        }
+        self.timers.set(Now(self.now.0 + u64::from(interval_s) * 1000), Timer::Sys);
+        let mut counters = self.sessions.counters.clone();
+        counters.sessions = self.sessions.len() as u64;
+        counters.online = self.sessions.online;
+        counters.subscriptions = self.topics.subscriptions;
+        counters.shared_subscriptions = self.groups.members;
+        counters.retained = u64::from(self.retained.messages);
+        counters.stored_messages = self.sessions.messages.len() as u64;
+        counters.stored_bytes = self.sessions.messages.bytes;
+        if self.id != ShardId(0) {
+            out.lanes[0].push_back(Cross::Counters(Box::new(counters)));
+            return;
+        }
+        self.tree.shards.resize_with(self.shards, Default::default);
+        self.tree.shards[0] = counters;
+        for (topic, value) in self.tree.changes(self.now) {
+            let mut draft = Draft::new(&topic, value.as_bytes(), self.now);
+            draft.retain = true;
+            self.retain(&mut draft, out);
+            self.route(None, &mut draft, out);
+        }
+    }
+
+    /// Memory that `memory_bytes_max` bounds, as far as this shard holds it.
+    pub(crate) fn memory_is_full(&self) -> bool {
+        let held = self.sessions.messages.bytes + self.retained.bytes / self.shards as u64;
+        held >= self.options.memory_bytes_max / self.shards as u64
+    }
+}

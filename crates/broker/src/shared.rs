@@ -1,0 +1,379 @@
+//! Shared subscriptions. One shard owns a group: it alone knows the members, wherever they are,
+//! and chooses who gets a message, so that exactly one does. Members' shards tell it who has
+//! room; while nobody has, messages wait here, in the group's own queue.
+
+use crate::deliver::Hit;
+use crate::flight::granted;
+use crate::input::{Cross, Member, SessionId};
+use crate::limits::NONE;
+use crate::message::{Draft, Message};
+use crate::options::{QueuePolicy, Strategy};
+use crate::outbox::Outbox;
+use crate::session::ids;
+use crate::shard::Shard;
+use crate::sys::Drop;
+use crate::topics::{FilterId, Packed};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use mqtt::{QoS, SubscribeOptions};
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use crate::slab::Slab;
+
+#[derive(Debug)]
+pub(crate) struct Groups {
+    groups: Slab<Group>,
+    by_name: HashMap<Arc<str>, u32, FixedState>,
+    /// Whether there is any group at all: most publishes need to know no more.
+    pub(crate) any: bool,
+    pub(crate) members: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    /// The whole filter, `$share/` and all.
+    name: Arc<str>,
+    filter: FilterId,
+    members: Vec<Joined>,
+    strategy: Strategy,
+    /// The member whose turn it is, or that is stuck to.
+    turn: usize,
+    queue: VecDeque<Message>,
+    queue_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Joined {
+    member: Member,
+    client_hash: u64,
+    options: SubscribeOptions,
+    id: u32,
+    online: bool,
+    room: bool,
+}
+
+impl Groups {
+    pub(crate) fn new(seed: u64) -> Groups {
+        let by_name = HashMap::with_hasher(FixedState::with_seed(seed));
+        Groups { groups: Slab::default(), by_name, any: false, members: 0 }
+    }
+}
+
+impl Group {
+    /// The member to get a message, among those with room.
+    fn choose(&mut self, hash: u64, draw: u64) -> Option<usize> {
+        let len = self.members.len();
+        let has_room = |at: &usize| self.members[*at].online && self.members[*at].room;
+        let at = match self.strategy {
+            Strategy::RoundRobin => (1..=len).map(|step| (self.turn + step) % len).find(has_room),
+            Strategy::Sticky => (0..len).map(|step| (self.turn + step) % len).find(has_room),
+            Strategy::Random => {
+                let start = draw as usize % len.max(1);
+                (0..len).map(|step| (start + step) % len).find(has_room)
+            }
+            // The highest of all members' scores: a member that comes or goes moves only its own.
+            Strategy::HashClient | Strategy::HashTopic => {
+                let score = |at: &usize| mix(self.members[*at].client_hash ^ hash);
+                (0..len).filter(has_room).max_by_key(score)
+            }
+        }?;
+        self.turn = at;
+        Some(at)
+    }
+}
+
+fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ hash >> 29
+}
+
+impl Shard {
+    /// A member joins a group that this shard owns, or changes its options.
+    pub(crate) fn join(
+        &mut self,
+        name: &Arc<str>,
+        member: Member,
+        client_id: &str,
+        options: SubscribeOptions,
+        id: u32,
+    ) {
+        let at = match self.groups.by_name.get(name) {
+            Some(&at) => at,
+            None => self.create_group(name),
+        };
+        let client_hash = self.groups.by_name.hasher().hash_one(client_id);
+        let group = &mut self.groups.groups[at];
+        if let Some(known) = group.members.iter_mut().find(|known| known.member == member) {
+            (known.options, known.id) = (options, id);
+            return;
+        }
+        let joined = Joined { member, client_hash, options, id, online: true, room: false };
+        group.members.push(joined);
+        self.groups.members += 1;
+    }
+
+    fn create_group(&mut self, name: &Arc<str>) -> u32 {
+        let share = mqtt::Share::parse(name).ok().flatten();
+        let (group, text) = share.map_or(("", ""), |share| (share.group, share.filter));
+        let special = self.options.shared_strategies.iter().find(|(known, _)| known == group);
+        let strategy = special.map_or(self.options.shared_strategy, |(_, strategy)| *strategy);
+        let (filter, unknown) = self.topics.find_or_insert(text);
+        if unknown {
+            self.want(text);
+        }
+        let at = self.groups.groups.insert(Group {
+            name: name.clone(),
+            filter,
+            members: Vec::new(),
+            strategy,
+            turn: 0,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+        });
+        self.groups.by_name.insert(name.clone(), at);
+        self.groups.any = true;
+        self.topics.filter_mut(filter).groups.push(at);
+        at
+    }
+
+    /// A member goes; with the last one the group and what waited in it.
+    pub(crate) fn leave(&mut self, name: &str, member: Member) {
+        let Some(&at) = self.groups.by_name.get(name) else { return };
+        let group = &mut self.groups.groups[at];
+        let before = group.members.len();
+        group.members.retain(|joined| joined.member != member);
+        self.groups.members -= (before - group.members.len()) as u64;
+        if !group.members.is_empty() {
+            group.turn %= group.members.len();
+            return;
+        }
+        let filter = group.filter;
+        let dropped = group.queue.len() as u64;
+        self.sessions.counters.drops[Drop::Offline as usize] += dropped;
+        self.groups.by_name.remove(name);
+        self.groups.groups.remove(at);
+        self.groups.any = !self.groups.by_name.is_empty();
+        self.topics.filter_mut(filter).groups.retain(|&group| group != at);
+        let text = self.topics.filter(filter).text.clone();
+        if self.topics.remove_if_unused(filter) {
+            self.want_no_more(&text);
+        }
+    }
+
+    pub(crate) fn set_room(
+        &mut self,
+        name: &str,
+        member: Member,
+        online: bool,
+        room: bool,
+        out: &mut Outbox,
+    ) {
+        let Some(&at) = self.groups.by_name.get(name) else { return };
+        let group = &mut self.groups.groups[at];
+        let joined = group.members.iter_mut().find(|joined| joined.member == member);
+        if let Some(joined) = joined {
+            (joined.online, joined.room) = (online, room);
+        }
+        self.flow_group(at, out);
+    }
+
+    /// Tells the owners of a member's groups what changed.
+    pub(crate) fn report_rooms(&mut self, out: &mut Outbox) {
+        for id in std::mem::take(&mut self.sessions.rooms) {
+            if !self.sessions.contains(id) {
+                continue;
+            }
+            let member = self.member(id);
+            let session = self.sessions.get_mut(id);
+            let (online, room) = (session.conn != NONE, session.has_room());
+            let Some(rare) = &mut session.rare else { continue };
+            let mut changed = Vec::new();
+            for share in &mut rare.shares {
+                if share.room != room {
+                    share.room = room;
+                    changed.push(share.group.clone());
+                }
+            }
+            for group in changed {
+                let owner = self.home_of(&group);
+                if owner == self.id {
+                    self.set_room(&group, member, online, room, out);
+                } else {
+                    let report = Cross::Room { group, member, online, room };
+                    out.lanes[usize::from(owner.0)].push_back(report);
+                }
+            }
+        }
+    }
+
+    /// Messages whose member ended before it had them.
+    pub(crate) fn return_orphans(&mut self, out: &mut Outbox) {
+        for (group, message) in std::mem::take(&mut self.sessions.orphans) {
+            let owner = self.home_of(&group);
+            if owner == self.id {
+                let mut draft = message.draft();
+                self.dispatch(&group, &mut draft, out);
+            } else {
+                out.lanes[usize::from(owner.0)].push_back(Cross::Return { group, message });
+            }
+        }
+    }
+
+    /// Every group of the filters that matched gets the message once.
+    pub(crate) fn dispatch_all(
+        &mut self,
+        filters: &[FilterId],
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        for &filter in filters {
+            for place in 0..self.topics.filter(filter).groups.len() {
+                let at = self.topics.filter(filter).groups[place];
+                self.dispatch_to(at, draft, out);
+            }
+        }
+    }
+
+    pub(crate) fn dispatch(&mut self, name: &str, draft: &mut Draft<'_>, out: &mut Outbox) {
+        if let Some(&at) = self.groups.by_name.get(name) {
+            self.dispatch_to(at, draft, out);
+        }
+    }
+
+    fn dispatch_to(&mut self, at: u32, draft: &mut Draft<'_>, out: &mut Outbox) {
+        self.refresh_rooms(at);
+        let group = &mut self.groups.groups[at];
+        if group.queue.is_empty() && self.give(at, draft, out) {
+            return;
+        }
+        self.queue_for_group(at, draft, out);
+    }
+
+    /// Members of this shard need no report: their sessions are here to be asked.
+    fn refresh_rooms(&mut self, at: u32) {
+        for joined in &mut self.groups.groups[at].members {
+            if joined.member.shard == self.id {
+                let session = self.sessions.get(joined.member.session);
+                (joined.online, joined.room) = (session.conn != NONE, session.has_room());
+            }
+        }
+    }
+
+    /// Hands the message to a member with room, if there is one.
+    fn give(&mut self, at: u32, draft: &mut Draft<'_>, out: &mut Outbox) -> bool {
+        let draw = self.draw();
+        let group = &mut self.groups.groups[at];
+        let hash = match group.strategy {
+            Strategy::HashTopic => self.groups.by_name.hasher().hash_one(draft.topic),
+            _ => u64::from(draft.publisher),
+        };
+        let Some(chosen) = group.choose(hash, draw) else { return false };
+        let joined = &group.members[chosen];
+        let (member, options, id) = (joined.member, joined.options, joined.id);
+        if member.shard != self.id {
+            let (group, message) = (group.name.clone(), draft.message().clone());
+            let dispatch = Cross::Dispatch { group, member, message, options, subscription_id: id };
+            out.lanes[usize::from(member.shard.0)].push_back(dispatch);
+            return true;
+        }
+        let name = group.name.clone();
+        self.deliver_as_member(&name, member.session, options, id, draft, out);
+        true
+    }
+
+    fn deliver_as_member(
+        &mut self,
+        group: &Arc<str>,
+        session: SessionId,
+        options: SubscribeOptions,
+        id: u32,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        let group = self.sessions.keep_group(group);
+        let hit = Hit {
+            session,
+            options: Packed::new(options),
+            ids: if id == 0 { ids::NONE } else { id },
+            group,
+            from_retained: false,
+            alone: true,
+        };
+        self.sessions.deliver(hit, draft, out);
+        let member = self.sessions.get(session);
+        if !member.has_room() {
+            self.sessions.rooms.push(session);
+        }
+    }
+
+    /// The owner on another shard chose a member here. It may have gone meanwhile.
+    pub(crate) fn dispatched(
+        &mut self,
+        group: &Arc<str>,
+        member: Member,
+        message: &Message,
+        options: SubscribeOptions,
+        id: u32,
+        out: &mut Outbox,
+    ) {
+        if !self.sessions.current(member.session, member.generation) {
+            self.sessions.orphans.push((group.clone(), message.clone()));
+            return;
+        }
+        let mut draft = message.draft();
+        self.deliver_as_member(group, member.session, options, id, &mut draft, out);
+    }
+
+    /// Nobody has room: the message waits in the group, within a session's bounds.
+    fn queue_for_group(&mut self, at: u32, draft: &mut Draft<'_>, _: &mut Outbox) {
+        let options = self.options.clone();
+        let group = &mut self.groups.groups[at];
+        let best = group.members.iter().map(|joined| joined.options.qos).max();
+        let packed =
+            Packed::new(SubscribeOptions { qos: best.unwrap_or_default(), ..Default::default() });
+        let qos = granted(draft.qos, packed);
+        let anyone_online = group.members.iter().any(|joined| joined.online);
+        if qos == QoS::AtMostOnce && !anyone_online && !options.queue_qos0 {
+            self.sessions.counters.drops[Drop::Offline as usize] += 1;
+            return;
+        }
+        let message = draft.message().clone();
+        let bytes = message.bytes() as u64;
+        let is_full = |group: &Group| {
+            group.queue.len() >= options.queue_messages_max as usize
+                || group.queue_bytes + bytes > options.queue_bytes_max
+        };
+        if is_full(group) && options.queue_policy != QueuePolicy::DropOldest {
+            self.sessions.counters.drops[Drop::QueueFull as usize] += 1;
+            return;
+        }
+        while is_full(group) {
+            let Some(oldest) = group.queue.pop_front() else { break };
+            group.queue_bytes -= oldest.bytes() as u64;
+            self.sessions.counters.drops[Drop::QueueFull as usize] += 1;
+        }
+        group.queue_bytes += bytes;
+        group.queue.push_back(message);
+    }
+
+    /// Gives out what waits, as long as somebody has room.
+    fn flow_group(&mut self, at: u32, out: &mut Outbox) {
+        loop {
+            self.refresh_rooms(at);
+            let now = self.now;
+            let Some(message) = self.groups.groups[at].queue.front().cloned() else { return };
+            let expired = message.is_expired(now);
+            if !expired && !self.give(at, &mut message.draft(), out) {
+                return;
+            }
+            let group = &mut self.groups.groups[at];
+            group.queue_bytes -= message.bytes() as u64;
+            group.queue.pop_front();
+            if expired {
+                self.sessions.counters.drops[Drop::Expired as usize] += 1;
+            }
+        }
+    }
+}

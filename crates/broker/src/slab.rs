@@ -1,0 +1,75 @@
+//! A vector whose free places are used again: owners live in it, everyone else holds an index.
+
+use crate::limits::NONE;
+
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.places[index as usize] = Some(value);
+            return index;
+        }
+        let index = self.places.len() as u32;
+        assert!(index < NONE, "the last index means none");
+        self.places.push(Some(value));
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
+        let value = self.places.get_mut(index as usize)?.take();
+        if value.is_some() {
+            self.free.push(index);
+            self.shrink();
+        }
+        value
+    }
+
+    /// After a burst has gone the memory goes back too: trailing free places are cut off once
+    /// nothing is left, which is when it costs nothing to find them.
+    fn shrink(&mut self) {
+        if self.free.len() == self.places.len() {
+            self.free = Vec::new();
+            self.places = Vec::new();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        self.places.get(index as usize)?.as_ref()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.places.iter().enumerate().filter_map(|(at, place)| Some((at as u32, place.as_ref()?)))
+    }
+}
+
+impl<T> std::ops::Index<u32> for Slab<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: u32) -> &T {
+        self.places[index as usize].as_ref().expect("an index is dropped before its place is freed")
+    }
+}
+
+impl<T> std::ops::IndexMut<u32> for Slab<T> {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        self.places[index as usize].as_mut().expect("an index is dropped before its place is freed")
+    }
+}

@@ -1,0 +1,376 @@
+//! SUBSCRIBE and UNSUBSCRIBE, and the feeding of retained messages to a new subscription.
+
+use crate::conn::{End, HeldSubAck, State};
+use crate::deliver::Hit;
+use crate::flight::granted;
+use crate::input::{ConnId, Cross, Member, SessionId};
+use crate::limits::{CURSOR_STEPS_PER_TURN, NONE};
+use crate::note::Note;
+use crate::outbox::{Effect, Outbox};
+use crate::refusal::Refusal;
+use crate::retained::Cursor;
+use crate::session::{Share, Subscription};
+use crate::shard::Shard;
+use crate::topics::{Packed, Subscriber, is_wildcard};
+use mqtt::{
+    Packet, Properties, Property, QoS, Reason, SubAck, Subscribe, SubscribeOptions, UnsubAck,
+    Unsubscribe, Violation,
+};
+use std::sync::Arc;
+
+impl Shard {
+    pub(crate) fn subscribe(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: Subscribe<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), End> {
+        let mut subscription_id = 0;
+        for property in packet.properties.iter() {
+            if let Property::SubscriptionIdentifier(given) = property {
+                subscription_id = given;
+            }
+        }
+        let (mut codes, mut cursors, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
+        for (filter, options) in packet.filters.iter() {
+            let granted = self.subscribe_one(id, filter, options, subscription_id, out)?;
+            let code = match granted {
+                Ok(Granted::Own { qos, is_new }) => {
+                    // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+                    if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
+                        cursors.push(Cursor {
+                            filter: filter.into(),
+                            after: None,
+                            options: Packed::new(SubscribeOptions { qos, ..options }),
+                            id: subscription_id,
+                        });
+                    }
+                    qos as u8
+                }
+                Ok(Granted::Shared { qos, awaited }) => {
+                    groups.extend(awaited);
+                    qos as u8
+                }
+                Err(refusal) => refusal.reason().code(),
+            };
+            let client_id = self.sessions.get(id).client_id.clone();
+            out.notes.push(Note::Subscribed { client_id, filter: filter.into(), code });
+            codes.push(code);
+        }
+        if !cursors.is_empty() {
+            self.sessions.get_mut(id).rare().cursors.extend(cursors);
+        }
+        let held = HeldSubAck { packet_id: packet.packet_id, codes, groups };
+        if held.groups.is_empty() {
+            self.suback(id, &held, out);
+            return Ok(());
+        }
+        if let Some(known) = self.conn_mut(conn) {
+            known.state = State::Held { session: id, suback: Box::new(held) };
+            out.effects.push(Effect::Hold { conn });
+        }
+        Ok(())
+    }
+
+    fn suback(&mut self, id: SessionId, held: &HeldSubAck, out: &mut Outbox) {
+        let version = self.sessions.get(id).version;
+        let mut bytes = Vec::with_capacity(8 + held.codes.len());
+        let ack = SubAck {
+            packet_id: held.packet_id,
+            properties: Properties::default(),
+            codes: &held.codes,
+        };
+        Packet::SubAck(ack).encode(version, &mut bytes);
+        self.sessions.reply(id, &bytes, out);
+        self.sessions.feed(id);
+    }
+
+    /// The owner of a shared group on another shard has entered a member.
+    pub(crate) fn joined(&mut self, group: &str, member: Member, out: &mut Outbox) {
+        if !self.sessions.current(member.session, member.generation) {
+            return;
+        }
+        let Some(conn) = self.sessions.get(member.session).conn() else { return };
+        let Some(known) = self.conn_mut(conn) else { return };
+        let State::Held { session, suback } = &mut known.state else { return };
+        let session = *session;
+        suback.groups.retain(|awaited| **awaited != *group);
+        if !suback.groups.is_empty() {
+            return;
+        }
+        let suback = std::mem::replace(&mut known.state, State::Live { session });
+        if let State::Held { suback, .. } = suback {
+            self.suback(session, &suback, out);
+        }
+        out.effects.push(Effect::Resume { conn });
+    }
+
+    /// The outer error ends the connection, the inner one is this filter's code.
+    fn subscribe_one(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        options: SubscribeOptions,
+        subscription_id: u32,
+        out: &mut Outbox,
+    ) -> Result<Result<Granted, Refusal>, End> {
+        let share = mqtt::Share::parse(filter)?;
+        // [MQTT-3.8.3-4]
+        if share.is_some() && options.no_local {
+            return Err(Violation::NoLocalOnShared.into());
+        }
+        let inner = share.map_or(filter, |share| share.filter);
+        if let Err(refusal) = self.permit_filter(id, inner, share.is_some(), subscription_id) {
+            return Ok(Err(refusal));
+        }
+        let qos = options.qos.min(self.qos_max());
+        let options = SubscribeOptions { qos, ..options };
+        if share.is_some() {
+            let awaited = self.subscribe_shared(id, filter, options, subscription_id, out);
+            return Ok(Ok(Granted::Shared { qos, awaited }));
+        }
+        let is_new = self.subscribe_own(id, filter, options, subscription_id);
+        Ok(Ok(Granted::Own { qos, is_new }))
+    }
+
+    fn permit_filter(
+        &self,
+        id: SessionId,
+        filter: &str,
+        shared: bool,
+        subscription_id: u32,
+    ) -> Result<(), Refusal> {
+        let options = &self.options;
+        if subscription_id != 0 && !options.subscription_ids_available {
+            return Err(Refusal::SubscriptionIdsUnsupported);
+        }
+        if shared && !options.shared_available {
+            return Err(Refusal::SharedUnsupported);
+        }
+        if !options.wildcard_available && is_wildcard(filter) {
+            return Err(Refusal::WildcardUnsupported);
+        }
+        let levels = filter.split('/').count();
+        if filter.len() > usize::from(options.topic_bytes_max)
+            || levels > usize::from(options.topic_levels_max)
+        {
+            return Err(Refusal::TopicFilterInvalid);
+        }
+        let session = self.sessions.get(id);
+        let shares = session.rare.as_ref().map_or(0, |rare| rare.shares.len());
+        if session.subscriptions.len() + shares >= options.subscriptions_max as usize {
+            let known = self.topics.find(filter);
+            // Replacing one needs no room.
+            if shared || known.and_then(|filter| session.subscription(filter)).is_none() {
+                return Err(Refusal::QuotaExceeded);
+            }
+        }
+        Ok(())
+    }
+
+    fn qos_max(&self) -> QoS {
+        QoS::from_bits(self.options.qos_max).unwrap_or(QoS::ExactlyOnce)
+    }
+
+    /// A session's own subscription, new or in place of the same filter's [MQTT-3.8.4-3].
+    fn subscribe_own(
+        &mut self,
+        id: SessionId,
+        text: &str,
+        options: SubscribeOptions,
+        subscription_id: u32,
+    ) -> bool {
+        let (filter, unknown) = self.topics.find_or_insert(text);
+        if unknown {
+            self.want(text);
+        }
+        let packed = Packed::new(options);
+        let session = self.sessions.get_mut(id);
+        if let Some(at) = session.subscription(filter) {
+            let place = session.subscriptions[at as usize].place;
+            let subscriber = &mut self.topics.filter_mut(filter).subscribers[place as usize];
+            subscriber.options = packed;
+            subscriber.id = subscription_id;
+            return false;
+        }
+        let entry = session.subscriptions.len() as u32;
+        let subscriber = Subscriber { session: id, entry, id: subscription_id, options: packed };
+        let place = self.topics.add(filter, subscriber);
+        session.add_subscription(Subscription { filter, place });
+        true
+    }
+
+    /// A filter came up on this shard: others forward to it from now on.
+    pub(crate) fn want(&mut self, filter: &str) {
+        if self.shards > 1 {
+            self.interest.add(self.id.0, filter, &mut self.wants);
+        }
+    }
+
+    pub(crate) fn want_no_more(&mut self, filter: &str) {
+        if self.shards > 1 {
+            self.interest.remove(self.id.0, filter, &mut self.wants);
+        }
+    }
+
+    /// Takes an entry out of the session's list and out of its filter's, where two others may
+    /// have moved into its places.
+    pub(crate) fn drop_subscription(&mut self, id: SessionId, at: u32) {
+        let session = self.sessions.get_mut(id);
+        let Subscription { filter, place } = session.subscriptions[at as usize];
+        if let Some(moved) = session.take_subscription(at) {
+            let subscribers = &mut self.topics.filter_mut(moved.filter).subscribers;
+            subscribers[moved.place as usize].entry = at;
+        }
+        if let Some(moved) = self.topics.take(filter, place) {
+            let session = self.sessions.get_mut(moved.session);
+            session.subscriptions[moved.entry as usize].place = place;
+        }
+        let unused = self.topics.filter(filter).subscribers.is_empty();
+        let text = if unused { self.topics.filter(filter).text.clone() } else { "".into() };
+        if unused && self.topics.remove_if_unused(filter) {
+            self.want_no_more(&text);
+        }
+    }
+
+    /// Enters the session into a shared group. The group, if its owner has yet to answer.
+    fn subscribe_shared(
+        &mut self,
+        id: SessionId,
+        group: &str,
+        options: SubscribeOptions,
+        subscription_id: u32,
+        out: &mut Outbox,
+    ) -> Option<Arc<str>> {
+        let group: Arc<str> = group.into();
+        let known = self.sessions.get_mut(id).rare().shares.iter_mut();
+        match known.into_iter().find(|share| share.group == group) {
+            Some(share) => (share.options, share.id) = (options, subscription_id),
+            None => {
+                let name = self.sessions.keep_group(&group);
+                let share =
+                    Share { group: group.clone(), name, options, id: subscription_id, room: false };
+                let session = self.sessions.get_mut(id);
+                session.is_member = true;
+                session.rare().shares.push(share);
+            }
+        }
+        self.sessions.rooms.push(id);
+        let member = self.member(id);
+        let client_id: Arc<str> = (*self.sessions.get(id).client_id).into();
+        let owner = self.home_of(&group);
+        if owner == self.id {
+            self.join(&group, member, &client_id, options, subscription_id);
+            return None;
+        }
+        let join =
+            Cross::Join { group: group.clone(), member, client_id, options, subscription_id };
+        out.lanes[usize::from(owner.0)].push_back(join);
+        Some(group)
+    }
+
+    pub(crate) fn unsubscribe(
+        &mut self,
+        id: SessionId,
+        packet: Unsubscribe<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), End> {
+        let mut codes = Vec::new();
+        for filter in packet.filters.iter() {
+            let found = match mqtt::Share::parse(filter)? {
+                Some(_) => self.unsubscribe_shared(id, filter, out),
+                None => self.unsubscribe_own(id, filter),
+            };
+            let reason = if found { Reason::Success } else { Reason::NoSubscriptionExisted };
+            let (client_id, code) = (self.sessions.get(id).client_id.clone(), reason.code());
+            out.notes.push(Note::Unsubscribed { client_id, filter: filter.into(), code });
+            codes.push(code);
+        }
+        let version = self.sessions.get(id).version;
+        let mut bytes = Vec::with_capacity(8 + codes.len());
+        let ack = UnsubAck {
+            packet_id: packet.packet_id,
+            properties: Properties::default(),
+            codes: &codes,
+        };
+        Packet::UnsubAck(ack).encode(version, &mut bytes);
+        self.sessions.reply(id, &bytes, out);
+        Ok(())
+    }
+
+    fn unsubscribe_own(&mut self, id: SessionId, text: &str) -> bool {
+        let Some(filter) = self.topics.find(text) else { return false };
+        let Some(at) = self.sessions.get(id).subscription(filter) else { return false };
+        self.drop_subscription(id, at);
+        // Retained messages that were on their way for it are no longer asked for.
+        if let Some(rare) = &mut self.sessions.get_mut(id).rare {
+            rare.cursors.retain(|cursor| *cursor.filter != *text);
+        }
+        true
+    }
+
+    fn unsubscribe_shared(&mut self, id: SessionId, group: &str, out: &mut Outbox) -> bool {
+        let member = self.member(id);
+        let session = self.sessions.get_mut(id);
+        let Some(rare) = &mut session.rare else { return false };
+        let Some(at) = rare.shares.iter().position(|share| *share.group == *group) else {
+            return false;
+        };
+        let share = rare.shares.swap_remove(at);
+        session.is_member = !rare.shares.is_empty();
+        self.sessions.release_group(share.name);
+        let owner = self.home_of(group);
+        if owner == self.id {
+            self.leave(group, member);
+        } else {
+            let group = share.group;
+            out.lanes[usize::from(owner.0)].push_back(Cross::Leave { group, member });
+        }
+        true
+    }
+
+    /// Sends retained messages to new subscriptions, as far as there is room. What is left waits
+    /// for an acknowledgement, the socket or the next tick.
+    pub(crate) fn feed_cursors(&mut self, id: SessionId, out: &mut Outbox) {
+        for _ in 0..CURSOR_STEPS_PER_TURN {
+            let session = self.sessions.get_mut(id);
+            let (online, room) = (session.conn != NONE && !session.congested, session.has_room());
+            let Some(rare) = &mut session.rare else { return };
+            let Some(cursor) = rare.cursors.first() else { return };
+            if !online {
+                return;
+            }
+            if out.is_full() {
+                return self.sessions.postpone(id);
+            }
+            let next = self.retained.next(&cursor.filter, cursor.after.as_deref(), self.now);
+            let Some(message) = next.cloned() else {
+                rare.cursors.remove(0);
+                continue;
+            };
+            if granted(message.qos(), cursor.options) != QoS::AtMostOnce && !room {
+                return;
+            }
+            let hit = Hit {
+                session: id,
+                options: cursor.options,
+                ids: cursor.id,
+                group: NONE,
+                from_retained: true,
+                alone: true,
+            };
+            if let Some(cursor) = rare.cursors.first_mut() {
+                cursor.after = Some(message.topic().into());
+            }
+            self.sessions.deliver(hit, &mut message.draft(), out);
+        }
+        self.sessions.postpone(id);
+    }
+}
+
+enum Granted {
+    Own { qos: QoS, is_new: bool },
+    Shared { qos: QoS, awaited: Option<Arc<str>> },
+}

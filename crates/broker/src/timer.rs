@@ -1,0 +1,161 @@
+//! One wheel of timers a shard. Nothing is ever cancelled: what fires asks its owner whether it
+//! still means anything, and goes back into the wheel if it came too early. Due times are exact to
+//! a turn (100 ms) and never early.
+//!
+//! Four rings of 64 slots: a slot of the lowest is one turn, of the next 64 turns, and so on. What
+//! lies further away than the highest ring reaches (19 days) waits in its last slot and is put in
+//! again from there.
+
+use crate::input::Now;
+
+pub(crate) const TURN_MS: u64 = 100;
+const SLOTS: u64 = 64;
+const RINGS: usize = 4;
+
+/// What a timer is for. The generation tells a slot's present tenant from a former one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// Keep-alive of a live connection, or the deadline of its greeting.
+    Conn { index: u32, generation: u32 },
+    /// Expiry or will delay of a session that is away.
+    Session { index: u32, generation: u32 },
+    /// A `$SYS` round.
+    Sys,
+    /// Old retained messages and tombstones are looked for.
+    Sweep,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    due: u64,
+    timer: Timer,
+}
+
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    /// The turn that was fired last.
+    turn: u64,
+    rings: [[Vec<Entry>; SLOTS as usize]; RINGS],
+    len: usize,
+}
+
+impl Wheel {
+    pub(crate) fn new(now: Now) -> Wheel {
+        let ring = || std::array::from_fn(|_| Vec::new());
+        Wheel { turn: now.0 / TURN_MS, rings: std::array::from_fn(|_| ring()), len: 0 }
+    }
+
+    pub(crate) fn set(&mut self, at: Now, timer: Timer) {
+        self.len += 1;
+        let due = at.0.div_ceil(TURN_MS).max(self.turn + 1);
+        self.place(Entry { due, timer });
+    }
+
+    fn place(&mut self, entry: Entry) {
+        let ahead = entry.due - self.turn;
+        let mut span = SLOTS;
+        for ring in 0..RINGS {
+            let unit = span / SLOTS;
+            // Strictly within one round of the ring, so that a slot never holds two rounds.
+            if ahead < span - unit || ring == RINGS - 1 {
+                let due = entry.due.min(self.turn + span - unit - 1).max(self.turn + 1);
+                self.rings[ring][(due / unit % SLOTS) as usize].push(entry);
+                return;
+            }
+            span *= SLOTS;
+        }
+    }
+
+    /// Takes out everything that is due.
+    pub(crate) fn fire(&mut self, now: Now, into: &mut Vec<Timer>) {
+        let until = now.0 / TURN_MS;
+        if self.len == 0 {
+            self.turn = self.turn.max(until);
+            return;
+        }
+        while self.turn < until {
+            self.turn += 1;
+            let mut unit = SLOTS;
+            for ring in 1..RINGS {
+                if !self.turn.is_multiple_of(unit) {
+                    break;
+                }
+                let slot = (self.turn / unit % SLOTS) as usize;
+                for entry in std::mem::take(&mut self.rings[ring][slot]) {
+                    self.place_or_fire(entry, into);
+                }
+                unit *= SLOTS;
+            }
+            let slot = (self.turn % SLOTS) as usize;
+            for entry in std::mem::take(&mut self.rings[0][slot]) {
+                self.place_or_fire(entry, into);
+            }
+        }
+    }
+
+    fn place_or_fire(&mut self, entry: Entry, into: &mut Vec<Timer>) {
+        if entry.due <= self.turn {
+            self.len -= 1;
+            into.push(entry.timer);
+        } else {
+            self.place(entry);
+        }
+    }
+
+    /// When to look again: never later than the next timer, at times earlier.
+    pub(crate) fn next(&self) -> Option<Now> {
+        if self.len == 0 {
+            return None;
+        }
+        for ahead in 1..=SLOTS {
+            let turn = self.turn + ahead;
+            let higher = turn.is_multiple_of(SLOTS);
+            if higher || !self.rings[0][(turn % SLOTS) as usize].is_empty() {
+                return Some(Now(turn * TURN_MS));
+            }
+        }
+        Some(Now((self.turn + SLOTS) * TURN_MS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fired(wheel: &mut Wheel, now: u64) -> usize {
+        let mut into = Vec::new();
+        wheel.fire(Now(now), &mut into);
+        into.len()
+    }
+
+    #[test]
+    fn a_timer_fires_within_a_turn_and_never_early() {
+        for after in [1, 99, 100, 101, 6_399, 6_400, 6_500, 409_600, 500_000, 30_000_000] {
+            for start in [0, 50, 6_350, 1_000_000] {
+                let mut wheel = Wheel::new(Now(start));
+                wheel.set(Now(start + after), Timer::Sys);
+                let mut now = start;
+                while let Some(next) = wheel.next() {
+                    assert!(next.0 > now || next.0 <= start + after);
+                    now = next.0;
+                    if fired(&mut wheel, now) == 1 {
+                        break;
+                    }
+                    assert!(now < start + after + TURN_MS, "{after} from {start} is late at {now}");
+                }
+                assert!(now >= start + after, "{after} from {start} fired early at {now}");
+                assert!(now < start + after + 2 * TURN_MS);
+            }
+        }
+    }
+
+    #[test]
+    fn a_timer_months_away_still_fires() {
+        let mut wheel = Wheel::new(Now(0));
+        let at = 60 * 86_400_000_u64;
+        wheel.set(Now(at), Timer::Sys);
+        assert_eq!(fired(&mut wheel, at - 1), 0);
+        assert_eq!(fired(&mut wheel, at + TURN_MS), 1);
+        assert_eq!(wheel.next(), None);
+    }
+}

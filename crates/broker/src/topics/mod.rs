@@ -1,0 +1,196 @@
+//! Who wants what: the filters of one shard and the subscribers of each.
+//!
+//! A filter without wildcards is found by one hash of the whole topic; the others are a trie whose
+//! edges live in one hash table keyed by (parent, level). Matching costs what matches, whatever
+//! else is subscribed. The subscribers of one filter stand side by side.
+
+mod trie;
+
+use crate::input::SessionId;
+use crate::limits::NONE;
+use crate::slab::Slab;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use mqtt::{QoS, SubscribeOptions};
+use std::hash::BuildHasher;
+use trie::Trie;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FilterId(pub(crate) u32);
+
+/// One session's subscription to one filter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subscriber {
+    pub(crate) session: SessionId,
+    /// Its place in the session's own list.
+    pub(crate) entry: u32,
+    /// Subscription Identifier, 0 for none.
+    pub(crate) id: u32,
+    pub(crate) options: Packed,
+}
+
+/// `SubscribeOptions` without retain handling, which only SUBSCRIBE itself needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Packed(u8);
+
+impl Packed {
+    pub(crate) fn new(options: SubscribeOptions) -> Packed {
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        let flags = flag(options.no_local, 4) | flag(options.retain_as_published, 8);
+        Packed(options.qos as u8 | flags)
+    }
+
+    #[inline]
+    pub(crate) fn qos(self) -> QoS {
+        match self.0 & 3 {
+            0 => QoS::AtMostOnce,
+            1 => QoS::AtLeastOnce,
+            _ => QoS::ExactlyOnce,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn no_local(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// The most that two subscriptions of one session grant together.
+    pub(crate) fn union(self, other: Packed) -> Packed {
+        let qos = (self.0 & 3).max(other.0 & 3);
+        Packed(qos | (self.0 | other.0) & !3)
+    }
+
+    #[inline]
+    pub(crate) fn retain_as_published(self) -> bool {
+        self.0 & 8 != 0
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Filter {
+    pub(crate) text: Box<str>,
+    pub(crate) subscribers: Vec<Subscriber>,
+    /// Shared groups that this shard owns and that take this filter's messages.
+    pub(crate) groups: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Topics {
+    filters: Slab<Filter>,
+    exact: HashTable<u32>,
+    trie: Trie,
+    hasher: FixedState,
+    pub(crate) subscriptions: u64,
+}
+
+impl Topics {
+    pub(crate) fn new(seed: u64) -> Topics {
+        Topics {
+            filters: Slab::default(),
+            exact: HashTable::new(),
+            trie: Trie::new(seed),
+            hasher: FixedState::with_seed(seed),
+            subscriptions: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn filter(&self, id: FilterId) -> &Filter {
+        &self.filters[id.0]
+    }
+
+    pub(crate) fn filter_mut(&mut self, id: FilterId) -> &mut Filter {
+        &mut self.filters[id.0]
+    }
+
+    /// The filter, and whether it is new.
+    pub(crate) fn find_or_insert(&mut self, text: &str) -> (FilterId, bool) {
+        if let Some(id) = self.find(text) {
+            return (id, false);
+        }
+        let id = self.filters.insert(Filter {
+            text: text.into(),
+            subscribers: Vec::with_capacity(1),
+            groups: Vec::new(),
+        });
+        if is_wildcard(text) {
+            self.trie.insert(text, id);
+        } else {
+            let (hasher, filters) = (&self.hasher, &self.filters);
+            let hash = hasher.hash_one(text);
+            self.exact.insert_unique(hash, id, |&id| hasher.hash_one(&*filters[id].text));
+        }
+        (FilterId(id), true)
+    }
+
+    pub(crate) fn find(&self, text: &str) -> Option<FilterId> {
+        if is_wildcard(text) {
+            return self.trie.find(text).map(FilterId);
+        }
+        let hash = self.hasher.hash_one(text);
+        self.exact.find(hash, |&id| &*self.filters[id].text == text).map(|&id| FilterId(id))
+    }
+
+    /// Forgets a filter that nobody wants any more. Says whether it did.
+    pub(crate) fn remove_if_unused(&mut self, id: FilterId) -> bool {
+        let filter = &self.filters[id.0];
+        if !filter.subscribers.is_empty() || !filter.groups.is_empty() {
+            return false;
+        }
+        let text = self.filters.remove(id.0).map(|filter| filter.text).unwrap_or_default();
+        if is_wildcard(&text) {
+            self.trie.remove(&text);
+        } else {
+            let hash = self.hasher.hash_one(&*text);
+            if let Ok(entry) = self.exact.find_entry(hash, |&other| other == id.0) {
+                entry.remove();
+            }
+            if self.exact.is_empty() {
+                self.exact = HashTable::new();
+            }
+        }
+        true
+    }
+
+    /// Every filter that matches the topic, each once.
+    #[inline]
+    pub(crate) fn matching(&mut self, topic: &str, into: &mut Vec<FilterId>) {
+        into.clear();
+        let hash = self.hasher.hash_one(topic);
+        if let Some(&id) = self.exact.find(hash, |&id| &*self.filters[id].text == topic) {
+            into.push(FilterId(id));
+        }
+        if !self.trie.is_empty() {
+            self.trie.matching(topic, into);
+        }
+    }
+
+    pub(crate) fn add(&mut self, id: FilterId, subscriber: Subscriber) -> u32 {
+        let subscribers = &mut self.filters[id.0].subscribers;
+        subscribers.push(subscriber);
+        self.subscriptions += 1;
+        subscribers.len() as u32 - 1
+    }
+
+    /// Takes a subscriber out; the last one moves into its place and is returned, so that its
+    /// session can be told.
+    pub(crate) fn take(&mut self, id: FilterId, place: u32) -> Option<Subscriber> {
+        let subscribers = &mut self.filters[id.0].subscribers;
+        subscribers.swap_remove(place as usize);
+        self.subscriptions -= 1;
+        if subscribers.len() * 4 < subscribers.capacity() {
+            subscribers.shrink_to(subscribers.len() * 2);
+        }
+        subscribers.get(place as usize).copied()
+    }
+
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.filters.iter().map(|(_, filter)| &*filter.text)
+    }
+}
+
+pub(crate) fn is_wildcard(filter: &str) -> bool {
+    filter.bytes().any(|byte| byte == b'+' || byte == b'#')
+}
+
+const _: () = assert!(NONE == u32::MAX);

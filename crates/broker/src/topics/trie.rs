@@ -1,0 +1,199 @@
+//! The filters with wildcards, level by level. A node's ordinary children are entries of one hash
+//! table for the whole trie; `+` and `#` are fields, since every match asks for them.
+
+use super::FilterId;
+use crate::limits::NONE;
+use crate::slab::Slab;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+#[derive(Debug)]
+struct Node {
+    parent: u32,
+    level: Box<str>,
+    /// Ordinary children, so that an empty node can be told.
+    children: u32,
+    plus: u32,
+    /// The filter that ends here.
+    filter: u32,
+    /// The filter that ends here with `/#`.
+    hash: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Trie {
+    nodes: Slab<Node>,
+    edges: HashTable<u32>,
+    hasher: FixedState,
+    root: u32,
+    filters: usize,
+    /// Nodes still to visit with the number of levels behind them; kept for its allocation.
+    stack: Vec<(u32, u32)>,
+    levels: Vec<(u32, u32)>,
+}
+
+impl Node {
+    fn new(parent: u32, level: &str) -> Node {
+        Node { parent, level: level.into(), children: 0, plus: NONE, filter: NONE, hash: NONE }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.children == 0 && self.plus == NONE && self.filter == NONE && self.hash == NONE
+    }
+}
+
+impl Trie {
+    pub(super) fn new(seed: u64) -> Trie {
+        let mut nodes = Slab::default();
+        let root = nodes.insert(Node::new(NONE, ""));
+        Trie {
+            nodes,
+            edges: HashTable::new(),
+            hasher: FixedState::with_seed(seed),
+            root,
+            filters: 0,
+            stack: Vec::new(),
+            levels: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.filters == 0
+    }
+
+    fn child(&self, parent: u32, level: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one((parent, level));
+        let same = |&id: &u32| {
+            let node = &self.nodes[id];
+            node.parent == parent && &*node.level == level
+        };
+        self.edges.find(hash, same).copied()
+    }
+
+    pub(super) fn insert(&mut self, text: &str, filter: u32) {
+        let mut at = self.root;
+        self.filters += 1;
+        for level in text.split('/') {
+            if level == "#" {
+                self.nodes[at].hash = filter;
+                return;
+            }
+            at = if level == "+" { self.plus_of(at) } else { self.child_of(at, level) };
+        }
+        self.nodes[at].filter = filter;
+    }
+
+    fn plus_of(&mut self, parent: u32) -> u32 {
+        if self.nodes[parent].plus == NONE {
+            let plus = self.nodes.insert(Node::new(parent, "+"));
+            self.nodes[parent].plus = plus;
+        }
+        self.nodes[parent].plus
+    }
+
+    fn child_of(&mut self, parent: u32, level: &str) -> u32 {
+        if let Some(child) = self.child(parent, level) {
+            return child;
+        }
+        let child = self.nodes.insert(Node::new(parent, level));
+        self.nodes[parent].children += 1;
+        let (hasher, nodes) = (&self.hasher, &self.nodes);
+        let hash = hasher.hash_one((parent, level));
+        self.edges.insert_unique(hash, child, |&id| {
+            let node = &nodes[id];
+            hasher.hash_one((node.parent, &*node.level))
+        });
+        child
+    }
+
+    fn node_of(&self, text: &str) -> Option<u32> {
+        let mut at = self.root;
+        for level in text.split('/') {
+            at = match level {
+                "#" => return Some(at),
+                "+" => Some(self.nodes[at].plus).filter(|&plus| plus != NONE)?,
+                _ => self.child(at, level)?,
+            };
+        }
+        Some(at)
+    }
+
+    pub(super) fn find(&self, text: &str) -> Option<u32> {
+        let node = &self.nodes[self.node_of(text)?];
+        let filter = if text.ends_with('#') { node.hash } else { node.filter };
+        (filter != NONE).then_some(filter)
+    }
+
+    pub(super) fn remove(&mut self, text: &str) {
+        let Some(mut at) = self.node_of(text) else { return };
+        let node = &mut self.nodes[at];
+        let ends = if text.ends_with('#') { &mut node.hash } else { &mut node.filter };
+        *ends = NONE;
+        self.filters -= 1;
+        while at != self.root && self.nodes[at].is_empty() {
+            at = self.prune(at);
+        }
+    }
+
+    /// Removes an empty node and says who its parent was.
+    fn prune(&mut self, id: u32) -> u32 {
+        let parent = self.nodes[id].parent;
+        if self.nodes[parent].plus == id {
+            self.nodes[parent].plus = NONE;
+        } else {
+            let hash = self.hasher.hash_one((parent, &*self.nodes[id].level));
+            if let Ok(entry) = self.edges.find_entry(hash, |&other| other == id) {
+                entry.remove();
+            }
+            self.nodes[parent].children -= 1;
+        }
+        self.nodes.remove(id);
+        parent
+    }
+
+    /// Appends every filter that matches.
+    pub(super) fn matching(&mut self, topic: &str, into: &mut Vec<FilterId>) {
+        let (mut stack, mut levels) =
+            (std::mem::take(&mut self.stack), std::mem::take(&mut self.levels));
+        stack.clear();
+        split(topic, &mut levels);
+        stack.push((self.root, 0));
+        while let Some((id, behind)) = stack.pop() {
+            let node = &self.nodes[id];
+            // [MQTT-4.7.2-1]
+            let hidden = behind == 0 && topic.starts_with('$');
+            if node.hash != NONE && !hidden {
+                into.push(FilterId(node.hash));
+            }
+            let Some(&(start, end)) = levels.get(behind as usize) else {
+                if node.filter != NONE {
+                    into.push(FilterId(node.filter));
+                }
+                continue;
+            };
+            if node.plus != NONE && !hidden {
+                stack.push((node.plus, behind + 1));
+            }
+            if node.children > 0
+                && let Some(child) = self.child(id, &topic[start as usize..end as usize])
+            {
+                stack.push((child, behind + 1));
+            }
+        }
+        (self.stack, self.levels) = (stack, levels);
+    }
+}
+
+/// Where each level of a topic begins and ends.
+fn split(topic: &str, into: &mut Vec<(u32, u32)>) {
+    into.clear();
+    let mut start = 0;
+    for (at, byte) in topic.bytes().enumerate() {
+        if byte == b'/' {
+            into.push((start, at as u32));
+            start = at as u32 + 1;
+        }
+    }
+    into.push((start, topic.len() as u32));
+}

@@ -1,0 +1,79 @@
+//! The will: what is published for a client that goes without saying so.
+
+use crate::input::{Now, SessionId};
+use crate::message::{Draft, NO_EXPIRY};
+use crate::outbox::Outbox;
+use crate::shard::Shard;
+use crate::timer::Timer;
+use mqtt::{Property, QoS};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Will {
+    pub(crate) topic: Box<str>,
+    pub(crate) payload: Box<[u8]>,
+    /// Encoded, those that are forwarded, in order [MQTT-3.1.3-10].
+    pub(crate) properties: Box<[u8]>,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) delay_s: u32,
+    pub(crate) expiry_s: u32,
+}
+
+impl Will {
+    pub(crate) fn new(will: &mqtt::Will<'_>) -> Will {
+        let (mut delay_s, mut expiry_s, mut properties) = (0, NO_EXPIRY, Vec::new());
+        for (property, bytes) in will.properties.iter_with_bytes() {
+            match property {
+                Property::WillDelayInterval(seconds) => delay_s = seconds,
+                Property::MessageExpiryInterval(seconds) => expiry_s = seconds,
+                _ => properties.extend_from_slice(bytes),
+            }
+        }
+        Will {
+            topic: will.topic.into(),
+            payload: will.payload.into(),
+            properties: properties.into(),
+            qos: will.qos,
+            retain: will.retain,
+            delay_s,
+            expiry_s,
+        }
+    }
+}
+
+impl Shard {
+    /// The connection of a session ended and its will was not taken back: publish it, now or when
+    /// its delay is over, whichever is first of that and the session's end [MQTT-3.1.2-8].
+    pub(crate) fn arm_will(&mut self, id: SessionId, out: &mut Outbox) {
+        let now = self.now;
+        let session = self.sessions.get_mut(id);
+        let (expiry_s, generation) = (session.expiry_s, session.generation);
+        let Some(rare) = &mut session.rare else { return };
+        let Some(will) = &rare.will else { return };
+        if will.delay_s == 0 || expiry_s == 0 {
+            return self.publish_will(id, out);
+        }
+        let at = Now(now.0 + u64::from(will.delay_s) * 1000);
+        rare.will_at = Some(at);
+        self.timers.set(at, Timer::Session { index: id.0, generation });
+    }
+
+    /// Publishes the will, if there is one left, and forgets it [MQTT-3.1.2-10].
+    pub(crate) fn publish_will(&mut self, id: SessionId, out: &mut Outbox) {
+        let publisher = self.publisher_hash(id);
+        let session = self.sessions.get_mut(id);
+        let Some(rare) = &mut session.rare else { return };
+        rare.will_at = None;
+        let Some(will) = rare.will.take() else { return };
+        let mut draft = Draft::new(&will.topic, &will.payload, self.now);
+        draft.properties = &will.properties;
+        draft.qos = will.qos;
+        draft.retain = will.retain;
+        draft.expiry_s = will.expiry_s.min(self.options.message_expiry_s_max);
+        draft.publisher = publisher;
+        if will.retain {
+            self.retain(&mut draft, out);
+        }
+        self.route(None, &mut draft, out);
+    }
+}
