@@ -44,6 +44,16 @@ impl Write {
         self.segments.push(Segment { at, range });
     }
 
+    pub fn len(&self) -> usize {
+        let shared: u32 =
+            self.segments.iter().map(|segment| segment.range.end - segment.range.start).sum();
+        self.own.len() + shared as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.segments.is_empty()
+    }
+
     /// The slices to write, in order.
     pub fn slices<'a>(&'a self, arena: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let mut from = 0;

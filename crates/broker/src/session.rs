@@ -6,7 +6,7 @@ use crate::alias::AliasesOut;
 use crate::flight::{Flight, Slot, State};
 use crate::input::{ConnId, Now, SessionId};
 use crate::limits::NONE;
-use crate::message::{KeptId, Messages};
+use crate::message::Messages;
 use crate::retained::Cursor;
 use crate::slab::Slab;
 use crate::sys::{Counters, DROPS, Drop};

@@ -1,0 +1,587 @@
+//! One shard's body: its poller, its sockets, and the tick.
+//!
+//! ```text
+//! wait -> read what is ready, take from the rings, obey commands, fire timers: all into one Outbox
+//!      -> one write a touched connection, closes and moves, one push a ring, log
+//! ```
+//!
+//! Sockets are edge-triggered. A socket that has more to give than one tick takes stands in
+//! `listed` and is looked at again in the next, without an event.
+
+use crate::ring::{Parcel, Rings};
+use crate::socket::Socket;
+use broker::outbox::Effect;
+use broker::{Command, ConnId, Input, Note, Now, Outbox, Shard, ShardId, limits};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+pub(crate) type Notes = Arc<dyn Fn(ShardId, Note) + Send + Sync>;
+
+#[derive(Debug)]
+pub(crate) enum Control {
+    Command(Command),
+    /// Leave once everything is written.
+    Stop,
+}
+
+pub(crate) struct Body {
+    pub(crate) id: ShardId,
+    pub(crate) shard: Shard,
+    pub(crate) poll: Poll,
+    pub(crate) rings: Rings,
+    pub(crate) control: Receiver<Control>,
+    pub(crate) listeners: Vec<TcpListener>,
+    pub(crate) start: Instant,
+    pub(crate) notes: Notes,
+    pub(crate) write_bytes_max: usize,
+    out: Outbox,
+    now: Now,
+    sockets: Vec<Option<Socket>>,
+    free: Vec<u32>,
+    /// Sockets to look at in the next tick, whatever the poller says.
+    listed: Vec<u32>,
+    /// Whether listeners have more to accept.
+    accepts: bool,
+    /// Sockets that were closed and whose peers are not done, with the time to forget them.
+    leaving: VecDeque<(Now, u32)>,
+    buffer: Box<[u8]>,
+    gathered: Vec<u8>,
+    stop_at: Option<Now>,
+}
+
+pub(crate) const WAKER: Token = Token(usize::MAX);
+const LISTENER_FIRST: usize = usize::MAX - 64;
+/// Accepted in one tick at most.
+const ACCEPTS_PER_TICK: usize = 256;
+/// A tail up to here is copied in front of what is read next; a longer one is read into.
+const TAIL_COPIED_MAX: usize = 16 * 1024;
+/// How long a closed connection's peer may go on before it gets a reset.
+const LINGER_MS: u64 = 2_000;
+/// The same when the whole process ends.
+const STOP_MS: u64 = 500;
+
+impl Body {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a shard, each given once")]
+    pub(crate) fn new(
+        id: ShardId,
+        shard: Shard,
+        poll: Poll,
+        rings: Rings,
+        control: Receiver<Control>,
+        listeners: Vec<TcpListener>,
+        start: Instant,
+        notes: Notes,
+        write_bytes_max: usize,
+    ) -> io::Result<Body> {
+        let mut body = Body {
+            id,
+            shard,
+            poll,
+            out: Outbox::new(rings.bells.len()),
+            rings,
+            control,
+            listeners,
+            start,
+            notes,
+            write_bytes_max,
+            now: Now::default(),
+            sockets: Vec::new(),
+            free: Vec::new(),
+            listed: Vec::new(),
+            accepts: false,
+            leaving: VecDeque::new(),
+            buffer: vec![0; limits::READ_BYTES_PER_TICK + TAIL_COPIED_MAX].into(),
+            gathered: Vec::new(),
+            stop_at: None,
+        };
+        for (at, listener) in body.listeners.iter_mut().enumerate() {
+            let token = Token(LISTENER_FIRST + at);
+            body.poll.registry().register(listener, token, Interest::READABLE)?;
+        }
+        Ok(body)
+    }
+
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            self.wait(&mut events)?;
+            self.now = Now(self.start.elapsed().as_millis() as u64);
+            self.look_at_listed();
+            for event in &events {
+                self.event(event);
+            }
+            self.take_parcels();
+            self.take_control();
+            self.tick();
+            self.act();
+            // Peers that still read our last words are waited for, but not for long.
+            if self.stop_at.is_some_and(|at| self.leaving.is_empty() || self.now >= at) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until something happens, or not at all where something is left to do.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let bell = &self.rings.bells[usize::from(self.id.0)];
+        let mut timeout = self.timeout();
+        if timeout != Some(Duration::ZERO) {
+            bell.sleeps.store(true, SeqCst);
+            if self.rings.has_input() {
+                bell.sleeps.store(false, SeqCst);
+                timeout = Some(Duration::ZERO);
+            }
+        }
+        let polled = self.poll.poll(events, timeout);
+        bell.sleeps.store(false, SeqCst);
+        match polled {
+            Err(fault) if fault.kind() != io::ErrorKind::Interrupted => Err(fault),
+            _ => Ok(()),
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let reads = !self.listed.is_empty() && !self.is_blocked();
+        if reads || (self.accepts && !self.is_blocked()) {
+            return Some(Duration::ZERO);
+        }
+        if self.is_blocked() {
+            // The other shard has no way to say that its ring has room again.
+            return Some(Duration::from_millis(1));
+        }
+        let leaving = self.leaving.front().map(|(at, _)| *at);
+        let own = leaving.into_iter().chain(self.stop_at);
+        let next = self.shard.next_tick().into_iter().chain(own).min()?;
+        // Whole milliseconds round down: without the one more the last turn would spin.
+        let elapsed = self.start.elapsed().as_millis() as u64;
+        Some(Duration::from_millis(next.0.saturating_sub(elapsed)))
+    }
+
+    /// A full ring holds the readers back: nothing is dropped, nobody is overtaken.
+    fn is_blocked(&self) -> bool {
+        self.out.lanes.iter().any(|lane| !lane.is_empty())
+    }
+
+    fn list(&mut self, index: u32) {
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize)
+            && !socket.listed
+        {
+            socket.listed = true;
+            self.listed.push(index);
+        }
+    }
+
+    fn look_at_listed(&mut self) {
+        if self.is_blocked() {
+            return;
+        }
+        if self.accepts {
+            self.accept();
+        }
+        for index in std::mem::take(&mut self.listed) {
+            if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+                socket.listed = false;
+                self.read(index);
+            }
+        }
+    }
+
+    fn event(&mut self, event: &mio::event::Event) {
+        let token = event.token();
+        if token == WAKER {
+            return;
+        }
+        if token.0 >= LISTENER_FIRST {
+            self.accepts = true;
+            return self.accept();
+        }
+        let index = token.0 as u32;
+        let Some(Some(socket)) = self.sockets.get(index as usize) else { return };
+        if event.is_writable() && socket.unsent() > 0 {
+            self.resend(index);
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            self.read(index);
+            // The edge that told of the end comes once: a short read leaves it to be found.
+            if event.is_read_closed() || event.is_error() {
+                self.list(index);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TICK {
+            let mut any = false;
+            for at in 0..self.listeners.len() {
+                match self.listeners[at].accept() {
+                    Ok((stream, peer)) => {
+                        any = true;
+                        // Without it a small packet would wait for the last one's ACK.
+                        let _ = stream.set_nodelay(true);
+                        self.open(stream, peer, false, Vec::new());
+                    }
+                    Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
+                    // Out of descriptors, or a peer that gave up: the next tick tries again.
+                    Err(_) => return,
+                }
+            }
+            if !any {
+                self.accepts = false;
+                return;
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        mut stream: TcpStream,
+        peer: std::net::SocketAddr,
+        moved: bool,
+        tail: Vec<u8>,
+    ) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.sockets.push(None);
+            self.sockets.len() as u32 - 1
+        });
+        let token = Token(index as usize);
+        if self.poll.registry().register(&mut stream, token, Interest::READABLE).is_err() {
+            self.free.push(index);
+            return;
+        }
+        let has_tail = !tail.is_empty();
+        self.sockets[index as usize] = Some(Socket::new(stream, tail));
+        let conn = ConnId(index);
+        self.shard.handle(self.now, Input::Opened { conn, peer, moved }, &mut self.out);
+        if has_tail {
+            self.consume_tail(index);
+        }
+    }
+
+    /// Reads once and hands over what came.
+    fn read(&mut self, index: u32) {
+        let blocked = self.is_blocked();
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.leaving {
+            return self.read_away(index);
+        }
+        if socket.held {
+            return;
+        }
+        // The peer that does not read gets no more answers until it does.
+        if socket.congested || blocked || self.out.is_full() {
+            return self.list(index);
+        }
+        if socket.unfinished {
+            socket.unfinished = false;
+            self.list(index);
+            return self.consume_tail(index);
+        }
+        let tail_len = socket.tail.len();
+        if tail_len > TAIL_COPIED_MAX {
+            return self.read_into_tail(index);
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let tail = std::mem::take(&mut socket.tail);
+        buffer[..tail_len].copy_from_slice(&tail);
+        let room = tail_len + limits::READ_BYTES_PER_TICK;
+        match socket.receive(&mut buffer[tail_len..room]) {
+            Ok(Some(0)) | Err(_) => self.lost(index),
+            Ok(None) => socket.tail = tail,
+            Ok(Some(read)) => {
+                let len = tail_len + read;
+                self.hand_over(index, &buffer[..len]);
+                if len == room {
+                    self.list(index);
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// A large packet grows in place, by what has come and not by what was announced.
+    fn read_into_tail(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let have = socket.tail.len();
+        let mut tail = std::mem::take(&mut socket.tail);
+        let missing = mqtt::expected_len(&tail).map_or(0, |len| len.saturating_sub(have));
+        let more = missing.clamp(1, have.max(limits::READ_BYTES_PER_TICK));
+        tail.resize(have + more, 0);
+        match socket.receive(&mut tail[have..]) {
+            Ok(Some(0)) | Err(_) => return self.lost(index),
+            Ok(None) => {
+                tail.truncate(have);
+                socket.tail = tail;
+            }
+            Ok(Some(read)) => {
+                tail.truncate(have + read);
+                if read < missing {
+                    socket.tail = tail;
+                } else {
+                    self.hand_over(index, &tail);
+                }
+                self.list(index);
+            }
+        }
+    }
+
+    fn consume_tail(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let tail = std::mem::take(&mut socket.tail);
+        self.hand_over(index, &tail);
+    }
+
+    fn hand_over(&mut self, index: u32, bytes: &[u8]) {
+        let conn = ConnId(index);
+        self.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut self.out);
+        let left = &bytes[self.out.consumed..];
+        if left.is_empty() {
+            return;
+        }
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            socket.tail = left.to_vec();
+        }
+        if self.out.is_full() {
+            self.go_on_later(index);
+        }
+    }
+
+    /// Whole packets may be left: they come next, before anything new is read.
+    fn go_on_later(&mut self, index: u32) {
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            socket.unfinished = true;
+            self.list(index);
+        }
+    }
+
+    /// The stream ended or broke.
+    fn lost(&mut self, index: u32) {
+        self.shard.handle(self.now, Input::Closed { conn: ConnId(index) }, &mut self.out);
+        self.forget(index);
+    }
+
+    fn forget(&mut self, index: u32) {
+        if let Some(place) = self.sockets.get_mut(index as usize)
+            && let Some(mut socket) = place.take()
+        {
+            let _ = self.poll.registry().deregister(&mut socket.stream);
+            self.free.push(index);
+        }
+        if self.free.len() == self.sockets.len() {
+            self.sockets = Vec::new();
+            self.free = Vec::new();
+        }
+    }
+
+    /// Throws away what a peer still sends after the close.
+    fn read_away(&mut self, index: u32) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut done = true;
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            for _ in 0..16 {
+                match socket.receive(&mut buffer) {
+                    Ok(Some(0)) | Err(_) => break,
+                    Ok(None) => {
+                        done = false;
+                        break;
+                    }
+                    Ok(Some(_)) => {}
+                }
+            }
+        }
+        self.buffer = buffer;
+        if done {
+            self.leaving.retain(|(_, leaving)| *leaving != index);
+            self.forget(index);
+        }
+    }
+
+    fn resend(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        match socket.resend() {
+            Err(_) => self.lost(index),
+            Ok(false) => {}
+            Ok(true) if !socket.congested => {}
+            Ok(true) => {
+                socket.congested = false;
+                let conn = ConnId(index);
+                self.shard.handle(self.now, Input::Writable { conn }, &mut self.out);
+                self.list(index);
+            }
+        }
+    }
+
+    fn take_parcels(&mut self) {
+        for from in 0..self.rings.inbound.len() {
+            let Some(mut ring) = self.rings.inbound[from].take() else { continue };
+            while !self.out.is_full()
+                && let Ok(parcel) = ring.pop()
+            {
+                match parcel {
+                    Parcel::Cross(cross) => {
+                        let from = ShardId(from as u8);
+                        let input = Input::Cross { from, cross };
+                        self.shard.handle(self.now, input, &mut self.out);
+                    }
+                    Parcel::Socket { stream, bytes } => {
+                        // A peer that is gone already has no address: nothing is lost with it.
+                        if let Ok(peer) = stream.peer_addr() {
+                            self.open(stream, peer, true, bytes);
+                        }
+                    }
+                }
+            }
+            self.rings.inbound[from] = Some(ring);
+        }
+    }
+
+    fn take_control(&mut self) {
+        while let Ok(control) = self.control.try_recv() {
+            match control {
+                Control::Command(command) => {
+                    match &command {
+                        Command::Drain => self.listeners.clear(),
+                        Command::Reload(options) => {
+                            self.write_bytes_max = options.write_bytes_max as usize;
+                        }
+                        Command::CloseAll => {}
+                    }
+                    self.shard.handle(self.now, Input::Command(command), &mut self.out);
+                }
+                Control::Stop => self.stop_at = Some(Now(self.now.0 + STOP_MS)),
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.shard.next_tick().is_some_and(|at| at <= self.now) {
+            self.shard.handle(self.now, Input::Tick, &mut self.out);
+        }
+        while let Some(&(at, index)) = self.leaving.front()
+            && at <= self.now
+        {
+            self.leaving.pop_front();
+            self.forget(index);
+        }
+    }
+
+    /// Performs the outbox.
+    fn act(&mut self) {
+        if self.shard.is_tracing() {
+            self.shard.trace_writes(&mut self.out);
+        }
+        let mut out = std::mem::take(&mut self.out);
+        let (mut broken, mut congested) = (Vec::new(), Vec::new());
+        for write in out.writes() {
+            let index = write.conn.0;
+            let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { continue };
+            if socket.send(write, &out.arena, &mut self.gathered).is_err() {
+                broken.push(index);
+                continue;
+            }
+            let unsent = socket.unsent();
+            if unsent == 0 {
+                continue;
+            }
+            if unsent > self.write_bytes_max && !socket.congested {
+                socket.congested = true;
+                congested.push(index);
+            }
+            if !socket.watches_room {
+                socket.watches_room = true;
+                let both = Interest::READABLE | Interest::WRITABLE;
+                let token = Token(index as usize);
+                let _ = self.poll.registry().reregister(&mut socket.stream, token, both);
+            }
+        }
+        if self.gathered.capacity() > 2 * limits::OUTBOX_BYTES_MAX {
+            self.gathered = Vec::new();
+        }
+        for effect in out.effects.drain(..) {
+            self.effect(effect);
+        }
+        for note in out.notes.drain(..) {
+            (self.notes)(self.id, note);
+        }
+        self.push_lanes(&mut out);
+        out.clear();
+        self.out = out;
+        // What the writes found out is the next tick's input.
+        for index in congested {
+            let conn = ConnId(index);
+            self.shard.handle(self.now, Input::Congested { conn }, &mut self.out);
+        }
+        for index in broken {
+            self.lost(index);
+        }
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Close { conn } => self.close(conn.0),
+            Effect::Hold { conn } => {
+                if let Some(Some(socket)) = self.sockets.get_mut(conn.0 as usize) {
+                    socket.held = true;
+                }
+            }
+            Effect::Resume { conn } => {
+                if let Some(Some(socket)) = self.sockets.get_mut(conn.0 as usize) {
+                    socket.held = false;
+                }
+                self.go_on_later(conn.0);
+            }
+            Effect::Move { conn, shard } => self.send_home(conn.0, shard),
+        }
+    }
+
+    /// Our side is done. The peer gets to read our last words before anything resets the stream.
+    fn close(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        socket.tail = Vec::new();
+        if socket.unsent() > 0 || socket.stream.shutdown(std::net::Shutdown::Write).is_err() {
+            return self.forget(index);
+        }
+        socket.leaving = true;
+        self.leaving.push_back((Now(self.now.0 + LINGER_MS), index));
+        self.read_away(index);
+    }
+
+    fn send_home(&mut self, index: u32, home: ShardId) {
+        let Some(place) = self.sockets.get_mut(index as usize) else { return };
+        let Some(mut socket) = place.take() else { return };
+        self.free.push(index);
+        let _ = self.poll.registry().deregister(&mut socket.stream);
+        let home = usize::from(home.0);
+        let Some(ring) = &mut self.rings.outbound[home] else { return };
+        let mut parcel = Parcel::Socket { stream: socket.stream, bytes: socket.tail };
+        // Handing over is rare enough to wait for room: the other shard always drains its rings.
+        while let Err(rtrb::PushError::Full(back)) = ring.push(parcel) {
+            parcel = back;
+            self.rings.bells[home].ring();
+            std::thread::yield_now();
+        }
+        self.rings.bells[home].ring();
+    }
+
+    fn push_lanes(&mut self, out: &mut Outbox) {
+        for (to, lane) in out.lanes.iter_mut().enumerate() {
+            if lane.is_empty() {
+                continue;
+            }
+            let Some(ring) = &mut self.rings.outbound[to] else { continue };
+            let slots = ring.slots().min(lane.len());
+            for cross in lane.drain(..slots) {
+                // There is room: nobody else pushes.
+                let _ = ring.push(Parcel::Cross(cross));
+            }
+            if slots > 0 {
+                self.rings.bells[to].ring();
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The body of the broker: shard threads, sockets, rings between shards. It decides nothing that
+//! MQTT knows of: it brings bytes to `broker::Shard`, performs what the outbox says, and tells
+//! time.
+#![forbid(unsafe_code)]
+
+mod body;
+mod ring;
+mod server;
+mod socket;
+
+pub use server::{Fault, Server, Setup};

@@ -1,0 +1,151 @@
+//! Starting and stopping the shards.
+
+use crate::body::{Body, Control, Notes, WAKER};
+use crate::ring::{Bell, Rings};
+use broker::{Command, Interest, Note, Now, Options, Shard, ShardId};
+use mio::Poll;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What a server is started with.
+pub struct Setup {
+    /// Bound already: a port that is taken is the caller's to explain.
+    pub listeners: Vec<std::net::TcpListener>,
+    pub shards: usize,
+    pub options: Arc<Options>,
+    /// Keys every hash: chosen at random by the caller, once an installation.
+    pub seed: u64,
+    /// Told of everything that a person may want to read, on the shard's thread.
+    pub notes: Arc<dyn Fn(ShardId, Note) + Send + Sync>,
+}
+
+/// Our own trouble.
+#[derive(Debug)]
+pub enum Fault {
+    Listener(io::Error),
+    Poller(io::Error),
+    Thread(io::Error),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::Listener(fault) => write!(f, "a listener cannot be polled: {fault}"),
+            Fault::Poller(fault) => write!(f, "no poller for a shard: {fault}"),
+            Fault::Thread(fault) => write!(f, "no thread for a shard: {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+#[derive(Debug)]
+pub struct Server {
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    controls: Vec<Sender<Control>>,
+    bells: Arc<[Bell]>,
+}
+
+/// Between the wills of everyone and the end of every connection.
+const WILLS_MS: u64 = 100;
+
+impl Server {
+    pub fn start(setup: Setup) -> Result<Server, Fault> {
+        raise_descriptor_limit();
+        let shards = setup.shards.max(1);
+        let mut polls = Vec::new();
+        let mut bells = Vec::new();
+        for _ in 0..shards {
+            let poll = Poll::new().map_err(Fault::Poller)?;
+            let waker = mio::Waker::new(poll.registry(), WAKER).map_err(Fault::Poller)?;
+            bells.push(Bell { waker, sleeps: AtomicBool::new(false) });
+            polls.push(poll);
+        }
+        let rings = Rings::all(bells);
+        let bells = rings[0].bells.clone();
+        let interest = Arc::new(Interest::new(setup.seed, shards));
+        let start = Instant::now();
+        let mut listeners = Vec::new();
+        for listener in setup.listeners {
+            listener.set_nonblocking(true).map_err(Fault::Listener)?;
+            listeners.push(mio::net::TcpListener::from_std(listener));
+        }
+        let (mut threads, mut controls) = (Vec::new(), Vec::new());
+        for (at, (poll, rings)) in polls.into_iter().zip(rings).enumerate() {
+            let id = ShardId(at as u8);
+            let shard = Shard::new(
+                id,
+                shards,
+                setup.options.clone(),
+                interest.clone(),
+                setup.seed,
+                setup.seed.rotate_left(at as u32 + 1),
+                Now(0),
+            );
+            let (sender, control) = channel();
+            // Shard 0 accepts for all: a second process on the port gets "address in use".
+            let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
+            let notes: Notes = setup.notes.clone();
+            let write_bytes_max = setup.options.write_bytes_max as usize;
+            let body =
+                Body::new(id, shard, poll, rings, control, own, start, notes, write_bytes_max)
+                    .map_err(Fault::Listener)?;
+            let thread = thread::Builder::new()
+                .name(format!("shard-{at}"))
+                .stack_size(STACK_BYTES)
+                .spawn(move || body.run())
+                .map_err(Fault::Thread)?;
+            threads.push(thread);
+            controls.push(sender);
+        }
+        Ok(Server { threads, controls, bells })
+    }
+
+    pub fn command(&self, command: Command) {
+        self.send(|| Control::Command(command.clone()));
+    }
+
+    fn send(&self, control: impl Fn() -> Control) {
+        for (sender, bell) in self.controls.iter().zip(self.bells.iter()) {
+            // A shard that has ended needs no commands.
+            let _ = sender.send(control());
+            let _ = bell.waker.wake();
+        }
+    }
+
+    /// Drains and stops: wills while there is somebody to get them, then DISCONNECT to everyone.
+    pub fn stop(self) -> io::Result<()> {
+        self.command(Command::Drain);
+        thread::sleep(Duration::from_millis(WILLS_MS));
+        self.command(Command::CloseAll);
+        self.send(|| Control::Stop);
+        self.join()
+    }
+
+    /// Waits for the shards to end.
+    pub fn join(self) -> io::Result<()> {
+        for thread in self.threads {
+            match thread.join() {
+                Ok(ended) => ended?,
+                Err(_) => return Err(io::Error::other("a shard's thread panicked")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Retained trees and topic levels are walked by recursion, bounded by `topic_levels_max`.
+const STACK_BYTES: usize = 1024 * 1024;
+
+/// A connection is a descriptor: as many as the hard limit allows.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it is refused the old limit stands, and accepting waits when it is reached.
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,146 @@
+//! One TCP socket as its shard sees it: what was read and not yet consumed, what was decided and
+//! not yet written.
+
+use broker::outbox::Write;
+use mio::net::TcpStream;
+use std::io::{self, IoSlice, Read, Write as _};
+
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) stream: TcpStream,
+    /// Read, not consumed: the beginning of a packet, or what a full outbox or a hold left over.
+    pub(crate) tail: Vec<u8>,
+    /// Decided, not written: there only while the socket takes no more.
+    unsent: Option<Box<Unsent>>,
+    /// `tail` may hold whole packets, which a full outbox or a hold left over.
+    pub(crate) unfinished: bool,
+    /// In the list of sockets to be looked at in the next tick.
+    pub(crate) listed: bool,
+    /// Nothing is read until the broker says `Resume`.
+    pub(crate) held: bool,
+    /// The broker was told that too much is unsent.
+    pub(crate) congested: bool,
+    /// Registered for writability as well.
+    pub(crate) watches_room: bool,
+    /// The broker has let go of it: what still comes in is thrown away, until the peer is done.
+    pub(crate) leaving: bool,
+}
+
+#[derive(Debug, Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+/// The most slices that one `writev` names; more are copied together first.
+const SLICES_MAX: usize = 16;
+/// Up to here copying together is cheaper than naming.
+const GATHER_BYTES_MAX: usize = 256 * 1024;
+
+impl Socket {
+    pub(crate) fn new(stream: TcpStream, tail: Vec<u8>) -> Socket {
+        Socket {
+            stream,
+            tail,
+            unsent: None,
+            unfinished: false,
+            listed: false,
+            held: false,
+            congested: false,
+            watches_room: false,
+            leaving: false,
+        }
+    }
+
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len() - unsent.from)
+    }
+
+    /// Writes one tick's bytes, as many as the socket takes, and keeps the rest.
+    pub(crate) fn send(
+        &mut self,
+        write: &Write,
+        arena: &[u8],
+        gathered: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        if let Some(unsent) = &mut self.unsent {
+            unsent.bytes.reserve(write.len());
+            write.slices(arena).for_each(|slice| unsent.bytes.extend_from_slice(slice));
+            return Ok(());
+        }
+        if write.segments.is_empty() {
+            return self.send_slice(&write.own);
+        }
+        if let ([segment], true) = (&write.segments[..], write.own.is_empty()) {
+            return self
+                .send_slice(&arena[segment.range.start as usize..segment.range.end as usize]);
+        }
+        let few = write.segments.len() * 2 < SLICES_MAX;
+        if few || write.len() > GATHER_BYTES_MAX {
+            return self.send_vectored(write, arena);
+        }
+        gathered.clear();
+        write.slices(arena).for_each(|slice| gathered.extend_from_slice(slice));
+        self.send_slice(gathered)
+    }
+
+    fn send_slice(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
+                    self.unsent = Some(Box::new(Unsent { bytes: bytes.to_vec(), from: 0 }));
+                    return Ok(());
+                }
+                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    fn send_vectored(&mut self, write: &Write, arena: &[u8]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = write.slices(arena).map(IoSlice::new).collect();
+        let mut left = &mut slices[..];
+        while !left.is_empty() {
+            match self.stream.write_vectored(&left[..left.len().min(1024)]) {
+                Ok(sent) => IoSlice::advance_slices(&mut left, sent),
+                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
+                    let bytes = left.iter().flat_map(|slice| slice.iter().copied()).collect();
+                    self.unsent = Some(Box::new(Unsent { bytes, from: 0 }));
+                    return Ok(());
+                }
+                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with what is unsent. True once nothing is.
+    pub(crate) fn resend(&mut self) -> io::Result<bool> {
+        let Some(unsent) = &mut self.unsent else { return Ok(true) };
+        while unsent.from < unsent.bytes.len() {
+            match self.stream.write(&unsent.bytes[unsent.from..]) {
+                Ok(sent) => unsent.from += sent,
+                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        self.unsent = None;
+        Ok(true)
+    }
+
+    /// Reads once. `None` where there is nothing to read now; zero is the end of the stream.
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.stream.read(into) {
+                Ok(read) => return Ok(Some(read)),
+                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+}
