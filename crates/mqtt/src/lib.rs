@@ -17,6 +17,7 @@ pub mod topic;
 pub mod violation;
 
 mod decode;
+mod display;
 
 pub use encode::{PINGREQ, PINGRESP, encode_remaining_len, varint_len};
 pub use filters::{FiltersBuf, SubscriptionsBuf};

@@ -1,0 +1,291 @@
+//! A packet as one line of the transcript language, for traces and for tests that compare lines.
+//!
+//! ```text
+//!   PUBLISH 7 "a/b" qos=1 dup "payload" expiry=60 user="name":"value"
+//! ```
+//!
+//! Names are short where the packet makes them clear; the parser in the `sim` crate reads the same.
+
+use crate::packet::*;
+use crate::property::{Properties, Property};
+use crate::reason::Reason;
+use std::fmt::{self, Display, Formatter, Write};
+
+impl Display for Packet<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Packet::Connect(packet) => packet.fmt(f),
+            Packet::ConnAck(packet) => {
+                write!(f, "CONNACK present={}", u8::from(packet.session_present))?;
+                tail(f, packet.reason, packet.properties)
+            }
+            Packet::Publish(packet) => packet.fmt(f),
+            Packet::PubAck(packet) => ack(f, "PUBACK", packet),
+            Packet::PubRec(packet) => ack(f, "PUBREC", packet),
+            Packet::PubRel(packet) => ack(f, "PUBREL", packet),
+            Packet::PubComp(packet) => ack(f, "PUBCOMP", packet),
+            Packet::Subscribe(packet) => packet.fmt(f),
+            Packet::SubAck(packet) => {
+                codes(f, "SUBACK", packet.packet_id, packet.codes)?;
+                properties(f, "", packet.properties)
+            }
+            Packet::Unsubscribe(packet) => {
+                write!(f, "UNSUBSCRIBE {}", packet.packet_id)?;
+                for filter in packet.filters {
+                    write!(f, " {}", Quoted(filter.as_bytes()))?;
+                }
+                properties(f, "", packet.properties)
+            }
+            Packet::UnsubAck(packet) => {
+                codes(f, "UNSUBACK", packet.packet_id, packet.codes)?;
+                properties(f, "", packet.properties)
+            }
+            Packet::PingReq => f.write_str("PINGREQ"),
+            Packet::PingResp => f.write_str("PINGRESP"),
+            Packet::Disconnect(packet) => {
+                f.write_str("DISCONNECT")?;
+                tail(f, packet.reason, packet.properties)
+            }
+            Packet::Auth(packet) => {
+                f.write_str("AUTH")?;
+                tail(f, packet.reason, packet.properties)
+            }
+        }
+    }
+}
+
+impl Display for Connect<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "CONNECT id={}", Value(self.client_id))?;
+        match self.version {
+            Version::V31 => f.write_str(" v=31")?,
+            Version::V311 => f.write_str(" v=311")?,
+            Version::V5 => {}
+        }
+        if !self.clean_start {
+            f.write_str(" clean=0")?;
+        }
+        if self.keep_alive_s > 0 {
+            write!(f, " keep_alive={}", self.keep_alive_s)?;
+        }
+        properties(f, "", self.properties)?;
+        if let Some(will) = &self.will {
+            write!(f, " will={}", Quoted(will.topic.as_bytes()))?;
+            write!(f, " will_payload={}", Quoted(will.payload))?;
+            if will.qos != QoS::AtMostOnce {
+                write!(f, " will_qos={}", will.qos as u8)?;
+            }
+            if will.retain {
+                f.write_str(" will_retain")?;
+            }
+            properties(f, "will_", will.properties)?;
+        }
+        if let Some(user_name) = self.user_name {
+            write!(f, " user_name={}", Value(user_name))?;
+        }
+        // A trace is read by people: that there is a password is all they need.
+        if self.password.is_some() {
+            f.write_str(" password=*")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Publish<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("PUBLISH")?;
+        if let Some(packet_id) = self.packet_id {
+            write!(f, " {packet_id}")?;
+        }
+        write!(f, " {} qos={}", Quoted(self.topic.as_bytes()), self.qos as u8)?;
+        if self.dup {
+            f.write_str(" dup")?;
+        }
+        if self.retain {
+            f.write_str(" retain")?;
+        }
+        write!(f, " {}", Quoted(self.payload))?;
+        properties(f, "", self.properties)
+    }
+}
+
+impl Display for Subscribe<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "SUBSCRIBE {}", self.packet_id)?;
+        for (filter, options) in self.filters {
+            write!(f, " {} qos={}", Quoted(filter.as_bytes()), options.qos as u8)?;
+            if options.no_local {
+                f.write_str(" no_local")?;
+            }
+            if options.retain_as_published {
+                f.write_str(" retain_as_published")?;
+            }
+            if options.retain_handling > 0 {
+                write!(f, " retain_handling={}", options.retain_handling)?;
+            }
+        }
+        properties(f, "", self.properties)
+    }
+}
+
+fn ack(f: &mut Formatter<'_>, name: &str, packet: &Ack<'_>) -> fmt::Result {
+    write!(f, "{name} {}", packet.packet_id)?;
+    tail(f, packet.reason, packet.properties)
+}
+
+/// Granted QoS as a number, everything from 0x10 on in hex, as the specification writes them.
+fn codes(f: &mut Formatter<'_>, name: &str, id: PacketId, codes: &[u8]) -> fmt::Result {
+    write!(f, "{name} {id}")?;
+    if codes.is_empty() {
+        return Ok(());
+    }
+    for (at, code) in codes.iter().enumerate() {
+        f.write_str(if at == 0 { " [" } else { " " })?;
+        if *code < 0x10 { write!(f, "{code}")? } else { write!(f, "{code:#04x}")? }
+    }
+    f.write_char(']')
+}
+
+fn tail(f: &mut Formatter<'_>, reason: Reason, all: Properties<'_>) -> fmt::Result {
+    if reason != Reason::Success {
+        write!(f, " {reason:?}")?;
+    }
+    properties(f, "", all)
+}
+
+fn properties(f: &mut Formatter<'_>, prefix: &str, all: Properties<'_>) -> fmt::Result {
+    for property in all.iter() {
+        write!(f, " {prefix}{property}")?;
+    }
+    Ok(())
+}
+
+impl Display for Property<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match *self {
+            Property::PayloadFormatIndicator(value) => write!(f, "payload_format={value}"),
+            Property::MessageExpiryInterval(value) => write!(f, "expiry={value}"),
+            Property::ContentType(value) => write!(f, "content_type={}", Value(value)),
+            Property::ResponseTopic(value) => write!(f, "response_topic={}", Value(value)),
+            Property::CorrelationData(value) => write!(f, "correlation={}", Quoted(value)),
+            Property::SubscriptionIdentifier(value) => write!(f, "subscription_id={value}"),
+            Property::SessionExpiryInterval(value) => write!(f, "expiry={value}"),
+            Property::AssignedClientIdentifier(value) => {
+                write!(f, "assigned_id={}", Value(value))
+            }
+            Property::ServerKeepAlive(value) => write!(f, "server_keep_alive={value}"),
+            Property::AuthenticationMethod(value) => write!(f, "auth_method={}", Value(value)),
+            Property::AuthenticationData(value) => write!(f, "auth={}", Quoted(value)),
+            Property::RequestProblemInformation(value) => write!(f, "request_problem={value}"),
+            Property::WillDelayInterval(value) => write!(f, "delay={value}"),
+            Property::RequestResponseInformation(value) => write!(f, "request_response={value}"),
+            Property::ResponseInformation(value) => write!(f, "response={}", Value(value)),
+            Property::ServerReference(value) => write!(f, "server_reference={}", Value(value)),
+            Property::ReasonString(value) => write!(f, "reason_string={}", Value(value)),
+            Property::ReceiveMaximum(value) => write!(f, "receive_maximum={value}"),
+            Property::TopicAliasMaximum(value) => write!(f, "topic_alias_maximum={value}"),
+            Property::TopicAlias(value) => write!(f, "alias={value}"),
+            Property::MaximumQoS(value) => write!(f, "maximum_qos={value}"),
+            Property::RetainAvailable(value) => write!(f, "retain_available={value}"),
+            Property::UserProperty(name, value) => {
+                write!(f, "user={}:{}", Quoted(name.as_bytes()), Quoted(value.as_bytes()))
+            }
+            Property::MaximumPacketSize(value) => write!(f, "maximum_packet_size={value}"),
+            Property::WildcardSubscriptionAvailable(value) => {
+                write!(f, "wildcard_available={value}")
+            }
+            Property::SubscriptionIdentifierAvailable(value) => {
+                write!(f, "subscription_id_available={value}")
+            }
+            Property::SharedSubscriptionAvailable(value) => write!(f, "shared_available={value}"),
+        }
+    }
+}
+
+/// Bare where it is a plain word, else quoted.
+struct Value<'a>(&'a str);
+
+impl Display for Value<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+        match !self.0.is_empty() && self.0.bytes().all(plain) {
+            true => f.write_str(self.0),
+            false => write!(f, "{}", Quoted(self.0.as_bytes())),
+        }
+    }
+}
+
+/// Text in quotes, printable ASCII and escapes only; `hex:` for what is not text; and where one
+/// byte goes on for long, the byte and how often.
+struct Quoted<'a>(&'a [u8]);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some((first, rest)) = self.0.split_first()
+            && rest.len() >= REPEATS_MIN
+            && rest.iter().all(|byte| byte == first)
+            && first.is_ascii_graphic()
+        {
+            return write!(f, "\"{}\"*{}", first.escape_ascii(), self.0.len());
+        }
+        let Ok(text) = std::str::from_utf8(self.0) else {
+            f.write_str("hex:")?;
+            return self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
+        };
+        f.write_char('"')?;
+        for letter in text.chars() {
+            match letter {
+                '"' | '\\' => write!(f, "\\{letter}")?,
+                ' '..='~' => f.write_char(letter)?,
+                _ => write!(f, "{}", letter.escape_default())?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+const REPEATS_MIN: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use crate::*;
+
+    fn line(bytes: &[u8]) -> String {
+        let frame = cut(bytes, u32::MAX).unwrap().unwrap();
+        Packet::decode(frame, Version::V5).unwrap().to_string()
+    }
+
+    #[test]
+    fn packets_are_lines_of_the_transcript_language() {
+        assert_eq!(line(b"\x20\x03\x01\x00\x00"), "CONNACK present=1");
+        assert_eq!(line(b"\x30\x06\x00\x01t\x00a\""), r#"PUBLISH "t" qos=0 "a\"""#);
+        assert_eq!(
+            line(b"\x3b\x09\x00\x01t\x00\x07\x02\x01\x01\xff"),
+            r#"PUBLISH 7 "t" qos=1 dup retain hex:ff payload_format=1"#
+        );
+        assert_eq!(line(b"\x90\x06\x00\x01\x00\x01\x87\x00"), "SUBACK 1 [1 0x87 0]");
+        assert_eq!(line(b"\xe0\x01\x8e"), "DISCONNECT SessionTakenOver");
+        assert_eq!(line(b"\x40\x03\x00\x09\x10"), "PUBACK 9 NoMatchingSubscribers");
+        assert_eq!(
+            line(b"\x82\x07\x00\x01\x00\x00\x01+\x2d"),
+            r#"SUBSCRIBE 1 "+" qos=1 no_local retain_as_published retain_handling=2"#
+        );
+    }
+
+    #[test]
+    fn long_repetitions_are_counted() {
+        let payload = [b'x'; 100];
+        let mut buf = Vec::new();
+        let publish = Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic: "caf\u{e9}",
+            packet_id: None,
+            properties: Properties::default(),
+            payload: &payload,
+        };
+        publish.encode(Version::V5, &mut buf);
+        assert_eq!(line(&buf), r#"PUBLISH "caf\u{e9}" qos=0 "x"*100"#);
+    }
+}
