@@ -72,7 +72,7 @@ impl Shard {
         {
             return;
         }
-        let packet = format!("{packet:?}").into();
+        let packet = packet.to_string().into();
         out.notes.push(Note::Traced { client_id: client_id.into(), peer, sent, packet });
     }
 }
