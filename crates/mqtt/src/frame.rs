@@ -65,11 +65,12 @@ pub(crate) fn split_varint(bytes: &[u8]) -> Result<Option<(u32, usize)>, Violati
     }
 }
 
+/// For a first byte that is not the last; so a zero comes later, and adds nothing.
 fn split_varint_long(bytes: &[u8]) -> Result<Option<(u32, usize)>, Violation> {
     let mut value = 0;
     for (i, &byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
         value |= u32::from(byte & 0x7F) << (7 * i);
-        if byte == 0 && i > 0 {
+        if byte == 0 {
             return Err(Violation::MalformedIntegerPadded); // [MQTT-1.5.5-1]
         }
         if byte < 0x80 {

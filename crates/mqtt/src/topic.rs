@@ -105,7 +105,7 @@ mod tests {
         for topic in ["+", "#", "a/+/b", "a/#", "a+b", "a#", "+a"] {
             assert_eq!(check_topic(topic), Err(Violation::TopicNameInvalid), "{topic}");
         }
-        for topic in ["a", "/", "//", "a/b", " ", "$SYS/x", "\u{FEFF}", "ä/ö"] {
+        for topic in ["a", "/", "//", "a/b", " ", "$SYS/x", "\u{FEFF}", "\u{E4}/\u{F6}"] {
             assert_eq!(check_topic(topic), Ok(()), "{topic}");
         }
     }
@@ -147,7 +147,7 @@ mod tests {
         for filter in ["+", "+/", "/+", "+/+", "a/+", "a/+/b", "+/a/#", "$SYS/+"] {
             assert_eq!(check_filter(filter), Ok(()), "{filter}");
         }
-        for filter in ["a+", "+a", "a/b+", "a/+b", "++", "a/+b/c", "ä+/b"] {
+        for filter in ["a+", "+a", "a/b+", "a/+b", "++", "a/+b/c", "\u{E4}+/b"] {
             assert_eq!(check_filter(filter), Err(Violation::TopicFilterInvalid), "{filter}");
         }
     }
