@@ -1,0 +1,84 @@
+//! `godwit check` reads the options as `serve` would and says what they change; `godwit options`
+//! prints the table.
+
+use crate::flags::{self, Flag};
+use crate::options::{Plan, text};
+use crate::{print, refuse, serve};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let sources = match serve::sources(arguments) {
+        Ok(Some(sources)) => sources,
+        Ok(None) => return print(&format!("{CHECK_HELP}{}", flags::help(serve::FLAGS))),
+        Err(wrongs) => return refuse(&wrongs),
+    };
+    match Plan::read(&sources) {
+        Ok(plan) => print(&report(&plan)),
+        Err(wrongs) => refuse(&wrongs.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    }
+}
+
+/// One line an option that differs, in a form that a file could have.
+fn report(plan: &Plan) -> String {
+    let mut report = String::new();
+    for (row, given) in plan.changed() {
+        let value = row.kind.write(&given.value);
+        let default = row.kind.write(&row.default_value());
+        let _ = writeln!(report, "{} = {value}  # {}, not {default}", row.key, given.origin);
+    }
+    if report.is_empty() {
+        report.push_str("# every option has its default\n");
+    }
+    report
+}
+
+pub(crate) fn list(arguments: &[OsString]) -> ExitCode {
+    let used = match flags::read(LIST_FLAGS, arguments) {
+        Ok(used) => used,
+        Err(wrongs) => return refuse(&wrongs),
+    };
+    match used.first().map_or("", |used| used.name) {
+        "--markdown" => print(&text::markdown()),
+        "--sample" => print(&text::sample()),
+        "--help" => print(&format!("{LIST_HELP}{}", flags::help(LIST_FLAGS))),
+        _ => print(&text::help()),
+    }
+}
+
+const LIST_FLAGS: &[Flag] = &[
+    Flag { names: &["--markdown"], values: &[], doc: "as the page docs/options.md" },
+    Flag { names: &["--sample"], values: &[], doc: "as the file docs/godwit.toml" },
+    Flag { names: &["-h", "--help"], values: &[], doc: "this" },
+];
+
+const LIST_HELP: &str = "Lists every option with its default.\n\n";
+const CHECK_HELP: &str = "\
+Reads the options as serve would, and prints those that differ from their defaults.
+Exit code 2 if any is wrong.
+
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Sources;
+    use crate::options::flags::OptionFlag;
+
+    #[test]
+    fn only_what_differs_is_reported_with_its_origin() {
+        let flags =
+            ["queue.messages_max=10000", "queue.bytes_max=8MiB", "shared.strategies.a=sticky"];
+        let flags = flags.iter().map(|text| OptionFlag::set(text)).collect();
+        let environment = vec![("GODWIT_LOG__LEVEL".to_string(), "debug".to_string())];
+        let plan = Plan::read(&Sources { flags, environment, ..Sources::default() }).unwrap();
+        assert_eq!(
+            report(&plan),
+            "queue.bytes_max = \"8MiB\"  # --set queue.bytes_max, not \"64MiB\"\n\
+             shared.strategies = { a = \"sticky\" }  # --set shared.strategies.a, not {}\n\
+             log.level = \"debug\"  # environment GODWIT_LOG__LEVEL, not \"info\"\n"
+        );
+        assert_eq!(report(&Plan::default()), "# every option has its default\n");
+    }
+}

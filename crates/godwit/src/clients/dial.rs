@@ -1,0 +1,294 @@
+//! What both clients need to reach a broker: flags that say where, as whom and with which will,
+//! and the greeting that comes of them.
+
+use super::properties::Given;
+use super::wire::Wire;
+use super::{EXIT_NO_CONNECTION, End};
+use crate::flags::{Flag, Used};
+use mqtt::{Connect, Packet, PropertiesBuf, Property, QoS, Reason, Version, Will};
+use std::io::Read;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+pub(super) const FLAGS: [Flag; 19] = [
+    flag(&["-h", "--host"], &["HOST"], "broker, default localhost"),
+    flag(&["-p", "--port"], &["PORT"], "default 1883"),
+    flag(&["-V", "--protocol-version"], &["VERSION"], "31, 311 (default) or 5"),
+    flag(&["-i", "--id"], &["ID"], "client id; default a random one"),
+    flag(&["-I", "--id-prefix"], &["PREFIX"], "client id is this and the process id"),
+    flag(&["-u", "--username"], &["NAME"], "user name"),
+    flag(&["-P", "--pw"], &["PASSWORD"], "password"),
+    flag(&["-k", "--keepalive"], &["SECONDS"], "keep-alive, default 60"),
+    flag(&["-c", "--disable-clean-session"], &[], "keep the session; needs -i"),
+    flag(&["-x", "--session-expiry-interval"], &["SECONDS"], "5.0; -1 is never"),
+    flag(&["-q", "--qos"], &["QOS"], "0 (default), 1 or 2"),
+    flag(&["-D", "--property"], &["PACKET", "NAME", "VALUE"], "5.0 property; may be repeated"),
+    flag(&["--will-topic"], &["TOPIC"], "the broker publishes here if we get lost"),
+    flag(&["--will-payload"], &["TEXT"], "default empty"),
+    flag(&["--will-qos"], &["QOS"], "default 0"),
+    flag(&["--will-retain"], &[], "the will is retained"),
+    flag(&["-d", "--debug"], &[], "name every packet on stderr"),
+    flag(&["--quiet"], &[], "print no errors"),
+    flag(&["--help"], &[], "this"),
+];
+
+pub(super) const fn flag(
+    names: &'static [&'static str],
+    values: &'static [&'static str],
+    doc: &'static str,
+) -> Flag {
+    Flag { names, values, doc }
+}
+
+#[derive(Debug)]
+pub(super) struct Dial {
+    host: String,
+    port: u16,
+    pub(super) version: Version,
+    /// Whether `-V` said it.
+    version_given: bool,
+    pub(super) client_id: String,
+    user_name: Option<String>,
+    password: Option<String>,
+    keep_alive_s: u16,
+    pub(super) clean_start: bool,
+    session_expiry_s: Option<u32>,
+    pub(super) qos: QoS,
+    pub(super) properties: Given,
+    has_properties: bool,
+    will_topic: Option<String>,
+    will_payload: String,
+    will_qos: QoS,
+    will_retain: bool,
+    /// The first flag that only makes sense beside `--will-topic`.
+    will_flag: Option<&'static str>,
+    pub(super) debug: bool,
+    pub(super) quiet: bool,
+}
+
+/// What the broker said when it took us in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Welcome {
+    pub(super) session_present: bool,
+    pub(super) receive_maximum: u16,
+    pub(super) keep_alive_s: u16,
+}
+
+impl Dial {
+    /// `name` begins the client id, where none is given.
+    pub(super) fn new(name: &str) -> Dial {
+        Dial {
+            host: "localhost".to_string(),
+            port: 1883,
+            version: Version::V311,
+            version_given: false,
+            client_id: format!("{name}-{:08x}", random()),
+            user_name: None,
+            password: None,
+            keep_alive_s: 60,
+            clean_start: true,
+            session_expiry_s: None,
+            qos: QoS::AtMostOnce,
+            properties: Given::default(),
+            has_properties: false,
+            will_topic: None,
+            will_payload: String::new(),
+            will_qos: QoS::AtMostOnce,
+            will_retain: false,
+            will_flag: None,
+            debug: false,
+            quiet: false,
+        }
+    }
+
+    /// Takes one flag of [`FLAGS`]; `false` if it is none of them.
+    pub(super) fn take(&mut self, used: &Used) -> Result<bool, String> {
+        match used.name {
+            "--host" => self.host = used.value().to_string(),
+            "--port" => self.port = used.number(1, u16::MAX)?,
+            "--protocol-version" => {
+                self.version = version(used.value())?;
+                self.version_given = true;
+            }
+            "--id" => self.client_id = used.value().to_string(),
+            "--id-prefix" => self.client_id = format!("{}{}", used.value(), std::process::id()),
+            "--username" => self.user_name = Some(used.value().to_string()),
+            "--pw" => self.password = Some(used.value().to_string()),
+            "--keepalive" => self.keep_alive_s = used.number(0, u16::MAX)?,
+            "--disable-clean-session" => self.clean_start = false,
+            "--session-expiry-interval" => self.session_expiry_s = Some(expiry(used)?),
+            "--qos" => self.qos = qos(used)?,
+            "--property" => {
+                self.properties.add(&used.values)?;
+                self.has_properties = true;
+            }
+            "--debug" => self.debug = true,
+            "--quiet" => self.quiet = true,
+            _ => return self.take_will(used),
+        }
+        Ok(true)
+    }
+
+    fn take_will(&mut self, used: &Used) -> Result<bool, String> {
+        match used.name {
+            "--will-topic" => {
+                let topic = used.value();
+                mqtt::topic::check_topic(topic)
+                    .map_err(|_| format!("--will-topic {topic:?}: use a topic without + and #"))?;
+                self.will_topic = Some(topic.to_string());
+                return Ok(true);
+            }
+            "--will-payload" => self.will_payload = used.value().to_string(),
+            "--will-qos" => self.will_qos = qos(used)?,
+            "--will-retain" => self.will_retain = true,
+            _ => return Ok(false),
+        }
+        self.will_flag.get_or_insert(used.name);
+        Ok(true)
+    }
+
+    /// What only shows once all flags are read.
+    pub(super) fn settle(&mut self, id_given: bool) -> Result<(), String> {
+        if let (Some(flag), None) = (self.will_flag, &self.will_topic) {
+            return Err(format!("{flag} needs --will-topic"));
+        }
+        if !self.clean_start && !id_given {
+            return Err("-c needs a client id (-i): a session is found by it".to_string());
+        }
+        if self.password.is_some() && self.user_name.is_none() && !self.version.is_v5() {
+            return Err("-P needs a user name (-u) before 5.0".to_string());
+        }
+        // Only 5.0 has them, so asking for them asks for it.
+        if self.has_properties || self.session_expiry_s.is_some() {
+            if self.version_given && !self.version.is_v5() {
+                return Err("-D and -x need -V 5".to_string());
+            }
+            self.version = Version::V5;
+        }
+        // As in 3.x, a kept session is kept for ever unless -x says otherwise.
+        if self.version.is_v5() && !self.clean_start {
+            self.session_expiry_s.get_or_insert(u32::MAX);
+        }
+        Ok(())
+    }
+
+    pub(super) fn connect(&self, deadline: Option<Instant>) -> Result<(Wire, Welcome), End> {
+        let mut wire = Wire::new(self.dial()?, self.version, &self.client_id, self.debug)
+            .map_err(|error| self.unreachable(&error.to_string()))?;
+        let properties = self.connect_properties();
+        let connect = Connect {
+            version: self.version,
+            clean_start: self.clean_start,
+            keep_alive_s: self.keep_alive_s,
+            client_id: &self.client_id,
+            will: self.will_topic.as_deref().map(|topic| Will {
+                qos: self.will_qos,
+                retain: self.will_retain,
+                topic,
+                payload: self.will_payload.as_bytes(),
+                properties: self.properties.will.as_properties(),
+            }),
+            user_name: self.user_name.as_deref(),
+            password: self.password.as_deref().map(str::as_bytes),
+            properties: properties.as_properties(),
+        };
+        wire.send(&Packet::Connect(connect))?;
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + CONNECT_TIMEOUT);
+        let welcome = self.welcome(&mut wire, deadline)?;
+        Ok((wire, welcome))
+    }
+
+    fn welcome(&self, wire: &mut Wire, deadline: Instant) -> Result<Welcome, End> {
+        let silent = || End::new(EXIT_NO_CONNECTION, format!("{self}: no answer to CONNECT"));
+        let frame = wire.receive(deadline)?.ok_or_else(silent)?;
+        let Packet::ConnAck(ack) = wire.decode(&frame)? else {
+            return Err(self.unreachable("the first answer was no CONNACK"));
+        };
+        if ack.reason != Reason::Success {
+            let v3 = (!self.version.is_v5()).then(|| ack.reason.connack_v3()).flatten();
+            let code = v3.unwrap_or(ack.reason.code());
+            return Err(End::new(code, format!("{self}: connection refused: {}", ack.reason)));
+        }
+        let mut welcome = Welcome {
+            session_present: ack.session_present,
+            receive_maximum: u16::MAX,
+            keep_alive_s: self.keep_alive_s,
+        };
+        for property in ack.properties.iter() {
+            match property {
+                Property::ReceiveMaximum(maximum) => welcome.receive_maximum = maximum,
+                Property::ServerKeepAlive(seconds) => welcome.keep_alive_s = seconds,
+                _ => {}
+            }
+        }
+        wire.keep_alive(welcome.keep_alive_s);
+        Ok(welcome)
+    }
+
+    fn connect_properties(&self) -> PropertiesBuf {
+        let mut properties = self.properties.connect.clone();
+        let given = |property| matches!(property, Property::SessionExpiryInterval(_));
+        if let Some(seconds) = self.session_expiry_s
+            && !self.properties.connect.as_properties().iter().any(given)
+        {
+            properties.push(Property::SessionExpiryInterval(seconds));
+        }
+        properties
+    }
+
+    /// The first address that answers.
+    fn dial(&self) -> Result<TcpStream, End> {
+        let addresses = (self.host.as_str(), self.port).to_socket_addrs();
+        let addresses = addresses.map_err(|error| self.unreachable(&error.to_string()))?;
+        let mut why = "the host has no address".to_string();
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(self.unreachable(&why))
+    }
+
+    fn unreachable(&self, why: &str) -> End {
+        End::new(EXIT_NO_CONNECTION, format!("{self}: {why}"))
+    }
+}
+
+impl std::fmt::Display for Dial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    match text {
+        "31" | "3.1" | "mqttv31" => Ok(Version::V31),
+        "311" | "3.1.1" | "mqttv311" => Ok(Version::V311),
+        "5" | "5.0" | "mqttv5" => Ok(Version::V5),
+        _ => Err(format!("-V {text}: use 31, 311 or 5")),
+    }
+}
+
+fn expiry(used: &Used) -> Result<u32, String> {
+    match used.value() {
+        "-1" | "never" => Ok(u32::MAX),
+        _ => used.number(0, u32::MAX),
+    }
+}
+
+pub(super) fn qos(used: &Used) -> Result<QoS, String> {
+    QoS::from_bits(used.number(0, 2)?).ok_or_else(|| "use 0, 1 or 2".to_string())
+}
+
+/// Process ids repeat in containers; two clients of one name would throw each other out.
+fn random() -> u32 {
+    let mut bytes = [0; 4];
+    let urandom = std::fs::File::open("/dev/urandom");
+    match urandom.and_then(|mut file| file.read_exact(&mut bytes)) {
+        Ok(()) => u32::from_le_bytes(bytes),
+        Err(_) => std::process::id(),
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,216 @@
+//! `-F FORMAT`: how `godwit sub` prints a message. Compiled once, checked at start.
+
+use crate::timestamp::Timestamp;
+use mqtt::{Property, Publish};
+use std::io::{self, Write};
+
+#[derive(Debug)]
+pub(super) struct Format {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Literal(Vec<u8>),
+    /// The letter after `%`.
+    Field(char),
+}
+
+/// Letters and what they stand for.
+pub(super) const FIELDS: &[(char, &str)] = &[
+    ('t', "topic"),
+    ('p', "payload"),
+    ('x', "payload as hexadecimal digits"),
+    ('X', "the same in capitals"),
+    ('l', "payload length in bytes"),
+    ('q', "QoS"),
+    ('r', "1 if retained, else 0"),
+    ('d', "1 if repeated, else 0"),
+    ('m', "packet id"),
+    ('I', "time of arrival, ISO 8601 in UTC"),
+    ('U', "time of arrival, seconds since 1970"),
+    ('A', "topic alias"),
+    ('C', "content type"),
+    ('D', "correlation data"),
+    ('E', "message expiry interval"),
+    ('F', "payload format indicator"),
+    ('P', "user properties, name:value"),
+    ('R', "response topic"),
+    ('S', "subscription identifiers"),
+    ('%', "%"),
+];
+
+impl Format {
+    /// What `-v` and no flag at all stand for.
+    pub(super) fn plain(verbose: bool, newline: bool) -> Format {
+        let mut parts = Vec::new();
+        if verbose {
+            parts.extend([Part::Field('t'), Part::Literal(b" ".to_vec())]);
+        }
+        parts.push(Part::Field('p'));
+        if newline {
+            parts.push(Part::Literal(b"\n".to_vec()));
+        }
+        Format { parts }
+    }
+
+    pub(super) fn parse(text: &str, newline: bool) -> Result<Format, String> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut chars = text.chars();
+        while let Some(char) = chars.next() {
+            match char {
+                '\\' => literal.push(escape(chars.next())?),
+                '%' => match chars.next() {
+                    Some('%') => literal.push('%'),
+                    Some(letter) if FIELDS.iter().any(|(known, _)| *known == letter) => {
+                        if !literal.is_empty() {
+                            let bytes = std::mem::take(&mut literal).into_bytes();
+                            parts.push(Part::Literal(bytes));
+                        }
+                        parts.push(Part::Field(letter));
+                    }
+                    other => return Err(unknown(other)),
+                },
+                _ => literal.push(char),
+            }
+        }
+        if newline {
+            literal.push('\n');
+        }
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal.into_bytes()));
+        }
+        Ok(Format { parts })
+    }
+
+    pub(super) fn write(
+        &self,
+        message: &Publish<'_>,
+        now: Timestamp,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        for part in &self.parts {
+            match part {
+                Part::Literal(bytes) => out.write_all(bytes)?,
+                Part::Field(letter) => field(*letter, message, now, out)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn field(
+    letter: char,
+    message: &Publish<'_>,
+    now: Timestamp,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    match letter {
+        't' => out.write_all(message.topic.as_bytes()),
+        'p' => out.write_all(message.payload),
+        'x' => message.payload.iter().try_for_each(|byte| write!(out, "{byte:02x}")),
+        'X' => message.payload.iter().try_for_each(|byte| write!(out, "{byte:02X}")),
+        'l' => write!(out, "{}", message.payload.len()),
+        'q' => write!(out, "{}", message.qos as u8),
+        'r' => write!(out, "{}", u8::from(message.retain)),
+        'd' => write!(out, "{}", u8::from(message.dup)),
+        'm' => write!(out, "{}", message.packet_id.map_or(0, u16::from)),
+        'I' => write!(out, "{}+0000", now.seconds()),
+        'U' => write!(out, "{}.{:09}", now.0.as_secs(), now.0.subsec_nanos()),
+        _ => property(letter, message, out),
+    }
+}
+
+/// Nothing where the message has no such property.
+fn property(letter: char, message: &Publish<'_>, out: &mut impl Write) -> io::Result<()> {
+    let mut space = "";
+    for property in message.properties.iter() {
+        match (letter, property) {
+            ('A', Property::TopicAlias(alias)) => write!(out, "{alias}")?,
+            ('C', Property::ContentType(text)) | ('R', Property::ResponseTopic(text)) => {
+                out.write_all(text.as_bytes())?;
+            }
+            ('D', Property::CorrelationData(bytes)) => out.write_all(bytes)?,
+            ('E', Property::MessageExpiryInterval(seconds)) => write!(out, "{seconds}")?,
+            ('F', Property::PayloadFormatIndicator(indicator)) => write!(out, "{indicator}")?,
+            ('P', Property::UserProperty(name, value)) => {
+                write!(out, "{space}{name}:{value}")?;
+                space = " ";
+            }
+            ('S', Property::SubscriptionIdentifier(id)) => {
+                write!(out, "{space}{id}")?;
+                space = " ";
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn escape(char: Option<char>) -> Result<char, String> {
+    match char {
+        Some('n') => Ok('\n'),
+        Some('r') => Ok('\r'),
+        Some('t') => Ok('\t'),
+        Some('0') => Ok('\0'),
+        Some('\\') => Ok('\\'),
+        _ => Err("-F: after \\ use n, r, t, 0 or \\".to_string()),
+    }
+}
+
+fn unknown(letter: Option<char>) -> String {
+    let letters: String = FIELDS.iter().map(|(letter, _)| *letter).collect();
+    let letter = letter.map_or(String::new(), String::from);
+    format!("-F: there is no %{letter}, use % with one of {letters}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mqtt::{PropertiesBuf, QoS};
+    use std::time::Duration;
+
+    fn show(format: &Format) -> String {
+        let mut properties = PropertiesBuf::default();
+        properties
+            .push(Property::UserProperty("a", "b"))
+            .push(Property::UserProperty("c", "d"))
+            .push(Property::ContentType("text"))
+            .push(Property::SubscriptionIdentifier(7));
+        let message = Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            topic: "a/b",
+            packet_id: mqtt::PacketId::new(9),
+            properties: properties.as_properties(),
+            payload: b"h\xFFi",
+        };
+        let mut out = Vec::new();
+        format.write(&message, Timestamp(Duration::from_millis(1_500)), &mut out).unwrap();
+        out.iter().map(|byte| char::from(*byte)).collect()
+    }
+
+    #[test]
+    fn formats_print_fields_and_escapes() {
+        let format = Format::parse(r"%t|%x|%X|%l|%q|%r|%d|%m|%I|%U|%P|%C|%S|%R|%%\t\\", false);
+        assert_eq!(
+            show(&format.unwrap()),
+            "a/b|68ff69|68FF69|3|1|1|0|9|1970-01-01T00:00:01+0000|1.500000000|a:b c:d|text|7||%\t\\"
+        );
+        assert_eq!(show(&Format::parse("%p", true).unwrap()), "h\u{FF}i\n");
+        assert_eq!(show(&Format::plain(true, true)), "a/b h\u{FF}i\n");
+        assert_eq!(show(&Format::plain(false, false)), "h\u{FF}i");
+    }
+
+    #[test]
+    fn wrong_formats_say_what_there_is() {
+        assert_eq!(
+            Format::parse("%j", true).unwrap_err(),
+            "-F: there is no %j, use % with one of tpxXlqrdmIUACDEFPRS%"
+        );
+        assert!(Format::parse("%", true).is_err());
+        assert!(Format::parse("\\", true).is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! `godwit pub` and `godwit sub`: small blocking clients for hands and scripts, with the flags and
+//! the exit codes of mosquitto_pub and mosquitto_sub.
+//!
+//! Exit codes: 0 done; 1 no connection, or a wrong command line; 7 the connection was lost; 27
+//! the time of `-W` is over; otherwise the code by which the broker refused: a return code of
+//! 3.x, or a reason code from 128 on.
+
+mod dial;
+mod format;
+mod properties;
+pub(crate) mod publish;
+pub(crate) mod subscribe;
+mod wire;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a client ends before its work is done.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) code: u8,
+    pub(crate) why: String,
+}
+
+impl End {
+    fn new(code: u8, why: impl Into<String>) -> End {
+        End { code, why: why.into() }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// Errors of every kind end here, once.
+fn finish(end: Result<(), End>, quiet: bool) -> ExitCode {
+    let Err(End { code, why }) = end else { return ExitCode::SUCCESS };
+    if !quiet && !why.is_empty() {
+        let _ = writeln!(io::stderr(), "Error: {why}");
+    }
+    ExitCode::from(code)
+}
+
+fn wrong_flags(wrongs: &[String]) -> ExitCode {
+    crate::complain(wrongs);
+    ExitCode::from(EXIT_NO_CONNECTION)
+}
+
+const EXIT_NO_CONNECTION: u8 = 1;
+const EXIT_LOST: u8 = 7;
+const EXIT_TIMEOUT: u8 = 27;

@@ -1,0 +1,160 @@
+//! Reads command lines from a table of flags, for every subcommand alike. By hand rather than by a
+//! library: the tables are needed anyway, and clap weighs ten times as much as all of this.
+
+use crate::options::nearest::nearest;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+/// One flag. Its last name is the one by which the program knows it.
+pub(crate) struct Flag {
+    pub(crate) names: &'static [&'static str],
+    /// What follows it, by name.
+    pub(crate) values: &'static [&'static str],
+    pub(crate) doc: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub(crate) name: &'static str,
+    pub(crate) values: Vec<String>,
+}
+
+impl Used {
+    /// The only value of a flag that takes one.
+    pub(crate) fn value(&self) -> &str {
+        self.values.first().map_or("", String::as_str)
+    }
+
+    /// A number in a range.
+    pub(crate) fn number<T>(&self, min: T, max: T) -> Result<T, String>
+    where
+        T: std::str::FromStr + PartialOrd + std::fmt::Display,
+    {
+        match self.value().parse::<T>() {
+            Ok(number) if number >= min && number <= max => Ok(number),
+            _ => Err(format!("{} {}: use a number from {min} to {max}", self.name, self.value())),
+        }
+    }
+}
+
+/// Every flag of a command line in its order, or everything that is wrong with it.
+pub(crate) fn read(flags: &[Flag], arguments: &[OsString]) -> Result<Vec<Used>, Vec<String>> {
+    let mut used = Vec::new();
+    let mut wrongs = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let argument = argument.to_string_lossy();
+        // `--flag=value` is `--flag value`.
+        let (name, glued) = match argument.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_string())),
+            _ => (argument.as_ref(), None),
+        };
+        let Some(flag) = flags.iter().find(|flag| flag.names.contains(&name)) else {
+            wrongs.push(unknown(flags, name));
+            continue;
+        };
+        match values(flag, glued, &mut rest) {
+            Ok(values) => used.push(Used { name: flag.names[flag.names.len() - 1], values }),
+            Err(why) => wrongs.push(format!("{name}: {why}")),
+        }
+    }
+    if wrongs.is_empty() { Ok(used) } else { Err(wrongs) }
+}
+
+fn values<'a>(
+    flag: &Flag,
+    glued: Option<String>,
+    rest: &mut impl Iterator<Item = &'a OsString>,
+) -> Result<Vec<String>, String> {
+    if glued.is_some() && flag.values.is_empty() {
+        return Err("takes no value".to_string());
+    }
+    let mut values: Vec<String> = glued.into_iter().collect();
+    // A user property has a name and a value where other properties have only a value.
+    let named = |values: &[String]| usize::from(values.get(1).is_some_and(|v| v == USER_PROPERTY));
+    while values.len() < flag.values.len() + named(&values) {
+        let value = rest.next().ok_or_else(|| format!("needs {}", flag.values.join(" ")))?;
+        let value = value.clone().into_string();
+        values.push(value.map_err(|_| "its value is not UTF-8 text".to_string())?);
+    }
+    Ok(values)
+}
+
+fn unknown(flags: &[Flag], name: &str) -> String {
+    if !name.starts_with('-') {
+        return format!("{name}: only flags are expected here");
+    }
+    let long = |name: &&str| name.len() > 2;
+    let names = flags.iter().flat_map(|flag| flag.names).copied().filter(long);
+    match nearest(name, names) {
+        Some(meant) => format!("{name} is no flag, did you mean {meant}?"),
+        None => format!("{name} is no flag, --help lists them all"),
+    }
+}
+
+/// A line a flag, for `--help`.
+pub(crate) fn help(flags: &[Flag]) -> String {
+    let left = |flag: &Flag| format!("{} {}", flag.names.join(", "), flag.values.join(" "));
+    let width = flags.iter().map(|flag| left(flag).len()).max().unwrap_or(0).min(30);
+    let mut help = String::new();
+    for flag in flags {
+        let _ = writeln!(help, "  {:width$}  {}", left(flag), flag.doc);
+    }
+    help
+}
+
+const USER_PROPERTY: &str = "user-property";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: &[Flag] = &[
+        Flag { names: &["-p", "--port"], values: &["PORT"], doc: "" },
+        Flag { names: &["-q", "--quiet"], values: &[], doc: "" },
+        Flag { names: &["-D", "--property"], values: &["COMMAND", "NAME", "VALUE"], doc: "" },
+    ];
+
+    fn run(line: &str) -> Result<Vec<(&'static str, String)>, Vec<String>> {
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let used = read(FLAGS, &arguments)?;
+        Ok(used.into_iter().map(|used| (used.name, used.values.join(" "))).collect())
+    }
+
+    #[test]
+    fn flags_are_read_in_their_order_with_their_values() {
+        let used = run("-p 1 --port=2 -q -D publish user-property a b -D publish topic-alias 3");
+        let expected = [
+            ("--port", "1"),
+            ("--port", "2"),
+            ("--quiet", ""),
+            ("--property", "publish user-property a b"),
+            ("--property", "publish topic-alias 3"),
+        ];
+        assert_eq!(used.unwrap(), expected.map(|(name, value)| (name, value.to_string())));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said() {
+        assert_eq!(
+            run("--quiet=1 --prot 1 file -z -D publish topic-alias").unwrap_err(),
+            [
+                "--quiet: takes no value",
+                "--prot is no flag, did you mean --port?",
+                "1: only flags are expected here",
+                "file: only flags are expected here",
+                "-z is no flag, --help lists them all",
+                "-D: needs COMMAND NAME VALUE",
+            ]
+        );
+    }
+
+    #[test]
+    fn numbers_have_a_range() {
+        let port = Used { name: "--port", values: vec!["70000".to_string()] };
+        assert_eq!(
+            port.number::<u16>(1, 65_535).unwrap_err(),
+            "--port 70000: use a number from 1 to 65535"
+        );
+    }
+}

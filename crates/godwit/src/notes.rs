@@ -1,0 +1,75 @@
+//! Turns what the broker noted into log lines: which module, which level, which fields.
+
+use broker::Note;
+use tracing::{debug, info, warn};
+
+pub(crate) fn log(note: &Note) {
+    match note {
+        Note::Connected { .. }
+        | Note::Disconnected { .. }
+        | Note::Lost { .. }
+        | Note::TakenOver { .. }
+        | Note::Violated { .. }
+        | Note::Refused { .. } => connection(note),
+        Note::SessionEnded { client_id, expired } => {
+            debug!(target: "godwit::session", %client_id, expired, "session ended");
+        }
+        Note::Subscribed { client_id, filter, code } => {
+            debug!(target: "godwit::subscription", %client_id, %filter, code, "subscribed");
+        }
+        Note::Unsubscribed { client_id, filter, code } => {
+            debug!(target: "godwit::subscription", %client_id, %filter, code, "unsubscribed");
+        }
+        Note::Dropped { client_id, drop, count } => {
+            let reason = drop.name();
+            warn!(target: "godwit::drop", %client_id, reason, count, "messages dropped");
+        }
+        Note::Traced { client_id, peer, sent, packet } => {
+            let way = if *sent { "sent" } else { "received" };
+            info!(target: "godwit::trace", %client_id, %peer, %packet, "{way}");
+        }
+    }
+}
+
+fn connection(note: &Note) {
+    match note {
+        Note::Connected { client_id, conn, peer, version, session_present, keep_alive_s } => {
+            info!(
+                target: "godwit::conn", %client_id, %peer, conn = conn.0, version = name(*version),
+                session_present, keep_alive_s, "client connected"
+            );
+        }
+        Note::Disconnected { client_id, conn, reason } => {
+            info!(
+                target: "godwit::conn", %client_id, conn = conn.0, %reason, "client disconnected"
+            );
+        }
+        Note::Lost { client_id, conn } => {
+            info!(target: "godwit::conn", %client_id, conn = conn.0, "connection lost");
+        }
+        Note::TakenOver { client_id, by } => {
+            info!(target: "godwit::conn", %client_id, %by, "session taken over");
+        }
+        Note::Violated { client_id, conn, peer, violation } => {
+            warn!(
+                target: "godwit::conn", %client_id, %peer, conn = conn.0, violation = ?violation,
+                "the client broke the protocol"
+            );
+        }
+        Note::Refused { client_id, conn, peer, refusal } => {
+            info!(
+                target: "godwit::conn", %client_id, %peer, conn = conn.0,
+                reason = %refusal.reason(), "connection refused"
+            );
+        }
+        _ => {}
+    }
+}
+
+fn name(version: mqtt::Version) -> &'static str {
+    match version {
+        mqtt::Version::V31 => "3.1",
+        mqtt::Version::V311 => "3.1.1",
+        mqtt::Version::V5 => "5.0",
+    }
+}

@@ -1,0 +1,76 @@
+//! What no row can check alone: options that must fit each other, and the ones that this version
+//! does not support yet.
+
+use super::settings::{Anonymous, LogTarget, Settings};
+use super::{Plan, Wrong};
+
+pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
+    let settings = plan.settings(1);
+    let checks = [
+        ("listen", listen as fn(&Settings) -> Option<String>),
+        ("allow_anonymous", allow_anonymous),
+        ("data", data),
+        ("log.target", log_target),
+        ("queue.bytes_max", queue),
+    ];
+    for (key, check) in checks {
+        if let Some(why) = check(&settings) {
+            wrongs.push(Wrong { origin: plan.origin(key), why });
+        }
+    }
+}
+
+fn listen(settings: &Settings) -> Option<String> {
+    if settings.listen.is_empty() {
+        return Some("listen is empty, use at least one URL like tcp://127.0.0.1:1883".to_string());
+    }
+    if settings.allow_anonymous != Anonymous::Loopback {
+        return None;
+    }
+    let open = settings.listen.iter().find(|url| !url.is_loopback())?;
+    Some(open_to_all(&open.to_string()))
+}
+
+/// Also said where a host name turns out to be more than loopback.
+pub(crate) fn open_to_all(url: &str) -> String {
+    format!(
+        "{url} can be reached from other hosts and there is no authentication: listen on \
+         127.0.0.1 or [::1], or let everyone in with allow_anonymous = true"
+    )
+}
+
+fn allow_anonymous(settings: &Settings) -> Option<String> {
+    let closed = settings.allow_anonymous == Anonymous::Never;
+    closed.then(|| {
+        "allow_anonymous = false: nobody could connect, because authentication comes with a later \
+         version; use \"loopback\" or true"
+            .to_string()
+    })
+}
+
+fn data(settings: &Settings) -> Option<String> {
+    (!settings.data.is_empty()).then(|| {
+        format!(
+            "data = {:?}: durable storage comes with a later version, this one keeps everything in \
+             memory; leave data out (--memory says so explicitly)",
+            settings.data
+        )
+    })
+}
+
+fn log_target(settings: &Settings) -> Option<String> {
+    let nowhere =
+        settings.log.target == LogTarget::File && settings.log.file.as_os_str().is_empty();
+    nowhere.then(|| "log.target = \"file\" needs the file's path in log.file".to_string())
+}
+
+/// A queue that cannot hold one packet would drop every large message without a hint why.
+fn queue(settings: &Settings) -> Option<String> {
+    let (queue, packet) = (settings.broker.queue_bytes_max, settings.broker.packet_bytes_max);
+    (queue < u64::from(packet)).then(|| {
+        format!(
+            "queue.bytes_max = {queue} is less than connection.packet_bytes_max = {packet}: one \
+             packet must fit into a queue, use at least {packet}"
+        )
+    })
+}

@@ -1,0 +1,124 @@
+//! The weakest layer: a TOML file. Every error names its line.
+
+use super::table::{self, Row};
+use super::value::{Kind, Misfit};
+use super::{Origin, Plan, Wrong, unknown};
+use std::ops::Range;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub(super) fn read(path: &Path, plan: &mut Plan, wrongs: &mut Vec<Wrong>) {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let origin = Origin::Flag(format!("--config {}", path.display()));
+            wrongs.push(Wrong { origin, why: format!("the file cannot be read: {error}") });
+            return;
+        }
+    };
+    match std::str::from_utf8(&bytes) {
+        Ok(source) => Reader { path, source, plan, wrongs }.read(),
+        Err(error) => {
+            let line = line_at(&bytes, error.valid_up_to());
+            let origin = Origin::File { path: path.to_path_buf(), line };
+            wrongs.push(Wrong { origin, why: "not UTF-8 text, which TOML must be".to_string() });
+        }
+    }
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    source: &'a str,
+    plan: &'a mut Plan,
+    wrongs: &'a mut Vec<Wrong>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self) {
+        let (document, errors) = DeTable::parse_recoverable(self.source);
+        for error in &errors {
+            let at = error.span().map_or(0, |span| span.start);
+            self.wrong(at, format!("not TOML: {}", error.message()));
+        }
+        // What follows a syntax error may have been understood wrongly.
+        if errors.is_empty() {
+            self.table("", document.get_ref());
+        }
+    }
+
+    fn table(&mut self, section: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let dot = if section.is_empty() { "" } else { "." };
+            let key = format!("{section}{dot}{}", name.get_ref());
+            self.entry(&key, name.span(), value);
+        }
+    }
+
+    fn entry(&mut self, key: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        if let Some(row) = table::find(key) {
+            return self.option(row, at, value);
+        }
+        let in_section = |row: &&Row| !row.section().is_empty() && row.section() == key;
+        let names: Vec<&str> = table::rows().filter(in_section).map(Row::name).collect();
+        match value.get_ref() {
+            _ if names.is_empty() => self.wrong(at.start, self.stranger(key, value)),
+            DeValue::Table(section) => self.table(key, section),
+            _ => self.wrong(
+                at.start,
+                format!("{key} is a section, use [{key}] and under it {}", names.join(", ")),
+            ),
+        }
+    }
+
+    fn option(&mut self, row: &'static Row, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        let origin = self.origin(at.start);
+        match row.kind.read_toml(value) {
+            Ok(value) => self.plan.give(row, value, origin),
+            Err(Misfit { at, why }) => {
+                let given = self.excerpt(value, row.kind);
+                self.wrong(at, format!("{}{given}: {why}", row.key));
+            }
+        }
+    }
+
+    /// An unknown section is named once, not once a key.
+    fn stranger(&self, key: &str, value: &Spanned<DeValue<'_>>) -> String {
+        let sections = || table::rows().map(Row::section).filter(|section| !section.is_empty());
+        match (value.get_ref(), super::nearest::nearest(key, sections())) {
+            (DeValue::Table(_), Some(meant)) if !key.contains('.') => {
+                format!("[{key}] is no section, did you mean [{meant}]?")
+            }
+            (DeValue::Table(_), None) if !key.contains('.') => {
+                format!("[{key}] is no section, `godwit options` lists them all")
+            }
+            _ => unknown(key),
+        }
+    }
+
+    /// ` = value` as it stands in the file; lists and tables would say too much.
+    fn excerpt(&self, value: &Spanned<DeValue<'_>>, kind: Kind) -> String {
+        let text = self.source.get(value.span()).unwrap_or_default();
+        let many = matches!(kind, Kind::List { .. } | Kind::Map { .. });
+        if many || text.len() > EXCERPT_BYTES_MAX || text.contains('\n') {
+            return String::new();
+        }
+        format!(" = {text}")
+    }
+
+    fn wrong(&mut self, at: usize, why: String) {
+        let origin = self.origin(at);
+        self.wrongs.push(Wrong { origin, why });
+    }
+
+    fn origin(&self, at: usize) -> Origin {
+        let line = line_at(self.source.as_bytes(), at);
+        Origin::File { path: self.path.to_path_buf(), line }
+    }
+}
+
+fn line_at(source: &[u8], at: usize) -> usize {
+    1 + source[..at.min(source.len())].iter().filter(|byte| **byte == b'\n').count()
+}
+
+const EXCERPT_BYTES_MAX: usize = 60;

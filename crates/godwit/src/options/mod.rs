@@ -1,0 +1,157 @@
+//! Options: one table, three layers, one plan. A file is overruled by the environment, the
+//! environment by flags; what no layer gives has the table's default.
+//!
+//! Invariant: a plan exists only if every layer was read without an error, and all errors are
+//! reported together.
+
+pub(crate) mod checks;
+pub(crate) mod environment;
+pub(crate) mod file;
+pub(crate) mod flags;
+pub(crate) mod nearest;
+pub(crate) mod settings;
+pub(crate) mod table;
+pub(crate) mod text;
+pub(crate) mod value;
+
+#[cfg(test)]
+mod tests;
+
+use settings::Settings;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use table::Row;
+use value::Value;
+
+/// Where the layers come from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) flags: Vec<flags::OptionFlag>,
+}
+
+/// Every value that differs in its origin from the table, by key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    given: BTreeMap<&'static str, Given>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) value: Value,
+    pub(crate) origin: Origin,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    Environment(String),
+    File { path: PathBuf, line: usize },
+    Flag(String),
+}
+
+/// What is wrong, where, and what would be right.
+#[derive(Clone, Debug)]
+pub(crate) struct Wrong {
+    pub(crate) origin: Origin,
+    pub(crate) why: String,
+}
+
+/// The changes that a reload asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub(crate) live: Vec<&'static str>,
+    pub(crate) restart: Vec<&'static str>,
+}
+
+impl Plan {
+    /// Reads every layer, the weakest first.
+    pub(crate) fn read(sources: &Sources) -> Result<Plan, Vec<Wrong>> {
+        let mut plan = Plan::default();
+        let mut wrongs = Vec::new();
+        if let Some(path) = &sources.config {
+            file::read(path, &mut plan, &mut wrongs);
+        }
+        environment::read(&sources.environment, &mut plan, &mut wrongs);
+        flags::read(&sources.flags, &mut plan, &mut wrongs);
+        if wrongs.is_empty() {
+            checks::check(&plan, &mut wrongs);
+        }
+        if wrongs.is_empty() { Ok(plan) } else { Err(wrongs) }
+    }
+
+    pub(crate) fn value(&self, row: &Row) -> Value {
+        self.given.get(row.key).map_or_else(|| row.default_value(), |given| given.value.clone())
+    }
+
+    pub(crate) fn origin(&self, key: &str) -> Origin {
+        self.given.get(key).map_or(Origin::Default, |given| given.origin.clone())
+    }
+
+    pub(crate) fn settings(&self, memory_bytes: u64) -> Settings {
+        let mut settings = Settings::new(memory_bytes);
+        for row in table::rows() {
+            (row.set)(&mut settings, &self.value(row));
+        }
+        settings
+    }
+
+    /// The rows whose value is not the default one, with where it comes from.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static Row, &Given)> {
+        table::rows().filter_map(|row| {
+            let given = self.given.get(row.key)?;
+            (given.value != row.default_value()).then_some((row, given))
+        })
+    }
+
+    /// Takes over what may change live from `next`, and says what may not.
+    pub(crate) fn reload(&mut self, next: Plan) -> Changes {
+        let mut changes = Changes::default();
+        for row in table::rows().filter(|row| self.value(row) != next.value(row)) {
+            if row.live {
+                changes.live.push(row.key);
+            } else {
+                changes.restart.push(row.key);
+            }
+        }
+        let fixed = |key: &&'static str| table::find(key).is_some_and(|row| !row.live);
+        self.given.retain(|key, _| fixed(key));
+        self.given.extend(next.given.into_iter().filter(|(key, _)| !fixed(key)));
+        changes
+    }
+
+    fn give(&mut self, row: &'static Row, value: Value, origin: Origin) {
+        self.given.insert(row.key, Given { value, origin });
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Origin::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.why)
+    }
+}
+
+/// "x is no option", with the key that was probably meant.
+fn unknown(key: &str) -> String {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let by_key = nearest::nearest(key, table::rows().map(|row| row.key));
+    // Somebody who remembers the name but not its section.
+    let by_name = || table::rows().find(|row| row.name() == last).map(|row| row.key);
+    match by_key.or_else(by_name) {
+        Some(meant) => format!("{key} is no option, did you mean {meant}?"),
+        None => format!("{key} is no option, `godwit options` lists them all"),
+    }
+}

@@ -1,0 +1,84 @@
+//! What the options mean once they are read: the plan that the program runs by. The rows of the
+//! table fill it, one field each.
+
+use crate::listen::ListenUrl;
+use broker::options::{Options, Trace};
+use std::path::PathBuf;
+use tracing::level_filters::LevelFilter;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) allow_anonymous: Anonymous,
+    pub(crate) broker: Options,
+    /// Not yet taken: nothing is stored on disk in this version.
+    pub(crate) data: String,
+    pub(crate) listen: Vec<ListenUrl>,
+    pub(crate) log: LogSettings,
+    /// 0 is one a core.
+    pub(crate) shards: usize,
+}
+
+/// Who may come without proof of who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Anonymous {
+    Always,
+    #[default]
+    Loopback,
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogSettings {
+    pub(crate) format: LogFormat,
+    pub(crate) level: LevelFilter,
+    pub(crate) modules: Vec<(String, LevelFilter)>,
+    pub(crate) target: LogTarget,
+    /// Where `LogTarget::File` writes.
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Json,
+    #[default]
+    Text,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogTarget {
+    File,
+    #[default]
+    Stderr,
+    Syslog,
+}
+
+impl Settings {
+    /// Before the rows fill it. `memory_bytes` is what `memory.bytes_max = "auto"` means here.
+    pub(crate) fn new(memory_bytes: u64) -> Settings {
+        Settings {
+            allow_anonymous: Anonymous::default(),
+            broker: Options { memory_bytes_max: memory_bytes, ..Options::default() },
+            data: String::new(),
+            listen: Vec::new(),
+            log: LogSettings::default(),
+            shards: 0,
+        }
+    }
+
+    /// The trace exists as soon as one of its conditions does.
+    pub(super) fn trace(&mut self) -> &mut Trace {
+        self.broker.trace.get_or_insert_default()
+    }
+}
+
+impl Default for LogSettings {
+    fn default() -> LogSettings {
+        LogSettings {
+            format: LogFormat::default(),
+            level: LevelFilter::INFO,
+            modules: Vec::new(),
+            target: LogTarget::default(),
+            file: PathBuf::new(),
+        }
+    }
+}

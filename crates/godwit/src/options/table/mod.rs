@@ -1,0 +1,82 @@
+//! The option table: one row an option, and nothing about an option stands anywhere else. The
+//! parser, `--help`, the sample file, the docs and the settings come from it.
+//!
+//! Invariant: keys are `section.name` (a few have no section), unique, and the rows of one section
+//! stand together.
+
+mod connections;
+mod messages;
+mod program;
+mod sessions;
+
+use super::settings::Settings;
+use super::value::{Kind, Unit, Value};
+
+pub(crate) struct Row {
+    pub(crate) key: &'static str,
+    pub(crate) kind: Kind,
+    /// As an environment variable would say it.
+    pub(crate) default: &'static str,
+    /// Whether SIGHUP applies a change, or only a restart.
+    pub(crate) live: bool,
+    /// One line, for `--help`.
+    pub(crate) short: &'static str,
+    /// What `short` leaves out; may be empty.
+    pub(crate) long: &'static str,
+    /// The clause that it follows; empty where it is our own idea.
+    pub(crate) source: &'static str,
+    /// Puts the value in its place.
+    pub(crate) set: fn(&mut Settings, &Value),
+}
+
+impl Row {
+    /// Empty for the keys that stand at the top of a file.
+    pub(crate) fn section(&self) -> &'static str {
+        self.key.split_once('.').map_or("", |(section, _)| section)
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.key.split_once('.').map_or(self.key, |(_, name)| name)
+    }
+
+    /// `GODWIT_SECTION__KEY`
+    pub(crate) fn environment(&self) -> String {
+        format!("GODWIT_{}", self.key.replace('.', "__").to_uppercase())
+    }
+
+    pub(crate) fn default_value(&self) -> Value {
+        self.kind.read_text(self.default).expect("a default fits its own row")
+    }
+}
+
+/// Every option, in the order of the docs and the sample file.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
+    let parts = [program::TOP, connections::ROWS, sessions::ROWS, messages::ROWS, program::ROWS];
+    parts.into_iter().flatten()
+}
+
+pub(crate) fn find(key: &str) -> Option<&'static Row> {
+    rows().find(|row| row.key == key)
+}
+
+const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
+
+/// Seconds as MQTT 5 counts them, where the largest number means for ever.
+const EXPIRY: Kind = Kind::Number {
+    min: 0,
+    max: u32::MAX as u64,
+    unit: Unit::Of("seconds"),
+    word: Some(("never", u32::MAX as u64)),
+};
+
+const fn bytes(min: u64, max: u64) -> Kind {
+    Kind::Number { min, max, unit: Unit::Bytes, word: None }
+}
+
+const fn count(min: u64, max: u64, unit: &'static str) -> Kind {
+    Kind::Number { min, max, unit: Unit::Of(unit), word: None }
+}
+
+const KIB: u64 = 1 << 10;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;

@@ -1,0 +1,252 @@
+//! Options of the program: where it listens and stores, its memory, its logs, what it traces.
+
+use super::{ANY, KIB, Row, TIB, count};
+use crate::listen::ListenUrl;
+use crate::logs::MODULES;
+use crate::options::nearest::nearest;
+use crate::options::settings::{Anonymous, LogFormat, LogTarget};
+use crate::options::value::{Kind, Unit, one_of};
+use broker::limits;
+use std::net::IpAddr;
+use tracing::level_filters::LevelFilter;
+
+/// The keys without a section: a TOML file has them before its first `[section]`.
+pub(super) const TOP: &[Row] = &[
+    Row {
+        key: "listen",
+        kind: Kind::List { of: "URLs", check: |url| ListenUrl::parse(url).map(drop) },
+        default: "tcp://127.0.0.1:1883",
+        live: false,
+        short: "where clients connect: tcp://ADDRESS:PORT, several are allowed",
+        long: "The address is an IPv4 address, an IPv6 address in brackets or a host name; \
+               0.0.0.0 and [::] stand for every interface. Port 0 takes any free one.",
+        source: "MQTT 5.0, 4.2",
+        set: |settings, value| {
+            let urls = value.list().iter().map(|url| ListenUrl::parse(url));
+            settings.listen = urls.map(|url| url.expect("the row has checked it")).collect();
+        },
+    },
+    Row {
+        key: "shards",
+        kind: count(0, limits::SHARDS_MAX as u64, "threads"),
+        default: "0",
+        live: false,
+        short: "threads that serve clients; 0 is one a core",
+        long: "One is right for a gateway.",
+        source: "",
+        set: |settings, value| settings.shards = usize::from(value.u16()),
+    },
+    Row {
+        key: "data",
+        kind: ANY,
+        default: "",
+        live: false,
+        short: "folder for durable storage; not supported in this version",
+        long: "Durable storage comes with a later version; until then this must stay empty.",
+        source: "",
+        set: |settings, value| settings.data = value.text().to_string(),
+    },
+    Row {
+        key: "durability",
+        kind: Kind::Choice(&["memory"]),
+        default: "memory",
+        live: false,
+        short: "where sessions, queues and retained messages are kept",
+        long: "`memory` forgets all of them when the process ends.",
+        source: "MQTT 5.0, 4.1",
+        set: |_, _| {},
+    },
+    Row {
+        key: "allow_anonymous",
+        kind: Kind::Choice(&["loopback", "true", "false"]),
+        default: "loopback",
+        live: false,
+        short: "whether clients may connect without authentication",
+        long: "`loopback` lets them in where only this host can reach us, and refuses to start on \
+               any other address. `true` lets everyone in. `false` needs authentication, which \
+               comes with a later version.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| {
+            settings.allow_anonymous = match value.text() {
+                "true" => Anonymous::Always,
+                "false" => Anonymous::Never,
+                _ => Anonymous::Loopback,
+            }
+        },
+    },
+];
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        key: "log.file",
+        kind: Kind::Text { of: "a path", check: |_| Ok(()) },
+        default: "",
+        live: true,
+        short: "file that `log.target = \"file\"` writes",
+        long: "Lines are appended. SIGHUP opens it anew, for log rotation.",
+        source: "",
+        set: |settings, value| settings.log.file = value.text().into(),
+    },
+    Row {
+        key: "log.format",
+        kind: Kind::Choice(&["json", "text"]),
+        default: "text",
+        live: true,
+        short: "how a log line is written",
+        long: "`json` writes one object a line.",
+        source: "",
+        set: |settings, value| {
+            let json = value.text() == "json";
+            settings.log.format = if json { LogFormat::Json } else { LogFormat::Text };
+        },
+    },
+    Row {
+        key: "log.level",
+        kind: Kind::Choice(LEVELS),
+        default: "info",
+        live: true,
+        short: "what is logged: this and everything graver",
+        long: "",
+        source: "",
+        set: |settings, value| settings.log.level = level(value.text()),
+    },
+    Row {
+        key: "log.modules",
+        kind: Kind::Map { of: "MODULE", value: "LEVEL", check: check_module },
+        default: "",
+        live: true,
+        short: "levels of single modules, over `log.level`",
+        long: "Modules: `conn` (connections), `session`, `subscription`, `drop` (messages that \
+               were dropped), `trace` (packets, see `trace`), `serve` (start, stop, options).",
+        source: "",
+        set: |settings, value| {
+            let pair = |(module, name): &(String, String)| (module.clone(), level(name));
+            settings.log.modules = value.map().iter().map(pair).collect();
+        },
+    },
+    Row {
+        key: "log.target",
+        kind: Kind::Choice(&["file", "stderr", "syslog"]),
+        default: "stderr",
+        live: true,
+        short: "where log lines go",
+        long: "`file` needs `log.file`. `syslog` writes to /dev/log as `godwit`, facility daemon.",
+        source: "",
+        set: |settings, value| {
+            settings.log.target = match value.text() {
+                "file" => LogTarget::File,
+                "syslog" => LogTarget::Syslog,
+                _ => LogTarget::Stderr,
+            }
+        },
+    },
+    Row {
+        key: "memory.bytes_max",
+        kind: Kind::Number { min: KIB * KIB, max: TIB, unit: Unit::Bytes, word: Some(("auto", 0)) },
+        default: "auto",
+        live: true,
+        short: "most memory for what clients leave with us",
+        long: "Partial packets, queued and retained messages of the whole process. Beyond it QoS 0 \
+               messages are dropped and counted, others refused with 0x97. `auto` is half of the \
+               host's memory, or of the control group's limit.",
+        source: "",
+        set: |settings, value| {
+            if value.number() != 0 {
+                settings.broker.memory_bytes_max = value.number();
+            }
+        },
+    },
+    Row {
+        key: "sys.interval_s",
+        kind: Kind::Number {
+            min: 0,
+            max: 86_400,
+            unit: Unit::Of("seconds"),
+            word: Some(("off", 0)),
+        },
+        default: "10",
+        live: true,
+        short: "how often the $SYS/broker/... topics are published",
+        long: "",
+        source: "MQTT 5.0, 4.7.2",
+        set: |settings, value| settings.broker.sys_interval_s = value.u32(),
+    },
+    Row {
+        key: "trace.address",
+        kind: Kind::Text { of: "an IP address", check: check_address },
+        default: "",
+        live: true,
+        short: "logs every packet of clients from this IP address",
+        long: "All conditions under `trace` that are given must hold. Lines have the module \
+               `trace`, level info.",
+        source: "",
+        set: |settings, value| {
+            if let Ok(address) = value.text().parse() {
+                settings.trace().address = Some(address);
+            }
+        },
+    },
+    Row {
+        key: "trace.client_id",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "logs every packet of the client with this id",
+        long: "",
+        source: "",
+        set: |settings, value| {
+            if !value.text().is_empty() {
+                settings.trace().client_id = Some(value.text().to_string());
+            }
+        },
+    },
+    Row {
+        key: "trace.topic",
+        kind: Kind::Text { of: "a topic filter", check: check_filter },
+        default: "",
+        live: true,
+        short: "logs every packet with a topic that this filter matches",
+        long: "",
+        source: "",
+        set: |settings, value| {
+            if !value.text().is_empty() {
+                settings.trace().topic = Some(value.text().to_string());
+            }
+        },
+    },
+];
+
+const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
+
+/// Of a checked name.
+fn level(name: &str) -> LevelFilter {
+    name.parse().unwrap_or(LevelFilter::INFO)
+}
+
+fn check_module(module: &str, level: &str) -> Result<(), String> {
+    if !MODULES.contains(&module) {
+        let hint = nearest(module, MODULES.iter().copied());
+        let hint = hint.map_or(String::new(), |module| format!(", did you mean \"{module}\"?"));
+        return Err(format!("there is no module {module:?}, use {}{hint}", one_of(MODULES)));
+    }
+    let known = LEVELS.contains(&level);
+    if known { Ok(()) } else { Err(format!("no such level, use {}", one_of(LEVELS))) }
+}
+
+fn check_address(text: &str) -> Result<(), String> {
+    match text.parse::<IpAddr>() {
+        Err(_) if !text.is_empty() => {
+            Err("not an IP address, use one like 192.0.2.7 or 2001:db8::7".to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_filter(text: &str) -> Result<(), String> {
+    match mqtt::topic::check_filter(text) {
+        Err(_) if !text.is_empty() => {
+            Err("not a topic filter, use one like \"a/+/c\" or \"a/#\"".to_string())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,174 @@
+//! Options of a session: how long it lives, what it may hold, what it may subscribe to.
+
+use super::{EXPIRY, KIB, Row, TIB, bytes, count};
+use crate::options::value::{Kind, one_of};
+use broker::options::{QueuePolicy, Strategy};
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        key: "queue.bytes_max",
+        kind: bytes(KIB, TIB),
+        default: "64MiB",
+        live: true,
+        short: "most bytes that wait in one session's queue",
+        long: "Payloads, topics and properties count. `queue.policy` says what happens then.",
+        source: "",
+        set: |settings, value| settings.broker.queue_bytes_max = value.number(),
+    },
+    Row {
+        key: "queue.messages_max",
+        kind: count(1, 1_000_000_000, "messages"),
+        default: "10000",
+        live: true,
+        short: "most messages that wait in one session's queue",
+        long: "Messages in flight do not count. `queue.policy` says what happens then.",
+        source: "",
+        set: |settings, value| settings.broker.queue_messages_max = value.u32(),
+    },
+    Row {
+        key: "queue.policy",
+        kind: Kind::Choice(&["disconnect", "drop_newest", "drop_oldest"]),
+        default: "drop_oldest",
+        live: true,
+        short: "what happens when a session's queue is full",
+        long: "Every drop is counted by client and reason. `disconnect` closes the slow client \
+               and keeps its session as it is.",
+        source: "",
+        set: |settings, value| {
+            settings.broker.queue_policy = match value.text() {
+                "disconnect" => QueuePolicy::Disconnect,
+                "drop_newest" => QueuePolicy::DropNewest,
+                _ => QueuePolicy::DropOldest,
+            }
+        },
+    },
+    Row {
+        key: "queue.qos0",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether QoS 0 messages wait for a client that is away",
+        long: "Those for a client that is only slow always wait.",
+        source: "MQTT 5.0, 4.1",
+        set: |settings, value| settings.broker.queue_qos0 = value.bool(),
+    },
+    Row {
+        key: "session.expiry_s_default",
+        kind: EXPIRY,
+        default: "never",
+        live: true,
+        short: "when a session of a 3.x client ends after the client has gone",
+        long: "For clients that connect with Clean Session 0; 3.1 and 3.1.1 have no way to ask. \
+               Never longer than `session.expiry_s_max`.",
+        source: "MQTT 3.1.1, 3.1.2.4",
+        set: |settings, value| settings.broker.session_expiry_s_default = value.u32(),
+    },
+    Row {
+        key: "session.expiry_s_max",
+        kind: EXPIRY,
+        default: "never",
+        live: true,
+        short: "longest that any session lives after its client has gone",
+        long: "A 5.0 client that asks for more is told what it gets.",
+        source: "MQTT 5.0, 3.2.2.3.2",
+        set: |settings, value| settings.broker.session_expiry_s_max = value.u32(),
+    },
+    Row {
+        key: "session.inflight_max",
+        kind: count(1, 65_000, "messages"),
+        default: "1024",
+        live: true,
+        short: "unacknowledged QoS 1 and 2 messages towards one client",
+        long: "A client that asks for fewer by its Receive Maximum gets fewer. The others wait in \
+               the session's queue.",
+        source: "MQTT 5.0, 4.9",
+        set: |settings, value| settings.broker.inflight_max = value.u16(),
+    },
+    Row {
+        key: "session.subscriptions_max",
+        kind: count(1, u32::MAX as u64, "subscriptions"),
+        default: "100000",
+        live: true,
+        short: "subscriptions of one session",
+        long: "Further ones are refused with 0x97.",
+        source: "",
+        set: |settings, value| settings.broker.subscriptions_max = value.u32(),
+    },
+    Row {
+        key: "shared.available",
+        kind: Kind::Bool,
+        default: "true",
+        live: true,
+        short: "whether shared subscriptions ($share/group/filter) are offered",
+        long: "Otherwise they are refused with 0x9E and 5.0 clients are told so on connecting.",
+        source: "MQTT 5.0, 3.2.2.3.13",
+        set: |settings, value| settings.broker.shared_available = value.bool(),
+    },
+    Row {
+        key: "shared.strategies",
+        kind: Kind::Map {
+            of: "GROUP",
+            value: "STRATEGY",
+            check: |_, strategy| check_strategy(strategy),
+        },
+        default: "",
+        live: true,
+        short: "strategies of single groups, by group name",
+        long: "Groups that are not named here go by `shared.strategy`.",
+        source: "",
+        set: |settings, value| {
+            let pair = |(group, name): &(String, String)| (group.clone(), strategy(name));
+            settings.broker.shared_strategies = value.map().iter().map(pair).collect();
+        },
+    },
+    Row {
+        key: "shared.strategy",
+        kind: Kind::Choice(STRATEGIES),
+        default: "round_robin",
+        live: true,
+        short: "how a shared subscription chooses the member that gets a message",
+        long: "`sticky` stays with one member as long as it can; `hash_client` and `hash_topic` \
+               give what comes from one publisher, or on one topic, to the same member. Members \
+               that are connected and have room go first.",
+        source: "MQTT 5.0, 4.8.2",
+        set: |settings, value| settings.broker.shared_strategy = strategy(value.text()),
+    },
+    Row {
+        key: "subscription.ids_available",
+        kind: Kind::Bool,
+        default: "true",
+        live: true,
+        short: "whether subscription identifiers are offered",
+        long: "Otherwise a SUBSCRIBE with one is refused with 0xA1.",
+        source: "MQTT 5.0, 3.2.2.3.12",
+        set: |settings, value| settings.broker.subscription_ids_available = value.bool(),
+    },
+    Row {
+        key: "subscription.wildcard_available",
+        kind: Kind::Bool,
+        default: "true",
+        live: true,
+        short: "whether filters with + and # are offered",
+        long: "Otherwise they are refused with 0xA2.",
+        source: "MQTT 5.0, 3.2.2.3.11",
+        set: |settings, value| settings.broker.wildcard_available = value.bool(),
+    },
+];
+
+const STRATEGIES: &[&str] = &["hash_client", "hash_topic", "random", "round_robin", "sticky"];
+
+fn check_strategy(name: &str) -> Result<(), String> {
+    let known = STRATEGIES.contains(&name);
+    if known { Ok(()) } else { Err(format!("no such strategy, use {}", one_of(STRATEGIES))) }
+}
+
+/// Of a checked name.
+fn strategy(name: &str) -> Strategy {
+    match name {
+        "hash_client" => Strategy::HashClient,
+        "hash_topic" => Strategy::HashTopic,
+        "random" => Strategy::Random,
+        "sticky" => Strategy::Sticky,
+        _ => Strategy::RoundRobin,
+    }
+}

@@ -1,0 +1,408 @@
+//! The promises that hold for every row of the table, and the sentences that users read.
+
+use super::flags::OptionFlag;
+use super::settings::Settings;
+use super::table::{self, Row, rows};
+use super::value::Kind;
+use super::{Changes, Plan, Sources, text};
+use broker::options::{Options, QueuePolicy, Strategy};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn scratch(name: &str, source: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("godwit-options-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    std::fs::write(&path, source).unwrap();
+    path
+}
+
+fn sets(sets: &[&str]) -> Sources {
+    Sources { flags: sets.iter().map(|set| OptionFlag::set(set)).collect(), ..Sources::default() }
+}
+
+fn environment(pairs: &[(&str, &str)]) -> Sources {
+    let pairs = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    Sources { environment: pairs.collect(), ..Sources::default() }
+}
+
+fn settings(sources: &Sources) -> Settings {
+    match Plan::read(sources) {
+        Ok(plan) => plan.settings(MEMORY),
+        Err(wrongs) => panic!("{wrongs:?}"),
+    }
+}
+
+/// Every complaint, a line each, without the scratch folder.
+fn complaints(sources: &Sources) -> String {
+    let wrongs = Plan::read(sources).expect_err("these options are wrong");
+    let lines: Vec<String> = wrongs.iter().map(ToString::to_string).collect();
+    let folder = std::env::temp_dir().join(format!("godwit-options-{}", std::process::id()));
+    lines.join("\n").replace(&format!("{}/", folder.display()), "")
+}
+
+fn file_complaints(name: &str, source: &str) -> String {
+    complaints(&Sources { config: Some(scratch(name, source)), ..Sources::default() })
+}
+
+#[test]
+fn keys_are_unique_and_sections_stand_together() {
+    let keys: BTreeSet<&str> = rows().map(|row| row.key).collect();
+    assert_eq!(keys.len(), rows().count());
+    let mut sections: Vec<&str> = rows().map(Row::section).collect();
+    sections.dedup();
+    let unique: BTreeSet<&str> = sections.iter().copied().collect();
+    assert_eq!(sections.len(), unique.len(), "{sections:?}");
+    assert_eq!(sections[0], "", "a TOML file has its keys without a section first");
+}
+
+#[test]
+fn every_default_fits_its_row_and_survives_being_written() {
+    for row in rows() {
+        let value = row.default_value();
+        let source = format!("x = {}", row.kind.write(&value));
+        let table = toml::de::DeTable::parse(&source).unwrap();
+        let again = row.kind.read_toml(&table.get_ref()["x"]).unwrap();
+        assert_eq!(again, value, "{}", row.key);
+    }
+}
+
+#[test]
+fn the_table_has_the_brokers_defaults() {
+    let options = Options { memory_bytes_max: MEMORY, ..Options::default() };
+    assert_eq!(Plan::default().settings(MEMORY).broker, options);
+}
+
+/// A value that is not the default.
+fn other(row: &Row) -> String {
+    match row.kind {
+        Kind::Bool => (row.default == "false").to_string(),
+        Kind::Choice(words) => {
+            words.iter().rfind(|word| **word != row.default).unwrap_or(&row.default).to_string()
+        }
+        Kind::List { .. } => "tcp://127.0.0.1:1".to_string(),
+        Kind::Map { .. } if row.key == "log.modules" => "conn=debug".to_string(),
+        Kind::Map { .. } => "group=sticky".to_string(),
+        Kind::Number { min, max, .. } if row.default == min.to_string() => max.to_string(),
+        Kind::Number { min, .. } => (min + 1).to_string(),
+        Kind::Text { .. } => "192.0.2.7".to_string(),
+    }
+}
+
+#[test]
+fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
+    let before = Plan::default().settings(MEMORY);
+    let mut set = BTreeSet::new();
+    for row in rows() {
+        let mut after = before.clone();
+        (row.set)(&mut after, &row.kind.read_text(&other(row)).unwrap());
+        let (before, after) = (format!("{before:#?}"), format!("{after:#?}"));
+        // Only memory is supported yet, so there is nothing that this row could set.
+        assert_eq!(before == after, row.key == "durability", "{}", row.key);
+        set.extend(fields(&after).difference(&fields(&before)).cloned());
+    }
+    // A trace is one field of three rows.
+    let names: BTreeSet<String> = set.iter().map(|line| name(line)).collect();
+    for line in fields(&format!("{:#?}", Options::default())) {
+        assert!(names.contains(&name(&line)), "{line} has no row in the table");
+    }
+}
+
+/// The lines of a pretty-printed struct that start with a field's name.
+fn fields(printed: &str) -> BTreeSet<String> {
+    printed.lines().filter(|line| line.contains(": ")).map(|l| l.trim().to_string()).collect()
+}
+
+fn name(line: &str) -> String {
+    line.split(':').next().unwrap_or_default().to_string()
+}
+
+#[test]
+fn ranges_hold_at_both_ends() {
+    for row in rows() {
+        let Kind::Number { min, max, word, .. } = row.kind else { continue };
+        for right in [min, max] {
+            assert!(row.kind.read_text(&right.to_string()).is_ok(), "{} {right}", row.key);
+        }
+        for wrong in [i128::from(min) - 1, i128::from(max) + 1, i128::MAX] {
+            let special = word.is_some_and(|(_, number)| i128::from(number) == wrong);
+            let why = row.kind.read_text(&wrong.to_string()).expect_err(row.key);
+            assert!(why.starts_with("out of range, use ") && !special, "{} {why}", row.key);
+        }
+        if let Some((word, number)) = word {
+            assert_eq!(row.kind.read_text(word).unwrap(), super::value::Value::Number(number));
+        }
+    }
+}
+
+#[test]
+fn every_row_refuses_the_wrong_type() {
+    for row in rows() {
+        let table = toml::de::DeTable::parse("x = 1979-05-27").unwrap();
+        let misfit = row.kind.read_toml(&table.get_ref()["x"]).unwrap_err();
+        assert_eq!(misfit.why, format!("this is a date, use {}", row.kind.right()));
+        assert_eq!(misfit.at, 4);
+    }
+}
+
+#[test]
+fn a_file_is_refused_with_every_wrong_line() {
+    let source = r#"
+lsiten = ["tcp://a"]
+listen = ["tls://a:1"]
+shards = -1
+
+[queue]
+mesages_max = 5
+messages_max = 0
+policy = "drop"
+bytes_max = "12MB"
+qos0 = 1
+
+[quue]
+x = 1
+
+[sessions.x]
+y = 1
+
+[log]
+modules = { con = "info" }
+level = 1.5
+sys = 1
+
+[trace]
+address = "somewhere"
+topic = "a/#/b"
+
+[shared.strategies]
+billing = "first"
+"#;
+    let mut lines: Vec<String> =
+        file_complaints("wrong.toml", source).lines().map(String::from).collect();
+    lines.sort_by_key(|line| line.split(':').nth(1).and_then(|line| line.parse::<u32>().ok()));
+    assert_eq!(
+        lines,
+        [
+            "wrong.toml:2: lsiten is no option, did you mean listen?",
+            "wrong.toml:3: listen: \"tls://a:1\": tls listeners are not supported in this \
+             version; use tcp://ADDRESS:PORT",
+            "wrong.toml:4: shards = -1: out of range, use 0 to 64 threads",
+            "wrong.toml:7: queue.mesages_max is no option, did you mean queue.messages_max?",
+            "wrong.toml:8: queue.messages_max = 0: out of range, use 1 to 1000000000 messages",
+            "wrong.toml:9: queue.policy = \"drop\": no such choice, use \"disconnect\", \
+             \"drop_newest\" or \"drop_oldest\"",
+            "wrong.toml:10: queue.bytes_max = \"12MB\": not a number, use 1KiB to 1TiB, a \
+             number of bytes or a size like \"64MiB\"",
+            "wrong.toml:11: queue.qos0 = 1: this is a number, use true or false",
+            "wrong.toml:13: [quue] is no section, did you mean [queue]?",
+            "wrong.toml:16: [sessions] is no section, did you mean [session]?",
+            "wrong.toml:20: log.modules: there is no module \"con\", use \"conn\", \"drop\", \
+             \"engine\", \"serve\", \"session\", \"subscription\" or \"trace\", did you mean \
+             \"conn\"?",
+            "wrong.toml:21: log.level = 1.5: this is a number with a point, use \"off\", \
+             \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
+            "wrong.toml:22: log.sys is no option, `godwit options` lists them all",
+            "wrong.toml:25: trace.address = \"somewhere\": not an IP address, use one like \
+             192.0.2.7 or 2001:db8::7",
+            "wrong.toml:26: trace.topic = \"a/#/b\": not a topic filter, use one like \
+             \"a/+/c\" or \"a/#\"",
+            "wrong.toml:29: shared.strategies: no such strategy, use \"hash_client\", \
+             \"hash_topic\", \"random\", \"round_robin\" or \"sticky\"",
+        ]
+    );
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_refused_with_its_line() {
+    assert_eq!(
+        file_complaints("syntax.toml", "shards = 1\nshards = 2\n"),
+        "syntax.toml:2: not TOML: duplicate key"
+    );
+    let why = file_complaints("syntax.toml", "shards = 1\n[queue\n");
+    assert!(why.starts_with("syntax.toml:2: not TOML: "), "{why}");
+    assert_eq!(
+        file_complaints("section.toml", "\nretain = true\n"),
+        "section.toml:2: retain is a section, use [retain] and under it available, bytes_max, \
+         messages_max"
+    );
+    let path = scratch("latin.toml", "");
+    std::fs::write(&path, b"shards = 1\ndata = \"\xe4\"").unwrap();
+    assert_eq!(
+        complaints(&Sources { config: Some(path), ..Sources::default() }),
+        "latin.toml:2: not UTF-8 text, which TOML must be"
+    );
+    let missing = Sources { config: Some("/nowhere.toml".into()), ..Sources::default() };
+    assert_eq!(
+        complaints(&missing),
+        "--config /nowhere.toml: the file cannot be read: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn environment_and_flags_are_refused_by_name() {
+    let mut sources = sets(&["queue.polcy=x", "shards", "shards=x", "shared.strategies.a=b"]);
+    sources.flags.push(OptionFlag {
+        flag: "--listen",
+        key: "listen".into(),
+        value: Some("foo".into()),
+    });
+    sources.environment = environment(&[
+        ("GODWIT_SHADS", "1"),
+        ("GODWIT_QUEUE__POLICY", "z"),
+        ("GODWIT_ZEBRA", "1"),
+        ("GODWIT_PORT_1883_TCP", "tcp://10.0.0.1:1883"),
+        ("GODWIT_SERVICE_HOST", "10.0.0.1"),
+        ("PATH", "/bin"),
+    ])
+    .environment;
+    assert_eq!(
+        complaints(&sources).lines().collect::<Vec<_>>(),
+        [
+            "environment GODWIT_SHADS: shads is no option, did you mean GODWIT_SHARDS?",
+            "environment GODWIT_QUEUE__POLICY: queue.policy = \"z\": no such choice, use \
+             \"disconnect\", \"drop_newest\" or \"drop_oldest\"",
+            "environment GODWIT_ZEBRA: zebra is no option, `godwit options` lists them all",
+            "--set queue.polcy: queue.polcy is no option, did you mean queue.policy?",
+            "--set shards: there is no \"=\", use --set key=value",
+            "--set shards: shards = \"x\": not a number, use 0 to 64 threads",
+            "--set shared.strategies.a: shared.strategies = \"b\": no such strategy, use \
+             \"hash_client\", \"hash_topic\", \"random\", \"round_robin\" or \"sticky\"",
+            "--listen: listen = \"foo\": \"foo\" is no URL, use one like tcp://127.0.0.1:1883",
+        ]
+    );
+}
+
+#[test]
+fn options_that_do_not_fit_each_other_are_refused() {
+    let why = |set: &[&str]| complaints(&sets(set));
+    assert_eq!(
+        why(&["listen=tcp://127.0.0.1,tcp://0.0.0.0:1884"]),
+        "--set listen: tcp://0.0.0.0:1884 can be reached from other hosts and there is no \
+         authentication: listen on 127.0.0.1 or [::1], or let everyone in with \
+         allow_anonymous = true"
+    );
+    assert_eq!(
+        why(&["listen="]),
+        "--set listen: listen is empty, use at least one URL like \
+                                   tcp://127.0.0.1:1883"
+    );
+    assert!(why(&["allow_anonymous=false"]).contains("nobody could connect"));
+    assert!(why(&["data=/var/lib/godwit"]).contains("comes with a later version"));
+    assert!(why(&["log.target=file"]).contains("needs the file's path in log.file"));
+    assert!(why(&["queue.bytes_max=1MiB"]).contains("one packet must fit into a queue"));
+    let open = settings(&sets(&["listen=tcp://0.0.0.0", "allow_anonymous=true"]));
+    assert_eq!(open.listen.len(), 1);
+}
+
+#[test]
+fn a_file_is_overruled_by_the_environment_and_that_by_flags() {
+    let source = "shards = 2\nlisten = [\"tcp://[::1]:1\"]\n[queue]\nqos0 = true\n\
+                  policy = \"disconnect\"\n[shared.strategies]\na = \"sticky\"\n";
+    let mut sources = sets(&["shards=4"]);
+    sources.config = Some(scratch("layers.toml", source));
+    sources.environment = environment(&[
+        ("GODWIT_SHARDS", "3"),
+        ("GODWIT_QUEUE__POLICY", "drop_newest"),
+        ("GODWIT_SHARED__STRATEGIES", "b=random, c=hash_topic"),
+        ("GODWIT_CONFIG", "/unused"),
+    ])
+    .environment;
+    let settings = settings(&sources);
+    assert_eq!(settings.shards, 4);
+    assert_eq!(settings.broker.queue_policy, QueuePolicy::DropNewest);
+    assert!(settings.broker.queue_qos0);
+    assert_eq!(
+        settings.broker.shared_strategies,
+        [("b".to_string(), Strategy::Random), ("c".to_string(), Strategy::HashTopic)]
+    );
+    assert_eq!(settings.listen[0].to_string(), "tcp://[::1]:1");
+}
+
+#[test]
+fn repeated_flags_add_to_lists_and_replace_what_is_weaker() {
+    let mut sources = sets(&[
+        "listen=tcp://127.0.0.1:1",
+        "listen=tcp://127.0.0.1:2",
+        "shared.strategies.a=sticky",
+        "shared.strategies.b=random",
+        "shards=1",
+        "shards=2",
+    ]);
+    sources.environment = environment(&[("GODWIT_LISTEN", "tcp://127.0.0.1:3")]).environment;
+    let settings = settings(&sources);
+    let urls: Vec<String> = settings.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(urls, ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"]);
+    assert_eq!(settings.broker.shared_strategies.len(), 2);
+    assert_eq!(settings.shards, 2);
+}
+
+#[test]
+fn sizes_have_suffixes_and_words_stand_for_numbers() {
+    let broker = settings(&sets(&[
+        "queue.bytes_max=3MiB",
+        "connection.packet_bytes_max=4 KiB",
+        "memory.bytes_max=1GiB",
+        "session.expiry_s_max=3600",
+        "session.expiry_s_default=never",
+        "sys.interval_s=off",
+    ]))
+    .broker;
+    assert_eq!((broker.queue_bytes_max, broker.packet_bytes_max), (3 << 20, 4096));
+    assert_eq!((broker.memory_bytes_max, broker.sys_interval_s), (1 << 30, 0));
+    assert_eq!((broker.session_expiry_s_max, broker.session_expiry_s_default), (3600, u32::MAX));
+    let source = "[queue]\nbytes_max = 0x400000\nmessages_max = 1_000\n";
+    let sources = Sources { config: Some(scratch("sizes.toml", source)), ..Sources::default() };
+    let broker = settings(&sources).broker;
+    assert_eq!((broker.queue_bytes_max, broker.queue_messages_max), (4 << 20, 1000));
+}
+
+#[test]
+fn a_reload_takes_what_is_live_and_names_what_is_not() {
+    let mut plan = Plan::read(&sets(&["shards=2", "queue.qos0=true"])).unwrap();
+    let next = Plan::read(&sets(&["shards=3", "log.level=debug"])).unwrap();
+    let changes = plan.reload(next);
+    assert_eq!(changes, Changes { live: vec!["queue.qos0", "log.level"], restart: vec!["shards"] });
+    let settings = plan.settings(MEMORY);
+    assert_eq!((settings.shards, settings.broker.queue_qos0), (2, false));
+    assert_eq!(settings.log.level, tracing::level_filters::LevelFilter::DEBUG);
+}
+
+#[test]
+fn the_sample_file_is_valid_and_changes_nothing_when_uncommented() {
+    let sample = text::sample();
+    let path = scratch("sample.toml", &text::sample_lines(&sample).join("\n"));
+    let plan = Plan::read(&Sources { config: Some(path), ..Sources::default() }).unwrap();
+    assert_eq!(plan.changed().count(), 0);
+    assert_eq!(plan.given.len(), rows().count());
+    let commented = scratch("commented.toml", &text::sample());
+    let plan = Plan::read(&Sources { config: Some(commented), ..Sources::default() }).unwrap();
+    assert_eq!(plan.given.len(), 0);
+}
+
+#[test]
+fn help_and_docs_have_every_option() {
+    let help = crate::help();
+    let page = text::markdown();
+    for row in rows() {
+        assert!(help.contains(&format!("\n  {} ", row.key)), "{}", row.key);
+        assert!(page.contains(&format!("### `{}`\n", row.key)), "{}", row.key);
+        assert!(page.contains(&row.environment()));
+        assert!(!row.short.ends_with('.') && !row.short.is_empty());
+        assert!(row.long.is_empty() || row.long.ends_with('.'), "{}", row.key);
+    }
+    assert!(table::find("queue.policy").is_some());
+}
+
+#[test]
+fn generated_docs_are_fresh() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for (name, fresh, command) in [
+        ("options.md", text::markdown(), "cargo run -- options --markdown > docs/options.md"),
+        ("godwit.toml", text::sample(), "cargo run -- options --sample > docs/godwit.toml"),
+    ] {
+        let stored = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
+        assert!(stored == fresh, "docs/{name} is out of date: {command}");
+    }
+}
+
+const MEMORY: u64 = 12_345_678;

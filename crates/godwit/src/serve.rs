@@ -1,0 +1,217 @@
+//! `godwit serve`: options to a running broker, and signals to what they ask for.
+
+use crate::flags::{self, Flag};
+use crate::logs::Logs;
+use crate::options::flags::OptionFlag;
+use crate::options::settings::{Anonymous, Settings};
+use crate::options::{Plan, Sources, environment};
+use crate::{VERSION, fail, host, listen, notes, print, refuse};
+use broker::Command;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write as _};
+use std::net::TcpListener;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::{error, info, warn};
+
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag { names: &["-c", "--config"], values: &["FILE"], doc: "read options from this TOML file" },
+    Flag {
+        names: &["-l", "--listen"],
+        values: &["URL"],
+        doc: "listen here, tcp://ADDRESS:PORT; may be repeated",
+    },
+    Flag {
+        names: &["--data"],
+        values: &["DIR"],
+        doc: "folder for durable storage; not supported in this version",
+    },
+    Flag { names: &["--memory"], values: &[], doc: "keep everything in memory" },
+    Flag {
+        names: &["--shards"],
+        values: &["N"],
+        doc: "threads that serve clients; 0 is one a core",
+    },
+    Flag { names: &["-s", "--set"], values: &["KEY=VALUE"], doc: "any option; may be repeated" },
+    Flag { names: &["-h", "--help"], values: &[], doc: "this" },
+];
+
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let sources = match sources(arguments) {
+        Ok(Some(sources)) => sources,
+        Ok(None) => return print(&format!("Runs the broker.\n\n{}", flags::help(FLAGS))),
+        Err(wrongs) => return refuse(&wrongs),
+    };
+    let plan = match Plan::read(&sources) {
+        Ok(plan) => plan,
+        Err(wrongs) => return refuse(&wrongs.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    };
+    match Process::start(sources, plan) {
+        Ok(process) => process.run(),
+        Err(wrongs) => fail(&wrongs),
+    }
+}
+
+/// Where the options come from; `None` when help is wanted.
+pub(crate) fn sources(arguments: &[OsString]) -> Result<Option<Sources>, Vec<String>> {
+    let variables = std::env::vars_os();
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    let environment: Vec<_> = variables.map(|(name, value)| (text(name), text(value))).collect();
+    let config = environment.iter().find(|(name, _)| name == environment::CONFIG);
+    let config = config.map(|(_, path)| path.into());
+    let mut sources = Sources { config, environment, flags: Vec::new() };
+    for used in flags::read(FLAGS, arguments)? {
+        let option = |flag, key: &str, value: &str| OptionFlag {
+            flag,
+            key: key.to_string(),
+            value: Some(value.to_string()),
+        };
+        match used.name {
+            "--help" => return Ok(None),
+            "--config" => sources.config = Some(used.value().into()),
+            "--memory" => sources.flags.push(option("--memory", "durability", "memory")),
+            "--set" => sources.flags.push(OptionFlag::set(used.value())),
+            name => {
+                sources.flags.push(option(name, name.trim_start_matches('-'), used.value()));
+            }
+        }
+    }
+    Ok(Some(sources))
+}
+
+/// The running broker, seen from its control side.
+struct Process {
+    sources: Sources,
+    plan: Plan,
+    memory_bytes: u64,
+    logs: Logs,
+    server: engine::Server,
+    signals: Signals,
+    /// From the first signal to stop on, the next one stops at once.
+    stopping: Arc<AtomicBool>,
+}
+
+impl Process {
+    fn start(sources: Sources, plan: Plan) -> Result<Process, Vec<String>> {
+        let memory_bytes = host::memory_bytes_default();
+        let settings = plan.settings(memory_bytes);
+        let logs = Logs::start(&settings.log).map_err(|why| vec![why])?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let signals = signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
+        let open = settings.allow_anonymous == Anonymous::Always;
+        let listeners = listen::bind(&settings.listen, open)?;
+        let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
+        let shards = shards.min(broker::limits::SHARDS_MAX);
+        let banner = banner(&sources, &settings, &listeners, shards);
+        let server = engine::Server::start(engine::Setup {
+            listeners,
+            shards,
+            options: Arc::new(settings.broker),
+            seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
+            log: Box::new(notes::log),
+        });
+        let server = server.map_err(|fault| vec![format!("the broker cannot start: {fault}")])?;
+        let _ = io::stderr().lock().write_all(banner.as_bytes());
+        info!(target: "godwit::serve", version = VERSION, shards, "started");
+        host::notify("READY=1");
+        Ok(Process { sources, plan, memory_bytes, logs, server, signals, stopping })
+    }
+
+    fn run(mut self) -> ExitCode {
+        loop {
+            for signal in self.signals.wait() {
+                if signal == SIGHUP {
+                    self.reload();
+                } else {
+                    return self.stop();
+                }
+            }
+        }
+    }
+
+    fn stop(self) -> ExitCode {
+        self.stopping.store(true, Ordering::SeqCst);
+        info!(target: "godwit::serve", "draining: no new connections, clients are told");
+        host::notify("STOPPING=1");
+        match self.server.stop() {
+            Ok(()) => {
+                info!(target: "godwit::serve", "stopped");
+                ExitCode::SUCCESS
+            }
+            Err(fault) => {
+                error!(target: "godwit::serve", %fault, "stopped by a fault");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    /// All or nothing: any error leaves everything as it was.
+    fn reload(&mut self) {
+        let next = match Plan::read(&self.sources) {
+            Ok(next) => next,
+            Err(wrongs) => {
+                for wrong in wrongs {
+                    error!(target: "godwit::serve", "not reloaded: {wrong}");
+                }
+                return;
+            }
+        };
+        let before = self.plan.clone();
+        let changes = self.plan.reload(next);
+        let settings = self.plan.settings(self.memory_bytes);
+        if let Err(why) = self.logs.configure(&settings.log) {
+            self.plan = before;
+            error!(target: "godwit::serve", "not reloaded: {why}");
+            return;
+        }
+        if !changes.live.is_empty() {
+            self.server.command(Command::Reload(Arc::new(settings.broker)));
+        }
+        info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
+        if !changes.restart.is_empty() {
+            let options = changes.restart.join(" ");
+            warn!(target: "godwit::serve", options, "these changes need a restart");
+        }
+    }
+}
+
+fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
+    for signal in [SIGTERM, SIGINT] {
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(stopping))?;
+    }
+    Signals::new([SIGHUP, SIGINT, SIGTERM])
+}
+
+fn banner(
+    sources: &Sources,
+    settings: &Settings,
+    listeners: &[TcpListener],
+    shards: usize,
+) -> String {
+    let mut banner = format!("godwit {VERSION}\n");
+    for listener in listeners {
+        match listener.local_addr() {
+            Ok(address) => _ = writeln!(banner, "  listening on  tcp://{address}"),
+            Err(error) => _ = writeln!(banner, "  listening on  an unknown address: {error}"),
+        }
+    }
+    let config = sources.config.as_ref().map(|path| path.display().to_string());
+    let _ = writeln!(banner, "  shards        {shards}");
+    let _ = writeln!(banner, "  storage       in memory: nothing outlives this process");
+    let _ = writeln!(banner, "  options       {}", config.as_deref().unwrap_or("no file"));
+    let memory = settings.broker.memory_bytes_max >> 20;
+    let _ = writeln!(banner, "  memory limit  {memory} MiB");
+    banner
+}
+
+/// Different in every process, so that nobody can predict assigned ids and hash collisions.
+fn seed() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
