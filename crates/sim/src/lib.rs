@@ -1,0 +1,50 @@
+//! The simulator: shards on virtual wires in virtual time, the transcript language that says what
+//! clients send and must get, and the transcripts of the protocol as a table that can be replayed
+//! against any broker.
+#![forbid(unsafe_code)]
+
+pub mod line;
+pub mod script;
+pub mod settings;
+pub mod transcript;
+pub mod world;
+
+pub use transcript::check;
+
+/// One transcript of the protocol's chapters.
+#[derive(Clone, Copy, Debug)]
+pub struct Transcript {
+    pub chapter: &'static str,
+    pub name: &'static str,
+    pub text: &'static str,
+}
+
+/// Transcripts that are tests where they stand, and rows of a table for whoever replays them.
+#[macro_export]
+macro_rules! transcripts {
+    ($(fn $name:ident() { $text:literal })*) => {
+        pub const TRANSCRIPTS: &[$crate::Transcript] = &[$($crate::Transcript {
+            chapter: module_path!(),
+            name: stringify!($name),
+            text: $text,
+        }),*];
+
+        $(
+            #[cfg(test)]
+            #[test]
+            fn $name() {
+                $crate::transcript::check_at($text, file!());
+            }
+        )*
+    };
+}
+
+/// The tables of `tests/protocol`, which are tests there and data here.
+#[cfg(not(test))]
+pub mod protocol;
+
+/// Every transcript of the protocol.
+#[cfg(not(test))]
+pub fn transcripts() -> impl Iterator<Item = &'static Transcript> {
+    protocol::CHAPTERS.iter().flat_map(|chapter| chapter.iter())
+}

@@ -1,0 +1,200 @@
+//! The transcript language, read: a text becomes lines, each an action or an expectation.
+//!
+//! ```text
+//!   # options: inflight_max=2 queue_policy=drop_newest
+//!   # shards: 2              only with so many; without it with one, two and three
+//!   # connack: whole         print also what CONNACK says of the server's usual limits
+//!   # sim only               cannot be repeated over TCP
+//!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
+//!   a> PINGREQ &             held back, sent together with a's next line
+//!   a< CONNACK present=0     client a gets; `*` stands for any value
+//!   a< CLOSED                the broker closed a's connection
+//!   a! cut                   a's network goes without a word
+//!   a! stall, a! resume      a reads nothing; a reads again
+//!   a! trickle               from now on a's bytes arrive one by one
+//!   ! drain, ! close_all     the control plane speaks
+//!   ! reload queue_qos0=true
+//!   + 5s, + 300ms            time passes
+//! ```
+//!
+//! What an action causes stands right after it: first what the acting client gets, then the
+//! others in the order of their first line.
+
+use crate::settings;
+use broker::Options;
+
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub lines: Vec<Line>,
+    pub options: Options,
+    /// The options of the header, as they are written.
+    pub settings: Vec<(String, String)>,
+    pub shards: Option<usize>,
+    pub sim_only: bool,
+    pub whole_connack: bool,
+    /// Clients in the order of their first line.
+    pub clients: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    Act { text: String, act: Act },
+    Expect { client: usize, text: String },
+    /// Comments, headers and empty lines.
+    Other(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    CloseAll,
+    Cut { client: usize },
+    Drain,
+    Pass { ms: u64 },
+    Reload { name: String, value: String },
+    Resume { client: usize },
+    /// `held` waits for the client's next line.
+    Send { client: usize, packet: String, held: bool },
+    Stall { client: usize },
+    Trickle { client: usize },
+}
+
+impl Act {
+    pub fn client(&self) -> Option<usize> {
+        match self {
+            Act::Cut { client }
+            | Act::Resume { client }
+            | Act::Send { client, .. }
+            | Act::Stall { client }
+            | Act::Trickle { client } => Some(*client),
+            Act::CloseAll | Act::Drain | Act::Pass { .. } | Act::Reload { .. } => None,
+        }
+    }
+
+    /// Whether only the simulator can do it.
+    pub fn is_simulated(&self) -> bool {
+        match self {
+            Act::CloseAll
+            | Act::Drain
+            | Act::Reload { .. }
+            | Act::Resume { .. }
+            | Act::Stall { .. } => true,
+            Act::Cut { .. } | Act::Pass { .. } | Act::Send { .. } | Act::Trickle { .. } => false,
+        }
+    }
+}
+
+impl Script {
+    pub fn parse(text: &str) -> Result<Script, String> {
+        let mut script = Script {
+            lines: Vec::new(),
+            // The tree of `$SYS` is for the transcripts that ask for it.
+            options: Options { sys_interval_s: 0, ..Options::default() },
+            settings: Vec::new(),
+            shards: None,
+            sim_only: false,
+            whole_connack: false,
+            clients: Vec::new(),
+        };
+        for (at, line) in text.trim_end().lines().enumerate() {
+            if at == 0 && line.trim().is_empty() {
+                continue;
+            }
+            let line = script.line(line.trim()).map_err(|why| format!("{why}: {line}"))?;
+            script.lines.push(line);
+        }
+        Ok(script)
+    }
+
+    fn line(&mut self, line: &str) -> Result<Line, String> {
+        if line.is_empty() || line.starts_with("//") {
+            return Ok(Line::Other(line.into()));
+        }
+        if let Some(header) = line.strip_prefix('#') {
+            self.header(header.trim())?;
+            return Ok(Line::Other(line.into()));
+        }
+        let text = line.to_string();
+        if let Some(wait) = line.strip_prefix('+') {
+            let act = Act::Pass { ms: duration_ms(wait.trim()).ok_or("how long?")? };
+            return Ok(Line::Act { text, act });
+        }
+        let (client, rest) = line.split_once(' ').ok_or("neither action nor expectation")?;
+        let rest = rest.trim();
+        if client == "!" {
+            return Ok(Line::Act { text, act: command(rest)? });
+        }
+        let kind = client.chars().last().unwrap_or(' ');
+        let client = self.client(client.trim_end_matches(['>', '<', '!']));
+        let act = match (kind, rest) {
+            ('<', _) => return Ok(Line::Expect { client, text: rest.into() }),
+            ('>', _) => {
+                let packet = rest.strip_suffix(" &").unwrap_or(rest).to_string();
+                Act::Send { client, held: packet.len() < rest.len(), packet }
+            }
+            ('!', "cut") => Act::Cut { client },
+            ('!', "stall") => Act::Stall { client },
+            ('!', "resume") => Act::Resume { client },
+            ('!', "trickle") => Act::Trickle { client },
+            _ => return Err("neither action nor expectation".into()),
+        };
+        Ok(Line::Act { text, act })
+    }
+
+    fn header(&mut self, header: &str) -> Result<(), String> {
+        if let Some(list) = header.strip_prefix("options:") {
+            for pair in list.split_whitespace() {
+                let (name, value) = pair.split_once('=').ok_or("name=value")?;
+                settings::set(&mut self.options, name, value)?;
+                self.settings.push((name.into(), value.into()));
+            }
+        } else if let Some(shards) = header.strip_prefix("shards:") {
+            self.shards = Some(shards.trim().parse().map_err(|_| "how many shards?")?);
+        }
+        self.sim_only |= header.starts_with("sim only");
+        self.whole_connack |= header == "connack: whole";
+        Ok(())
+    }
+
+    fn client(&mut self, name: &str) -> usize {
+        if let Some(at) = self.clients.iter().position(|known| known == name) {
+            return at;
+        }
+        self.clients.push(name.into());
+        self.clients.len() - 1
+    }
+
+    /// How long it waits in all.
+    pub fn waits_ms(&self) -> u64 {
+        let wait = |line: &Line| match line {
+            Line::Act { act: Act::Pass { ms }, .. } => *ms,
+            _ => 0,
+        };
+        self.lines.iter().map(wait).sum()
+    }
+
+    /// Whether it means the same against a process of its own.
+    pub fn is_replayable(&self) -> bool {
+        let simulated =
+            |line: &Line| matches!(line, Line::Act { act, .. } if act.is_simulated());
+        !self.sim_only && !self.lines.iter().any(simulated)
+    }
+}
+
+fn command(text: &str) -> Result<Act, String> {
+    Ok(match text {
+        "drain" => Act::Drain,
+        "close_all" => Act::CloseAll,
+        _ => {
+            let pair = text.strip_prefix("reload ").and_then(|pair| pair.split_once('='));
+            let (name, value) = pair.ok_or("no such command")?;
+            Act::Reload { name: name.into(), value: value.into() }
+        }
+    })
+}
+
+fn duration_ms(text: &str) -> Option<u64> {
+    match text.strip_suffix("ms") {
+        Some(ms) => ms.trim().parse().ok(),
+        None => text.strip_suffix('s')?.trim().parse::<u64>().ok().map(|seconds| seconds * 1000),
+    }
+}

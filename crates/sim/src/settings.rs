@@ -1,0 +1,69 @@
+//! Broker options by name, as a transcript's header gives them.
+
+use broker::Options;
+use broker::options::{QueuePolicy, Strategy};
+
+/// Sets one option. The names are the fields of `Options`.
+pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
+    let wrong = || format!("no option {name}={value}");
+    let number = || value.parse::<u64>().map_err(|_| wrong());
+    let flag = || value.parse::<bool>().map_err(|_| wrong());
+    match name {
+        "check_payload_format" => options.check_payload_format = flag()?,
+        "client_id_bytes_max" => options.client_id_bytes_max = number()? as u16,
+        "connect_timeout_ms" => options.connect_timeout_ms = number()? as u32,
+        "inflight_max" => options.inflight_max = number()? as u16,
+        "keep_alive_s_max" => options.keep_alive_s_max = number()? as u16,
+        "memory_bytes_max" => options.memory_bytes_max = number()?,
+        "message_expiry_s_max" => options.message_expiry_s_max = number()? as u32,
+        "packet_bytes_max" => options.packet_bytes_max = number()? as u32,
+        "qos_max" => options.qos_max = number()? as u8,
+        "queue_bytes_max" => options.queue_bytes_max = number()?,
+        "queue_messages_max" => options.queue_messages_max = number()? as u32,
+        "queue_policy" => {
+            options.queue_policy = match value {
+                "disconnect" => QueuePolicy::Disconnect,
+                "drop_newest" => QueuePolicy::DropNewest,
+                "drop_oldest" => QueuePolicy::DropOldest,
+                _ => return Err(wrong()),
+            }
+        }
+        "queue_qos0" => options.queue_qos0 = flag()?,
+        "receive_maximum" => options.receive_maximum = number()? as u16,
+        "response_information" => options.response_information = value.into(),
+        "retain_available" => options.retain_available = flag()?,
+        "retained_bytes_max" => options.retained_bytes_max = number()?,
+        "retained_messages_max" => options.retained_messages_max = number()? as u32,
+        "session_expiry_s_default" => options.session_expiry_s_default = number()? as u32,
+        "session_expiry_s_max" => options.session_expiry_s_max = number()? as u32,
+        "shared_available" => options.shared_available = flag()?,
+        "shared_strategy" => options.shared_strategy = strategy(value).ok_or_else(wrong)?,
+        "shared_strategies" => {
+            let (group, chosen) = value.split_once(':').ok_or_else(wrong)?;
+            let chosen = strategy(chosen).ok_or_else(wrong)?;
+            options.shared_strategies.push((group.into(), chosen));
+        }
+        "subscription_ids_available" => options.subscription_ids_available = flag()?,
+        "subscriptions_max" => options.subscriptions_max = number()? as u32,
+        "sys_interval_s" => options.sys_interval_s = number()? as u32,
+        "topic_alias_max" => options.topic_alias_max = number()? as u16,
+        "topic_alias_out_max" => options.topic_alias_out_max = number()? as u16,
+        "topic_bytes_max" => options.topic_bytes_max = number()? as u16,
+        "topic_levels_max" => options.topic_levels_max = number()? as u16,
+        "wildcard_available" => options.wildcard_available = flag()?,
+        "write_bytes_max" => options.write_bytes_max = number()? as u32,
+        _ => return Err(wrong()),
+    }
+    Ok(())
+}
+
+fn strategy(name: &str) -> Option<Strategy> {
+    Some(match name {
+        "hash_client" => Strategy::HashClient,
+        "hash_topic" => Strategy::HashTopic,
+        "random" => Strategy::Random,
+        "round_robin" => Strategy::RoundRobin,
+        "sticky" => Strategy::Sticky,
+        _ => return None,
+    })
+}

@@ -1,0 +1,265 @@
+//! Runs a transcript in the simulator and compares what came with what it says, as whole texts.
+//! `UPDATE_EXPECT=1` writes what came into the source instead.
+
+use crate::line;
+use crate::script::{Act, Line, Script};
+use crate::settings;
+use crate::world::{WireId, World};
+use broker::Command;
+use mqtt::Version;
+use std::fmt::Write;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// What CONNACK says of every server like ours; left out where it is the default.
+const USUAL: [&str; 3] =
+    ["receive_maximum=1024", "maximum_packet_size=2097152", "topic_alias_maximum=64"];
+
+/// Runs a transcript and panics where something else came than it says.
+#[track_caller]
+pub fn check(text: &str) {
+    check_at(text, Location::caller().file());
+}
+
+/// The same for a text that stands in `file`.
+pub fn check_at(text: &str, file: &str) {
+    let script = match Script::parse(text) {
+        Ok(script) => script,
+        Err(why) => panic!("{file}: {why}"),
+    };
+    let expected = expected(&script);
+    for (shards, seed) in rounds(&script) {
+        let came = run(&script, shards, seed);
+        if came == expected {
+            continue;
+        }
+        if std::env::var_os("UPDATE_EXPECT").is_some() && update(text, &came, file) {
+            return;
+        }
+        println!("with {shards} shards, seed {seed}, this came:\n\n{came}");
+        panic!("{file}: with {shards} shards, seed {seed}\n{}", difference(&expected, &came));
+    }
+}
+
+/// Where a session is at home depends on the seed: what comes must not.
+fn rounds(script: &Script) -> Vec<(usize, u64)> {
+    match script.shards {
+        None => vec![(1, 1), (2, 1), (2, 2), (3, 3), (3, 4)],
+        Some(1) => vec![(1, 1)],
+        Some(shards) => (1..=4).map(|seed| (shards, seed)).collect(),
+    }
+}
+
+fn expected(script: &Script) -> String {
+    let mut text = String::new();
+    for line in &script.lines {
+        match line {
+            Line::Act { text: line, .. } | Line::Other(line) => writeln!(text, "{line}"),
+            Line::Expect { client, text: line } => {
+                writeln!(text, "{}< {line}", script.clients[*client])
+            }
+        }
+        .expect("a String takes everything");
+    }
+    text
+}
+
+/// The lines around the first one that differs.
+fn difference(expected: &str, came: &str) -> String {
+    let (expected, came): (Vec<&str>, Vec<&str>) =
+        (expected.lines().collect(), came.lines().collect());
+    let same = expected.iter().zip(&came).take_while(|(expected, came)| expected == came).count();
+    let around = |lines: &[&str]| {
+        let from = same.saturating_sub(3).min(lines.len());
+        lines[from..(same + 4).min(lines.len())].join("\n    ")
+    };
+    format!("expected\n    {}\ncame\n    {}\n", around(&expected), around(&came))
+}
+
+/// The transcript with what really came in the place of what it says.
+pub fn run(script: &Script, shards: usize, seed: u64) -> String {
+    let mut stage = Stage::new(script, shards, seed);
+    let mut lines = script.lines.iter().peekable();
+    while let Some(line) = lines.next() {
+        let mut wanted = Vec::new();
+        while let Some(Line::Expect { client, text }) = lines.peek() {
+            wanted.push((*client, text.as_str()));
+            lines.next();
+        }
+        match line {
+            Line::Other(text) => stage.say(text),
+            Line::Act { text, act } => {
+                stage.say(text);
+                stage.act(act);
+                stage.listen(act.client(), &wanted);
+            }
+            // Without an action before it: nothing can have come.
+            Line::Expect { .. } => {}
+        }
+    }
+    std::mem::take(&mut stage.came)
+}
+
+/// A world with the clients of one script.
+struct Stage<'a> {
+    script: &'a Script,
+    world: World,
+    clients: Vec<Client>,
+    came: String,
+}
+
+/// One client of a script, whatever it is connected by.
+#[derive(Debug, Default)]
+struct Client {
+    wire: Option<WireId>,
+    version: Option<Version>,
+    held: Vec<u8>,
+    unread: Vec<u8>,
+    trickles: bool,
+}
+
+impl Drop for Stage<'_> {
+    /// A panic in the broker says how far it came.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the broker stopped after\n\n{}", self.came);
+        }
+    }
+}
+
+impl<'a> Stage<'a> {
+    fn new(script: &'a Script, shards: usize, seed: u64) -> Stage<'a> {
+        let world = World::new(script.options.clone(), shards, seed, None);
+        let clients = script.clients.iter().map(|_| Client::default()).collect();
+        Stage { script, world, clients, came: String::new() }
+    }
+
+    fn say(&mut self, line: &str) {
+        self.came.push_str(line);
+        self.came.push('\n');
+    }
+
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::CloseAll => self.world.command(&Command::CloseAll),
+            Act::Drain => self.world.command(&Command::Drain),
+            Act::Pass { ms } => self.world.pass(*ms),
+            Act::Reload { name, value } => {
+                let mut options = self.script.options.clone();
+                settings::set(&mut options, name, value).expect("an option of the header's kind");
+                self.world.command(&Command::Reload(Arc::new(options)));
+            }
+            Act::Cut { client } => {
+                if let Some(wire) = self.clients[*client].wire.take() {
+                    self.world.cut(wire);
+                }
+            }
+            Act::Stall { client } | Act::Resume { client } => {
+                if let Some(wire) = self.clients[*client].wire {
+                    self.world.stall(wire, matches!(act, Act::Stall { .. }));
+                }
+            }
+            Act::Trickle { client } => self.clients[*client].trickles = true,
+            Act::Send { client, packet, held } => self.send(*client, packet, *held),
+        }
+        self.world.settle();
+    }
+
+    fn send(&mut self, client: usize, packet: &str, held: bool) {
+        let client = &mut self.clients[client];
+        let version = client.version.unwrap_or(Version::V5);
+        let bytes = line::encode(packet, version).unwrap_or_else(|why| panic!("{why}"));
+        client.held.extend_from_slice(&bytes);
+        if client.wire.is_none() {
+            client.version = line::version_of(&client.held).or(client.version);
+        }
+        if held {
+            return;
+        }
+        let wire = *client.wire.get_or_insert_with(|| self.world.open());
+        let bytes = std::mem::take(&mut client.held);
+        let chunk = if client.trickles { 1 } else { bytes.len().max(1) };
+        for bytes in bytes.chunks(chunk) {
+            self.world.write(wire, bytes);
+            self.world.settle();
+        }
+    }
+
+    /// Writes down what every client got, the acting one first.
+    fn listen(&mut self, first: Option<usize>, wanted: &[(usize, &str)]) {
+        let others = (0..self.clients.len()).filter(|client| Some(*client) != first);
+        for at in first.into_iter().chain(others).collect::<Vec<_>>() {
+            let lines = self.hear(at);
+            let mut wanted = wanted.iter().filter(|(client, _)| *client == at);
+            for line in lines {
+                let asked = wanted.next().map(|(_, text)| *text);
+                let line = asked.filter(|asked| line::agrees(asked, &line)).unwrap_or(&line);
+                let line = format!("{}< {line}", self.script.clients[at]);
+                self.say(&line);
+            }
+        }
+    }
+
+    fn hear(&mut self, at: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        let client = &mut self.clients[at];
+        let Some(wire) = client.wire else { return lines };
+        client.unread.extend(self.world.read(wire));
+        let version = client.version.unwrap_or(Version::V5);
+        while let Some((line, len)) = line::decode(&client.unread, version) {
+            client.unread.drain(..len);
+            lines.push(if self.script.whole_connack { line } else { brief(&line) });
+        }
+        if self.world.is_closed(wire) {
+            if !client.unread.is_empty() {
+                lines.push(format!("{} bytes of no packet", client.unread.len()));
+            }
+            *client = Client { version: client.version, ..Client::default() };
+            lines.push("CLOSED".into());
+        }
+        lines
+    }
+}
+
+/// A CONNACK without the usual.
+fn brief(line: &str) -> String {
+    if !line.starts_with("CONNACK ") {
+        return line.into();
+    }
+    USUAL.iter().fold(line.to_string(), |line, usual| line.replace(&format!(" {usual}"), ""))
+}
+
+/// Puts what came where the transcript stands in its file. The text must stand there once.
+fn update(text: &str, came: &str, file: &str) -> bool {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let Ok(_guard) = ONE_AT_A_TIME.lock() else { return false };
+    let Some(path) = find(file) else { return false };
+    let Ok(source) = std::fs::read_to_string(&path) else { return false };
+    if source.matches(text).count() != 1 {
+        return false;
+    }
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let indent = &first[..first.len() - first.trim_start().len()];
+    let end = text.lines().next_back().filter(|line| line.trim().is_empty()).unwrap_or_default();
+    let mut new = String::from("\n");
+    for line in came.lines() {
+        new.push_str(if line.is_empty() { "" } else { indent });
+        new.push_str(line);
+        new.push('\n');
+    }
+    new.push_str(end);
+    std::fs::write(&path, source.replace(text, &new)).is_ok()
+}
+
+/// `file!()` is relative to the workspace, tests run in their package.
+fn find(file: &str) -> Option<PathBuf> {
+    let mut folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    loop {
+        let path = folder.join(file);
+        if path.exists() {
+            return Some(path);
+        }
+        folder = folder.parent()?;
+    }
+}

@@ -1,0 +1,363 @@
+//! The engine's stand-in: shards, a clock that only moves when told, wires that can be cut, slow
+//! or torn at any byte, and lanes between shards that keep their order. It does what the engine
+//! does with inputs and effects, so what holds here holds there. With a seed the order of events
+//! is drawn; without one it is fixed.
+
+use broker::{
+    Command, ConnId, Cross, Effect, Input, Interest, Note, Now, Options, Outbox, Shard, ShardId,
+};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Names one wire for the whole run: connections are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WireId(pub usize);
+
+#[derive(Debug)]
+pub struct World {
+    pub now: Now,
+    places: Vec<Place>,
+    wires: Vec<Wire>,
+    chance: Option<Chance>,
+    write_bytes_max: usize,
+    pub notes: Vec<Note>,
+}
+
+/// One shard with what the engine keeps for it.
+#[derive(Debug)]
+struct Place {
+    shard: Shard,
+    out: Outbox,
+    conns: Vec<Option<WireId>>,
+    /// What other shards said, a queue a sender.
+    lanes: Vec<VecDeque<Cross>>,
+}
+
+#[derive(Debug)]
+struct Wire {
+    /// Where the broker's end is; `None` once it is closed.
+    end: Option<(usize, ConnId)>,
+    to_broker: Vec<u8>,
+    /// Unread bytes that the shard has not seen since it last said that it wants more.
+    ready: bool,
+    held: bool,
+    /// Written by the broker, not yet taken by the network.
+    unsent: VecDeque<u8>,
+    /// Arrived at the client, not yet read by it.
+    to_client: VecDeque<u8>,
+    /// The client reads nothing: its socket takes `room` more bytes.
+    stalled: bool,
+    room: usize,
+    congested: bool,
+    /// The client went without a word.
+    cut: bool,
+}
+
+/// What a client's socket takes while the client does not read.
+const STALLED_ROOM: usize = 1024;
+/// A world that is still busy after this many rounds will never be quiet.
+const ROUNDS_MAX: usize = 100_000;
+
+/// A small generator: the same seed, the same run.
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Chance {
+        Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.draw() % bound.max(1) as u64) as usize
+    }
+
+    pub fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+impl World {
+    /// `chance` draws the order of events where it is given.
+    pub fn new(options: Options, shards: usize, seed: u64, chance: Option<Chance>) -> World {
+        let write_bytes_max = options.write_bytes_max as usize;
+        let options = Arc::new(options);
+        let interest = Arc::new(Interest::new(seed, shards));
+        let places = (0..shards).map(|at| {
+            let id = ShardId(at as u8);
+            let own_chance = seed ^ (at as u64 + 1) << 32;
+            let (options, interest) = (options.clone(), interest.clone());
+            let shard = Shard::new(id, shards, options, interest, seed, own_chance, Now(0));
+            let lanes = (0..shards).map(|_| VecDeque::new()).collect();
+            Place { shard, out: Outbox::new(shards), conns: Vec::new(), lanes }
+        });
+        let places = places.collect();
+        World { now: Now(0), places, wires: Vec::new(), chance, write_bytes_max, notes: Vec::new() }
+    }
+
+    /// A client connects. Connections are dealt to the shards in turn, as the engine does.
+    pub fn open(&mut self) -> WireId {
+        let wire = WireId(self.wires.len());
+        self.wires.push(Wire {
+            end: None,
+            to_broker: Vec::new(),
+            ready: false,
+            held: false,
+            unsent: VecDeque::new(),
+            to_client: VecDeque::new(),
+            stalled: false,
+            room: 0,
+            congested: false,
+            cut: false,
+        });
+        let at = wire.0 % self.places.len();
+        self.attach(wire, at, false);
+        wire
+    }
+
+    fn attach(&mut self, wire: WireId, at: usize, moved: bool) {
+        let place = &mut self.places[at];
+        let free = place.conns.iter().position(Option::is_none);
+        let index = free.unwrap_or(place.conns.len());
+        if index == place.conns.len() {
+            place.conns.push(None);
+        }
+        place.conns[index] = Some(wire);
+        let conn = ConnId(index as u32);
+        self.wires[wire.0].end = Some((at, conn));
+        self.wires[wire.0].ready = !self.wires[wire.0].to_broker.is_empty();
+        let peer = SocketAddr::from(([127, 0, 0, 1], 10_000 + wire.0 as u16));
+        let input = Input::Opened { conn, peer, moved };
+        place.shard.handle(self.now, input, &mut place.out);
+    }
+
+    /// The client writes.
+    pub fn write(&mut self, wire: WireId, bytes: &[u8]) {
+        let wire = &mut self.wires[wire.0];
+        if wire.end.is_some() && !bytes.is_empty() {
+            wire.to_broker.extend_from_slice(bytes);
+            wire.ready = true;
+        }
+    }
+
+    /// What arrived at the client since it last read.
+    pub fn read(&mut self, wire: WireId) -> Vec<u8> {
+        let wire = &mut self.wires[wire.0];
+        if wire.stalled { Vec::new() } else { wire.to_client.drain(..).collect() }
+    }
+
+    /// Whether the broker has closed the connection.
+    pub fn is_closed(&self, wire: WireId) -> bool {
+        let wire = &self.wires[wire.0];
+        wire.end.is_none() && wire.unsent.is_empty()
+    }
+
+    /// The transport goes without a word.
+    pub fn cut(&mut self, wire: WireId) {
+        let wire = &mut self.wires[wire.0];
+        wire.cut = true;
+        wire.to_broker.clear();
+        wire.unsent.clear();
+        wire.to_client.clear();
+        let Some((at, conn)) = wire.end.take() else { return };
+        let place = &mut self.places[at];
+        place.conns[conn.0 as usize] = None;
+        place.shard.handle(self.now, Input::Closed { conn }, &mut place.out);
+        self.act(at);
+    }
+
+    /// The client stops reading, or goes on.
+    pub fn stall(&mut self, wire: WireId, stalled: bool) {
+        let wire = &mut self.wires[wire.0];
+        (wire.stalled, wire.room) = (stalled, STALLED_ROOM);
+    }
+
+    pub fn command(&mut self, command: &Command) {
+        if let Command::Reload(options) = command {
+            self.write_bytes_max = options.write_bytes_max as usize;
+        }
+        for at in 0..self.places.len() {
+            let place = &mut self.places[at];
+            place.shard.handle(self.now, Input::Command(command.clone()), &mut place.out);
+            self.act(at);
+        }
+    }
+
+    /// Runs until nothing is left to do at this moment.
+    pub fn settle(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.round() {
+                return;
+            }
+        }
+        panic!("the world does not come to rest at {:?}", self.now);
+    }
+
+    /// Lets time pass, with every tick that becomes due on the way.
+    pub fn pass(&mut self, ms: u64) {
+        self.settle();
+        let until = Now(self.now.0 + ms);
+        loop {
+            let due = self.places.iter().filter_map(|place| place.shard.next_tick()).min();
+            let Some(due) = due.filter(|due| *due <= until) else { break };
+            self.now = due.max(self.now);
+            self.settle();
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// One turn of every shard. Says whether anything happened.
+    fn round(&mut self) -> bool {
+        let mut busy = false;
+        for at in self.order(self.places.len()) {
+            busy |= self.turn(at);
+        }
+        busy |= self.network();
+        busy
+    }
+
+    fn order(&mut self, len: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..len).collect();
+        if let Some(chance) = &mut self.chance {
+            for at in (1..len).rev() {
+                order.swap(at, chance.below(at + 1));
+            }
+        }
+        order
+    }
+
+    fn turn(&mut self, at: usize) -> bool {
+        let mut busy = false;
+        for from in self.order(self.places.len()) {
+            let len = self.places[at].lanes[from].len();
+            let take = self.chance.as_mut().map_or(len, |chance| chance.below(len + 1).max(1));
+            for _ in 0..take.min(len) {
+                let place = &mut self.places[at];
+                let Some(cross) = place.lanes[from].pop_front() else { break };
+                let from = ShardId(from as u8);
+                place.shard.handle(self.now, Input::Cross { from, cross }, &mut place.out);
+                busy = true;
+            }
+        }
+        for index in self.order(self.places[at].conns.len()) {
+            busy |= self.feed(at, ConnId(index as u32));
+        }
+        let place = &mut self.places[at];
+        if place.shard.next_tick().is_some_and(|due| due <= self.now) {
+            place.shard.handle(self.now, Input::Tick, &mut place.out);
+            busy = true;
+        }
+        self.act(at);
+        busy
+    }
+
+    /// Gives the shard what one connection's client has sent.
+    fn feed(&mut self, at: usize, conn: ConnId) -> bool {
+        let place = &mut self.places[at];
+        let Some(id) = place.conns[conn.0 as usize] else { return false };
+        let wire = &mut self.wires[id.0];
+        if wire.held || !wire.ready {
+            return false;
+        }
+        let len = wire.to_broker.len();
+        let len = self.chance.as_mut().map_or(len, |chance| {
+            if chance.one_in(4) { 1 + chance.below(len) } else { len }
+        });
+        let bytes = &wire.to_broker[..len];
+        place.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut place.out);
+        let consumed = place.out.consumed;
+        assert!(consumed <= len, "no more than was given");
+        let unseen = wire.to_broker.len() > len;
+        wire.to_broker.drain(..consumed);
+        // What was seen and not taken is no whole packet yet, or held: only more bytes or Resume
+        // change that.
+        wire.ready = (unseen || place.out.is_full()) && !wire.to_broker.is_empty();
+        true
+    }
+
+    /// Performs what the shard decided.
+    fn act(&mut self, at: usize) {
+        let place = &mut self.places[at];
+        for write in place.out.writes() {
+            let Some(Some(id)) = place.conns.get(write.conn.0 as usize) else { continue };
+            let wire = &mut self.wires[id.0];
+            wire.unsent.extend(write.slices(&place.out.arena).flatten());
+        }
+        let effects = std::mem::take(&mut place.out.effects);
+        self.notes.append(&mut place.out.notes);
+        for to in 0..self.places.len() {
+            let said: Vec<Cross> = self.places[at].out.lanes[to].drain(..).collect();
+            self.places[to].lanes[at].extend(said);
+        }
+        self.places[at].out.clear();
+        for effect in effects {
+            self.perform(at, effect);
+        }
+    }
+
+    fn perform(&mut self, at: usize, effect: Effect) {
+        let (Effect::Close { conn }
+        | Effect::Hold { conn }
+        | Effect::Move { conn, .. }
+        | Effect::Resume { conn }) = effect;
+        let Some(id) = self.places[at].conns[conn.0 as usize] else { return };
+        let wire = &mut self.wires[id.0];
+        match effect {
+            Effect::Close { .. } => {
+                wire.end = None;
+                wire.to_broker.clear();
+                self.places[at].conns[conn.0 as usize] = None;
+            }
+            Effect::Hold { .. } => wire.held = true,
+            Effect::Resume { .. } => {
+                wire.held = false;
+                wire.ready = !wire.to_broker.is_empty();
+            }
+            Effect::Move { shard, .. } => {
+                self.places[at].conns[conn.0 as usize] = None;
+                self.attach(id, usize::from(shard.0), true);
+            }
+        }
+    }
+
+    /// Bytes travel to the clients as far as their sockets take them; congestion comes and goes.
+    fn network(&mut self) -> bool {
+        let mut busy = false;
+        for wire in &mut self.wires {
+            let len = wire.unsent.len();
+            let mut take = if wire.stalled { wire.room.min(len) } else { len };
+            if let Some(chance) = &mut self.chance
+                && chance.one_in(4)
+            {
+                take = chance.below(take + 1).max(take.min(1));
+            }
+            busy |= take > 0;
+            wire.room = wire.room.saturating_sub(take);
+            wire.to_client.extend(wire.unsent.drain(..take));
+            let congested = match wire.congested {
+                false => wire.unsent.len() > self.write_bytes_max,
+                true => !wire.unsent.is_empty(),
+            };
+            let Some((at, conn)) = wire.end.filter(|_| congested != wire.congested) else {
+                continue;
+            };
+            wire.congested = congested;
+            let input = match congested {
+                true => Input::Congested { conn },
+                false => Input::Writable { conn },
+            };
+            let place = &mut self.places[at];
+            place.shard.handle(self.now, input, &mut place.out);
+            busy = true;
+        }
+        busy
+    }
+}
