@@ -122,6 +122,8 @@ impl Shard {
             return Err(Violation::NoLocalOnShared.into());
         }
         let inner = share.map_or(filter, |share| share.filter);
+        // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
+        mqtt::topic::check_filter(inner)?;
         if let Err(refusal) = self.permit_filter(id, inner, share.is_some(), subscription_id) {
             return Ok(Err(refusal));
         }
