@@ -1,7 +1,8 @@
 //! An application message: immutable, one allocation, shared by reference count.
 //!
 //! ```text
-//! | at u64 | expiry_s u32 | properties len u32 | topic len u16 | flags u8 | publisher u32 | topic | properties | payload |
+//! | at u64 | expiry_s u32 | properties len u32 | topic len u16 | flags u8 | publisher u32 |
+//! | topic | properties | payload |
 //! ```
 //!
 //! A [`Draft`] is the same message before anyone keeps it: borrowed from the read buffer, made

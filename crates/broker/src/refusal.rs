@@ -3,9 +3,10 @@
 //!
 //! | refused | 5.0 | 3.1 and 3.1.1 |
 //! |---|---|---|
-//! | CONNECT | CONNACK with the reason | CONNACK 1 to 5 where one fits, else the connection closes |
+//! | CONNECT | CONNACK with the reason | CONNACK 1 to 5 where one fits, else closed |
 //! | PUBLISH QoS 0 | dropped and counted | the same |
-//! | PUBLISH QoS 1, 2 | PUBACK or PUBREC with the reason | not permitted: acknowledged and dropped; no room: the connection closes, nothing is acknowledged |
+//! | PUBLISH QoS 1, 2, not permitted | PUBACK or PUBREC with it | acknowledged, dropped |
+//! | PUBLISH QoS 1, 2, no room | PUBACK or PUBREC with it | closed, not acknowledged |
 //! | SUBSCRIBE, per filter | the reason | 0x80 |
 
 use mqtt::Reason;
