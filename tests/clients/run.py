@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Clients of others against the real broker: each suite once with one shard and once with two.
+
+    run.py --godwit PATH [--only NAME]... [--shards N]
+
+Prints each runner's closing lines, and everything that it said where it failed. A suite whose
+tools are not here is left out by name; a suite that ran no test has failed.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from broker import Godwit
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SUITE_S = 150
+# Fast $SYS rounds, so that no test waits for one.
+WIDE = ["sys.interval_s=1"]
+# As little as can be offered, to see it announced and held to.
+NARROW = [
+    "connect.keep_alive_s_max=1",
+    "connect.response_information=answers/",
+    "connection.packet_bytes_max=4096",
+    "connection.topic_alias_max=0",
+    "message.qos_max=1",
+    "retain.available=false",
+    "session.expiry_s_max=3600",
+    "shared.available=false",
+    "subscription.ids_available=false",
+    "subscription.wildcard_available=false",
+]
+
+
+class Suite:
+    """How one runner is started, what it needs, and how its closing lines read."""
+
+    def __init__(self, name, command, closing, passed, failed, skipped=None, needs=None, cwd=HERE):
+        self.name, self.command, self.cwd = name, command, cwd
+        self.closing, self.needs = closing, needs or (lambda: None)
+        self.counts = (passed, failed, skipped)
+
+    def run(self, env):
+        begun = time.monotonic()
+        try:
+            done = subprocess.run(self.command, cwd=self.cwd, env=env, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  errors="replace", timeout=SUITE_S)
+            code, said = done.returncode, done.stdout
+        except subprocess.TimeoutExpired as late:
+            said = (late.stdout or b"").decode(errors="replace") + f"\nno end after {SUITE_S} s\n"
+            code = -1
+        return Result(self, code, said, time.monotonic() - begun)
+
+
+class Result:
+    def __init__(self, suite, code, said, seconds):
+        self.suite, self.code, self.said, self.seconds = suite, code, said, seconds
+        self.passed, self.failed, self.skipped = (number(said, one) for one in suite.counts)
+        # A runner counts all tests where it counts only what went wrong beside them.
+        if suite.counts[0] == UNITTEST:
+            self.passed -= self.failed + self.skipped
+
+    def ok(self):
+        return self.code == 0 and self.failed == 0 and self.passed > 0
+
+    def show(self, shards):
+        print(f"\n-- {self.suite.name}, {shards} shards: {self.seconds:.1f} s", flush=True)
+        if self.ok():
+            lines = [one for one in self.said.splitlines() if re.match(self.suite.closing, one)]
+            print("\n".join(lines), flush=True)
+        else:
+            print(self.said, flush=True)
+            print(f"{self.suite.name}, {shards} shards: FAILED, exit code {self.code}", flush=True)
+
+
+def number(said, pattern):
+    """The sum of all numbers that the pattern finds, or how often it matches."""
+    if pattern is None:
+        return 0
+    found = re.findall(pattern, said, re.MULTILINE)
+    return sum(int(one) if one.isdigit() else 1 for one in found)
+
+
+def without(*programs):
+    missing = [one for one in programs if not shutil.which(one)]
+    return f"{', '.join(missing)} not here" if missing else None
+
+
+def needs_paho():
+    code = subprocess.run([sys.executable, "-c", "import paho.mqtt.client"],
+                          stderr=subprocess.DEVNULL).returncode
+    return "this Python has no paho-mqtt" if code else None
+
+
+def needs_mqtt_js():
+    if why := without("node"):
+        return why
+    paths = [os.path.join(HERE, "js/node_modules"), *os.environ.get("NODE_PATH", "").split(":")]
+    there = any(os.path.isdir(os.path.join(path, "mqtt")) for path in paths if path)
+    return None if there else "mqtt is neither in js/node_modules nor on NODE_PATH"
+
+
+UNITTEST = r"^Ran (\d+) tests?"
+
+
+def unittest(name, needs):
+    return Suite(name, [sys.executable, "-m", "unittest", f"{name}_test"], r"Ran \d+ test|OK",
+                 UNITTEST, r"(?:failures|errors)=(\d+)", r"skipped=(\d+)", needs)
+
+
+SUITES = [
+    unittest("mosquitto", lambda: without("mosquitto_pub", "mosquitto_sub", "mosquitto_rr")),
+    unittest("paho", needs_paho),
+    Suite("mqttjs", ["node", "--test", "--test-reporter=tap", "."], r"# (tests|pass|fail) ",
+          r"^# pass (\d+)", r"^# fail (\d+)", r"^# skipped (\d+)", needs_mqtt_js,
+          os.path.join(HERE, "js")),
+    Suite("golang", ["go", "test", "-count=1", "-v", "./..."], r"PASS|ok\s",
+          r"^--- PASS", r"^--- FAIL", r"^--- SKIP", lambda: without("go"),
+          os.path.join(HERE, "go")),
+    unittest("process", lambda: None),
+]
+
+
+def round_of(godwit, shards, suites):
+    """All suites against one pair of brokers, two at a time."""
+    with Godwit(godwit=godwit, shards=shards, options=WIDE) as wide, \
+            Godwit(godwit=godwit, shards=shards, options=NARROW) as narrow:
+        env = {
+            **os.environ,
+            "GODWIT": godwit,
+            "GODWIT_PORT": str(wide.port),
+            "GODWIT_NARROW_PORT": str(narrow.port),
+            "GODWIT_SHARDS": str(shards),
+        }
+        results = []
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for result in pool.map(lambda suite: suite.run(env), suites):
+                result.show(shards)
+                results.append(result)
+        codes = [wide.stop(), narrow.stop()]
+    if codes != [0, 0]:
+        print(f"the brokers ended with {codes}:\n{wide.text()}\n{narrow.text()}")
+        return results, False
+    return results, True
+
+
+def arguments():
+    names = [suite.name for suite in SUITES]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--godwit", required=True, help="the broker's binary")
+    parser.add_argument("--only", action="append", choices=names, help="only this suite")
+    parser.add_argument("--shards", type=int, help="only with so many; default 2, then 1")
+    return parser.parse_args()
+
+
+def main():
+    given = arguments()
+    godwit = os.path.abspath(given.godwit)
+    chosen = [suite for suite in SUITES if not given.only or suite.name in given.only]
+    suites = []
+    for suite in chosen:
+        if why := suite.needs():
+            print(f"{suite.name}: left out: {why}")
+        else:
+            suites.append(suite)
+    begun, results, sound = time.monotonic(), [], True
+    for shards in [given.shards] if given.shards else [2, 1]:
+        more, brokers = round_of(godwit, shards, suites)
+        results += more
+        sound = sound and brokers
+    print(f"\nreal clients together: {time.monotonic() - begun:.1f} s")
+    passed, failed, skipped = (sum(getattr(one, name) for one in results)
+                               for name in ("passed", "failed", "skipped"))
+    # A runner that broke down has not counted what it did not run.
+    failed += sum(1 for one in results if not one.ok() and one.failed == 0)
+    failed += not sound
+    print(f"clients: {passed} passed, {failed} failed" + (f", {skipped} skipped" * bool(skipped)))
+    return 1 if failed or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
