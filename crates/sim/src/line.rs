@@ -91,7 +91,7 @@ fn hex_bytes(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Splits at blanks that are not in quotes.
-fn raw_words(text: &str) -> Result<Vec<String>, String> {
+pub(crate) fn raw_words(text: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut quoted, mut escaped) =
         (Vec::new(), String::new(), false, false);
     for letter in text.chars() {

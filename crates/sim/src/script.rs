@@ -17,8 +17,8 @@
 //!   + 5s, + 300ms            time passes
 //! ```
 //!
-//! What an action causes stands right after it: first what the acting client gets, then the
-//! others in the order of their first line.
+//! A line that ends in a backslash goes on in the next. What an action causes stands right after
+//! it: first what the acting client gets, then the others in the order of their first line.
 
 use crate::settings;
 use broker::Options;
@@ -95,12 +95,19 @@ impl Script {
             whole_connack: false,
             clients: Vec::new(),
         };
+        let mut whole = String::new();
         for (at, line) in text.trim_end().lines().enumerate() {
             if at == 0 && line.trim().is_empty() {
                 continue;
             }
-            let line = script.line(line.trim()).map_err(|why| format!("{why}: {line}"))?;
+            whole.push_str(line.trim());
+            if let Some(open) = whole.strip_suffix(CONTINUES) {
+                whole.truncate(open.len() + 1);
+                continue;
+            }
+            let line = script.line(&whole).map_err(|why| format!("{why}: {whole}"))?;
             script.lines.push(line);
+            whole.clear();
         }
         Ok(script)
     }
@@ -179,6 +186,9 @@ impl Script {
         !self.sim_only && !self.lines.iter().any(simulated)
     }
 }
+
+/// Ends a line that goes on in the next.
+pub const CONTINUES: &str = " \\";
 
 fn command(text: &str) -> Result<Act, String> {
     Ok(match text {

@@ -2,7 +2,7 @@
 //! `UPDATE_EXPECT=1` writes what came into the source instead.
 
 use crate::line;
-use crate::script::{Act, Line, Script};
+use crate::script::{Act, CONTINUES, Line, Script};
 use crate::settings;
 use crate::world::{WireId, World};
 use broker::Command;
@@ -244,13 +244,34 @@ fn update(text: &str, came: &str, file: &str) -> bool {
     let end = text.lines().next_back().filter(|line| line.trim().is_empty()).unwrap_or_default();
     let mut new = String::from("\n");
     for line in came.lines() {
-        new.push_str(if line.is_empty() { "" } else { indent });
-        new.push_str(line);
-        new.push('\n');
+        for (at, line) in wrap(line, COLUMNS_MAX - indent.len()).iter().enumerate() {
+            new.push_str(if line.is_empty() { "" } else { indent });
+            new.push_str(if at == 0 { "" } else { "    " });
+            new.push_str(line);
+            new.push('\n');
+        }
     }
     new.push_str(end);
     std::fs::write(&path, source.replace(text, &new)).is_ok()
 }
+
+/// Breaks a line at blanks outside of quotes, as the parser puts it together again.
+fn wrap(line: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in line::raw_words(line).unwrap_or_default() {
+        let last = lines.last_mut().expect("there is always one");
+        if last.len() + word.len() + 1 + CONTINUES.len() + 4 > columns && !last.is_empty() {
+            last.push_str(CONTINUES);
+            lines.push(word);
+        } else {
+            last.push_str(if last.is_empty() { "" } else { " " });
+            last.push_str(&word);
+        }
+    }
+    if lines.len() == 1 { vec![line.to_string()] } else { lines }
+}
+
+const COLUMNS_MAX: usize = 100;
 
 /// `file!()` is relative to the workspace, tests run in their package.
 fn find(file: &str) -> Option<PathBuf> {

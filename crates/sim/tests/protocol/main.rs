@@ -3,3 +3,8 @@
 use sim::transcripts;
 
 mod c3_01_connect;
+mod c3_01_session;
+mod c3_01_will;
+mod c3_03_publish;
+mod c3_03_properties;
+mod c3_03_retained;
