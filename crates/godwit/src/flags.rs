@@ -1,5 +1,6 @@
 //! Reads command lines from a table of flags, for every subcommand alike. By hand rather than by a
-//! library: the tables are needed anyway, and clap weighs ten times as much as all of this.
+//! library: the tables are needed anyway, and clap, without its colours, made a bare program 270 KB
+//! larger and 290 KB heavier when idle.
 
 use crate::options::nearest::nearest;
 use std::ffi::OsString;

@@ -292,3 +292,55 @@ fn random() -> u32 {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags;
+    use std::ffi::OsString;
+
+    fn dial(line: &str) -> Result<Dial, String> {
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let used = flags::read(&FLAGS, &arguments).map_err(|wrongs| wrongs.join("\n"))?;
+        let mut dial = Dial::new("test");
+        for used in &used {
+            assert!(dial.take(used)?);
+        }
+        let id_given = super::super::publish::id_given(&used);
+        dial.settle(id_given).map(|()| dial)
+    }
+
+    #[test]
+    fn what_only_5_0_has_asks_for_5_0() {
+        assert_eq!(dial("").unwrap().version, Version::V311);
+        assert_eq!(dial("-x 5").unwrap().version, Version::V5);
+        assert_eq!(dial("-D connect receive-maximum 5").unwrap().version, Version::V5);
+        assert_eq!(dial("-V 311 -x 5").unwrap_err(), "-D and -x need -V 5");
+        assert_eq!(dial("-V 4").unwrap_err(), "-V 4: use 31, 311 or 5");
+    }
+
+    #[test]
+    fn a_kept_session_is_kept_for_ever_unless_told_otherwise() {
+        for (line, seconds) in [
+            ("-V 5 -i a -c", u32::MAX),
+            ("-i a -x -1", u32::MAX),
+            ("-i a -c -x 7", 7),
+            ("-i a -c -V 5 -D connect session-expiry-interval 7", 7),
+        ] {
+            let properties = dial(line).unwrap().connect_properties();
+            let properties: Vec<_> = properties.as_properties().iter().collect();
+            assert_eq!(properties, [Property::SessionExpiryInterval(seconds)], "{line}");
+        }
+        assert!(dial("-V 5").unwrap().connect_properties().as_properties().is_empty());
+    }
+
+    #[test]
+    fn flags_that_do_not_fit_each_other_are_refused() {
+        assert!(dial("-c").unwrap_err().starts_with("-c needs a client id"));
+        assert!(dial("-P secret").unwrap_err().starts_with("-P needs a user name"));
+        assert!(dial("-P secret -V 5").is_ok());
+        assert_eq!(dial("--will-retain").unwrap_err(), "--will-retain needs --will-topic");
+        assert!(dial("--will-topic a/#").is_err());
+        assert_eq!(dial("-q 3").unwrap_err(), "--qos 3: use a number from 0 to 2");
+    }
+}

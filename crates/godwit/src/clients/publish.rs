@@ -6,7 +6,7 @@ use super::{EXIT_NO_CONNECTION, End, finish, wrong_flags};
 use crate::flags::{self, Flag, Used};
 use crate::print;
 use mqtt::{Ack, Packet, PacketId, Properties, Publish, QoS, Reason};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -148,7 +148,7 @@ impl Job {
 
 /// Where the messages come from.
 enum Source {
-    Lines(Lines),
+    Lines { lines: Lines, pending: VecDeque<Vec<u8>> },
     Repeat { payload: Vec<u8>, left: u32, next_at: Instant },
     Ended,
 }
@@ -181,7 +181,10 @@ impl<'a> Run<'a> {
     ) -> Result<Run<'a>, End> {
         let source = match payload {
             Some(payload) => Source::Repeat { payload, left: job.repeat, next_at: Instant::now() },
-            None => Source::Lines(wire.lines().map_err(|error| lost(&error.to_string()))?),
+            None => {
+                let lines = wire.lines().map_err(|error| lost(&error.to_string()))?;
+                Source::Lines { lines, pending: VecDeque::new() }
+            }
         };
         let window = usize::from(job.inflight_max.min(welcome.receive_maximum));
         let (flights, packet_id) = (BTreeMap::new(), PacketId::MIN);
@@ -199,13 +202,13 @@ impl<'a> Run<'a> {
                     let packet = self.wire.decode(&frame)?;
                     self.acknowledged(&packet)?;
                 }
-                Arrival::Line(Some(line)) => {
-                    if let Source::Lines(lines) = &mut self.source {
+                Arrival::Lines(more) if more.is_empty() => self.source = Source::Ended,
+                Arrival::Lines(more) => {
+                    if let Source::Lines { lines, pending } = &mut self.source {
                         lines.arrived();
+                        pending.extend(more);
                     }
-                    self.send(&line)?;
                 }
-                Arrival::Line(None) => self.source = Source::Ended,
                 Arrival::Timeout => {}
             }
         }
@@ -216,10 +219,13 @@ impl<'a> Run<'a> {
         while self.flights.len() < self.window {
             match &mut self.source {
                 Source::Ended => return Ok(None),
-                Source::Lines(lines) => {
-                    lines.ask();
-                    return Ok(None);
-                }
+                Source::Lines { lines, pending } => match pending.pop_front() {
+                    Some(line) => self.send(&line)?,
+                    None => {
+                        lines.ask();
+                        return Ok(None);
+                    }
+                },
                 Source::Repeat { left: 0, .. } => self.source = Source::Ended,
                 Source::Repeat { next_at, .. } if *next_at > Instant::now() => {
                     return Ok(Some(*next_at));

@@ -261,7 +261,7 @@ impl Printer<'_> {
             };
             let frame = match arrival {
                 Arrival::Frame(frame) => frame,
-                Arrival::Line(_) => continue,
+                Arrival::Lines(_) => continue,
                 Arrival::Timeout => return Err(self.job.timed_out()),
             };
             let done = match wire.decode(&frame)? {

@@ -6,7 +6,7 @@
 
 use super::{EXIT_LOST, End};
 use mqtt::{Disconnect, Packet, Properties, Reason, Version};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
@@ -31,19 +31,19 @@ pub(super) struct Frame(Vec<u8>);
 
 enum Event {
     Frame(Frame),
-    /// A line of stdin, or `None` at its end.
-    Line(Option<Vec<u8>>),
+    /// Lines of stdin; none at its end.
+    Lines(Vec<Vec<u8>>),
     Lost(String),
 }
 
 /// What a client waits for.
 pub(super) enum Arrival {
     Frame(Frame),
-    Line(Option<Vec<u8>>),
+    Lines(Vec<Vec<u8>>),
     Timeout,
 }
 
-/// Asks for lines of stdin one by one, so that none is read before there is room for it.
+/// Asks for lines of stdin a few at a time, so that none is read long before there is room for it.
 pub(super) struct Lines {
     asks: SyncSender<()>,
     asked: bool,
@@ -120,7 +120,7 @@ impl Wire {
     pub(super) fn receive(&mut self, deadline: Instant) -> Result<Option<Frame>, End> {
         match self.wait(Some(deadline))? {
             Arrival::Frame(frame) => Ok(Some(frame)),
-            Arrival::Line(_) | Arrival::Timeout => Ok(None),
+            Arrival::Lines(_) | Arrival::Timeout => Ok(None),
         }
     }
 
@@ -135,7 +135,7 @@ impl Wire {
             match self.events.recv_timeout(left) {
                 Ok(Event::Frame(Frame(bytes))) if bytes == mqtt::PINGRESP => self.pinged_at = None,
                 Ok(Event::Frame(frame)) => return Ok(Arrival::Frame(frame)),
-                Ok(Event::Line(line)) => return Ok(Arrival::Line(line)),
+                Ok(Event::Lines(lines)) => return Ok(Arrival::Lines(lines)),
                 Ok(Event::Lost(why)) => return Err(lost(&why)),
                 Err(RecvTimeoutError::Timeout) => {
                     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -156,7 +156,7 @@ impl Wire {
                 self.ready()
             }
             Event::Frame(frame) => Some(Arrival::Frame(frame)),
-            Event::Line(line) => Some(Arrival::Line(line)),
+            Event::Lines(lines) => Some(Arrival::Lines(lines)),
             Event::Lost(why) => {
                 // Said by the next wait.
                 let _ = self.sender.try_send(Event::Lost(why));
@@ -177,6 +177,10 @@ impl Wire {
         let reason = Reason::NormalDisconnection;
         self.send(&Packet::Disconnect(Disconnect { reason, properties }))?;
         let _ = self.stream.shutdown(Shutdown::Write);
+        // Closing with unread bytes would reset the connection, and what we sent last with it: so
+        // the broker closes first.
+        let deadline = Instant::now() + GOODBYE_TIMEOUT;
+        while let Ok(Arrival::Frame(_) | Arrival::Lines(_)) = self.wait(Some(deadline)) {}
         Ok(())
     }
 
@@ -212,7 +216,7 @@ impl Drop for Wire {
 }
 
 impl Lines {
-    /// The next line will arrive; asking twice for the same one is fine.
+    /// The next lines will arrive; asking twice for the same ones is fine.
     pub(super) fn ask(&mut self) {
         if !self.asked {
             self.asked = self.asks.try_send(()).is_ok();
@@ -265,22 +269,31 @@ fn read(mut stream: TcpStream, frames: &SyncSender<Event>) {
     let _ = frames.send(Event::Lost(why));
 }
 
+/// One line as soon as it is there, and with it those that came in the same read.
 fn read_lines(asked: &Receiver<()>, lines: &SyncSender<Event>) {
-    let mut stdin = io::stdin().lock();
+    let mut stdin = BufReader::with_capacity(CHUNK_BYTES, io::stdin());
     while asked.recv().is_ok() {
-        let mut line = Vec::new();
-        let read = stdin.read_until(b'\n', &mut line);
-        let more = matches!(read, Ok(1..));
-        if line.last() == Some(&b'\n') {
-            line.pop();
+        let mut batch = Vec::new();
+        while batch.is_empty() || batch.len() < LINES_MAX && stdin.buffer().contains(&b'\n') {
+            let mut line = Vec::new();
+            if !matches!(stdin.read_until(b'\n', &mut line), Ok(1..)) {
+                break;
+            }
+            if line.last() == Some(&b'\n') {
+                line.pop();
+            }
+            batch.push(line);
         }
-        if lines.send(Event::Line(more.then_some(line))).is_err() || !more {
+        let ended = batch.is_empty();
+        if lines.send(Event::Lines(batch)).is_err() || ended {
             return;
         }
     }
 }
 
-/// Frames and lines that may wait for the client's own thread.
+const LINES_MAX: usize = 256;
+/// Events that may wait for the client's own thread.
 const EVENTS_MAX: usize = 1024;
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 const CHUNK_BYTES: usize = 64 * 1024;
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);

@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         key: "connection.packet_bytes_max",
         kind: bytes(KIB, 268_435_455),
         default: "2MiB",
-        live: true,
+        live: false,
         short: "largest packet that is read",
         long: "Announced as Maximum Packet Size. A larger packet ends the connection with 0x95 \
                before its body is stored.",
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         key: "connection.receive_maximum",
         kind: count(1, 65_535, "messages"),
         default: "1024",
-        live: true,
+        live: false,
         short: "QoS 2 messages from one client that may wait for its PUBREL",
         long: "Announced as Receive Maximum. A client that sends more loses its connection \
                with 0x93.",

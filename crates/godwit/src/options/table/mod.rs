@@ -17,7 +17,8 @@ pub(crate) struct Row {
     pub(crate) kind: Kind,
     /// As an environment variable would say it.
     pub(crate) default: &'static str,
-    /// Whether SIGHUP applies a change, or only a restart.
+    /// Whether SIGHUP applies a change, or only a restart. What CONNACK announced to clients that
+    /// rely on it cannot change under them.
     pub(crate) live: bool,
     /// One line, for `--help`.
     pub(crate) short: &'static str,

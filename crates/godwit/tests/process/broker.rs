@@ -1,0 +1,140 @@
+//! A running `godwit`, and other programs beside it: started, watched, ended.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+pub(crate) const GODWIT: &str = env!("CARGO_BIN_EXE_godwit");
+
+/// Any process whose stderr is read line by line.
+pub(crate) struct Program {
+    child: Child,
+    lines: Receiver<String>,
+    /// Every line so far.
+    seen: Vec<String>,
+}
+
+pub(crate) struct Broker {
+    pub(crate) program: Program,
+    pub(crate) address: SocketAddr,
+}
+
+impl Broker {
+    pub(crate) fn start(arguments: &[&str]) -> Broker {
+        Broker::start_with(&[], arguments)
+    }
+
+    pub(crate) fn start_with(environment: &[(&str, &str)], arguments: &[&str]) -> Broker {
+        let mut command = godwit(arguments);
+        command.args(["--listen", "tcp://127.0.0.1:0"]).envs(environment.iter().copied());
+        let mut program = Program::start(command);
+        let line = program.wait_for("listening on");
+        let address = line.split("tcp://").nth(1).expect("the banner names the address");
+        let address = address.parse().expect("an address");
+        program.wait_for("memory limit");
+        Broker { program, address }
+    }
+
+    pub(crate) fn port(&self) -> String {
+        self.address.port().to_string()
+    }
+}
+
+impl Program {
+    pub(crate) fn start(mut command: Command) -> Program {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program can be run");
+        let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Program { child, lines, seen: Vec::new() }
+    }
+
+    /// The next line of stderr that contains `text`.
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if line.contains(text) {
+                        return line;
+                    }
+                }
+                Err(_) => panic!("no line with {text:?} came, but\n{}", self.seen.join("\n")),
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let kill = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
+        assert!(kill.expect("sh can be run").success());
+    }
+
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().expect("the program was started").code()
+    }
+
+    /// Lets it end by itself: its exit code and what it printed.
+    pub(crate) fn finish(mut self) -> (Option<i32>, String) {
+        drop(self.child.stdin.take());
+        let mut text = String::new();
+        let mut stdout = self.child.stdout.take().expect("stdout is piped");
+        stdout.read_to_string(&mut text).expect("stdout is text");
+        (self.exit_code(), text)
+    }
+
+    pub(crate) fn write(&mut self, text: &str) {
+        let stdin = self.child.stdin.as_mut().expect("stdin is piped");
+        stdin.write_all(text.as_bytes()).expect("the program reads");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Without the environment's own options.
+pub(crate) fn godwit<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
+    let mut command = Command::new(GODWIT);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("GODWIT_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments);
+    command
+}
+
+/// Runs to its end: exit code, stdout, stderr.
+pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } =
+        godwit(arguments).stdin(Stdio::null()).output().expect("godwit can be run");
+    let text = |bytes| String::from_utf8(bytes).expect("output is text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// An empty folder of this test's own.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the scratch folder can be made");
+    folder
+}
+
+/// How long anything may take on a busy host.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

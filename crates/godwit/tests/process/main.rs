@@ -1,0 +1,7 @@
+//! The real program, from outside: options, signals, and the small clients. One binary, one module
+//! an area.
+
+mod broker;
+mod clients;
+mod options;
+mod signals;

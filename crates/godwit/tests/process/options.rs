@@ -1,0 +1,137 @@
+//! Wrong command lines, files and options are refused in words; right ones are understood.
+
+use crate::broker::{Broker, godwit, run, scratch};
+use std::net::TcpListener;
+use std::path::Path;
+
+fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
+    let (code, stdout, stderr) = run(arguments);
+    assert_eq!(stdout, "");
+    (code, stderr)
+}
+
+#[test]
+fn a_wrong_file_is_refused_with_every_line_and_exit_code_2() {
+    let file = scratch("wrong-file").join("godwit.toml");
+    std::fs::write(&file, "shards = 100\n\n[queue]\npolcy = \"drop_oldest\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    for subcommand in ["serve", "check"] {
+        let (code, stderr) = refusal(&[subcommand, "--config", file, "--set", "x=1"]);
+        assert_eq!(code, Some(2));
+        let lines: Vec<&str> = stderr.lines().collect();
+        assert_eq!(lines.len(), 3, "{stderr}");
+        let polcy =
+            format!("godwit: {file}:4: queue.polcy is no option, did you mean queue.policy?");
+        let shards = format!("godwit: {file}:1: shards = 100: out of range, use 0 to 64 threads");
+        assert!(lines.contains(&polcy.as_str()), "{stderr}");
+        assert!(lines.contains(&shards.as_str()), "{stderr}");
+        assert!(stderr.contains("godwit: --set x: x is no option"), "{stderr}");
+    }
+}
+
+#[test]
+fn what_is_not_supported_yet_is_refused() {
+    let cases = [
+        (["--data", "/tmp/x"], "durable storage comes with a later version"),
+        (["--listen", "tls://127.0.0.1"], "tls listeners are not supported in this version"),
+        (["--listen", "unix:///tmp/x"], "unix listeners are not supported in this version"),
+        (["--set", "durability=sync"], "no such choice, use \"memory\""),
+        (["--set", "allow_anonymous=false"], "authentication comes with a later version"),
+    ];
+    for (arguments, why) in cases {
+        let (code, stderr) = refusal(&arguments);
+        assert_eq!(code, Some(2), "{arguments:?}");
+        assert!(stderr.contains(why), "{stderr}");
+    }
+}
+
+#[test]
+fn beyond_loopback_nobody_may_come_unless_everybody_may() {
+    let (code, stderr) = refusal(&["--listen", "tcp://0.0.0.0:0"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("allow_anonymous = true"), "{stderr}");
+    let open = ["--listen", "tcp://[::]:0", "--set", "allow_anonymous=true"];
+    let mut broker = Broker::start(&open);
+    broker.program.signal("TERM");
+    assert_eq!(broker.program.exit_code(), Some(0));
+}
+
+#[test]
+fn an_address_in_use_is_a_sentence_and_exit_code_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", taken.local_addr().unwrap());
+    assert_eq!(
+        refusal(&["--listen", &url]),
+        (
+            Some(1),
+            format!(
+                "godwit: {url}: the address is in use: another broker is running, or use another \
+                 port\n"
+            )
+        )
+    );
+}
+
+#[test]
+fn wrong_command_lines_are_refused() {
+    assert_eq!(
+        refusal(&["serv"]),
+        (Some(2), "godwit: serv is no subcommand, did you mean serve?\n".to_string())
+    );
+    assert_eq!(
+        refusal(&["--confg", "x"]),
+        (
+            Some(2),
+            "godwit: --confg is no flag, did you mean --config?\n\
+             godwit: x: only flags are expected here\n"
+                .to_string()
+        )
+    );
+    assert_eq!(refusal(&["pub", "-t", "a"]).0, Some(1));
+}
+
+#[test]
+fn check_prints_what_differs_and_where_it_comes_from() {
+    let file = scratch("check").join("godwit.toml");
+    std::fs::write(&file, "shards = 1\n[log]\nlevel = \"warn\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    let output = godwit(&["check", "--shards", "2"])
+        .env("GODWIT_CONFIG", file)
+        .env("GODWIT_QUEUE__QOS0", "true")
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!(
+            "shards = 2  # --shards, not 0\n\
+             queue.qos0 = true  # environment GODWIT_QUEUE__QOS0, not false\n\
+             log.level = \"warn\"  # {file}:3, not \"info\"\n"
+        )
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn the_sample_file_is_a_valid_file() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/godwit.toml");
+    let (code, stdout, _) = run(&["check", "--config", sample.to_str().unwrap()]);
+    assert_eq!((code, stdout.as_str()), (Some(0), "# every option has its default\n"));
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for arguments in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["check", "-h"],
+        &["options", "--help"],
+        &["pub", "--help"],
+        &["sub", "--help"],
+        &["--version"],
+    ] {
+        let (code, stdout, stderr) = run(arguments);
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        assert!(!stdout.is_empty());
+    }
+    assert!(run(&["--help"]).1.contains("queue.messages_max"));
+}
