@@ -21,13 +21,21 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-pub(crate) type Notes = Arc<dyn Fn(ShardId, Note) + Send + Sync>;
+pub(crate) type Log = Arc<dyn Fn(&Note) + Send + Sync>;
 
 #[derive(Debug)]
 pub(crate) enum Control {
     Command(Command),
     /// Leave once everything is written.
     Stop,
+}
+
+/// What one turn was.
+pub(crate) struct Turn {
+    /// After the wait.
+    pub(crate) began: Instant,
+    /// The shard has stopped: there will be no further turn.
+    pub(crate) ended: bool,
 }
 
 pub(crate) struct Body {
@@ -38,7 +46,7 @@ pub(crate) struct Body {
     pub(crate) control: Receiver<Control>,
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) start: Instant,
-    pub(crate) notes: Notes,
+    pub(crate) log: Log,
     pub(crate) write_bytes_max: usize,
     out: Outbox,
     now: Now,
@@ -76,7 +84,7 @@ impl Body {
         control: Receiver<Control>,
         listeners: Vec<TcpListener>,
         start: Instant,
-        notes: Notes,
+        log: Log,
         write_bytes_max: usize,
     ) -> io::Result<Body> {
         let mut body = Body {
@@ -88,7 +96,7 @@ impl Body {
             control,
             listeners,
             start,
-            notes,
+            log,
             write_bytes_max,
             now: Now::default(),
             sockets: Vec::new(),
@@ -107,43 +115,62 @@ impl Body {
         Ok(body)
     }
 
-    pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut events = Events::with_capacity(1024);
-        loop {
-            self.wait(&mut events)?;
-            self.now = Now(self.start.elapsed().as_millis() as u64);
-            self.look_at_listed();
-            for event in &events {
-                self.event(event);
-            }
-            self.take_parcels();
-            self.take_control();
-            self.tick();
-            self.act();
-            // Peers that still read our last words are waited for, but not for long.
-            if self.stop_at.is_some_and(|at| self.leaving.is_empty() || self.now >= at) {
-                return Ok(());
+    /// Whether the wait before the next turn may be a sleep, and for how long. A shard that may
+    /// sleep says so to the others first, and then looks into its rings once more.
+    pub(crate) fn doze(&mut self) -> Option<Duration> {
+        let timeout = self.timeout();
+        if timeout != Some(Duration::ZERO) {
+            self.bell().sleeps.store(true, SeqCst);
+            if self.rings.has_input() {
+                self.wake_up();
+                return Some(Duration::ZERO);
             }
         }
+        timeout
     }
 
-    /// Sleeps until something happens, or not at all where something is left to do.
-    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let bell = &self.rings.bells[usize::from(self.id.0)];
-        let mut timeout = self.timeout();
-        if timeout != Some(Duration::ZERO) {
-            bell.sleeps.store(true, SeqCst);
-            if self.rings.has_input() {
-                bell.sleeps.store(false, SeqCst);
-                timeout = Some(Duration::ZERO);
-            }
-        }
+    pub(crate) fn wake_up(&self) {
+        self.bell().sleeps.store(false, SeqCst);
+    }
+
+    fn bell(&self) -> &crate::ring::Bell {
+        &self.rings.bells[usize::from(self.id.0)]
+    }
+
+    /// Whether a turn would find anything that no event tells of.
+    pub(crate) fn has_work(&self) -> bool {
+        self.rings.has_input() || self.timeout() == Some(Duration::ZERO)
+    }
+
+    /// One tick: waits for events as long as told, then does everything that is ready.
+    pub(crate) fn turn(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> io::Result<Turn> {
         let polled = self.poll.poll(events, timeout);
-        bell.sleeps.store(false, SeqCst);
+        self.wake_up();
         match polled {
-            Err(fault) if fault.kind() != io::ErrorKind::Interrupted => Err(fault),
-            _ => Ok(()),
+            Err(fault) if fault.kind() != io::ErrorKind::Interrupted => return Err(fault),
+            _ => {}
         }
+        let began = Instant::now();
+        self.now = Now((began - self.start).as_millis() as u64);
+        self.look_at_listed();
+        for event in &*events {
+            self.event(event);
+        }
+        self.take_parcels();
+        self.take_control();
+        self.tick();
+        self.act();
+        // Peers that still read our last words are waited for, but not for long.
+        let ended = self.stop_at.is_some_and(|at| self.leaving.is_empty() || self.now >= at);
+        Ok(Turn { began, ended })
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop_at.is_some()
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -506,7 +533,7 @@ impl Body {
             self.effect(effect);
         }
         for note in out.notes.drain(..) {
-            (self.notes)(self.id, note);
+            (self.log)(&note);
         }
         self.push_lanes(&mut out);
         out.clear();

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod host;
 mod ring;
 mod server;
 mod socket;

@@ -1,6 +1,7 @@
 //! Starting and stopping the shards.
 
-use crate::body::{Body, Control, Notes, WAKER};
+use crate::body::{Body, Control, Log, WAKER};
+use crate::host::{Host, STACK_BYTES};
 use crate::ring::{Bell, Rings};
 use broker::{Command, Interest, Note, Now, Options, Shard, ShardId};
 use mio::Poll;
@@ -20,7 +21,7 @@ pub struct Setup {
     /// Keys every hash: chosen at random by the caller, once an installation.
     pub seed: u64,
     /// Told of everything that a person may want to read, on the shard's thread.
-    pub notes: Arc<dyn Fn(ShardId, Note) + Send + Sync>,
+    pub log: Box<dyn Fn(&Note) + Send + Sync>,
 }
 
 /// Our own trouble.
@@ -45,7 +46,7 @@ impl std::error::Error for Fault {}
 
 #[derive(Debug)]
 pub struct Server {
-    threads: Vec<JoinHandle<io::Result<()>>>,
+    host: JoinHandle<io::Result<()>>,
     controls: Vec<Sender<Control>>,
     bells: Arc<[Bell]>,
 }
@@ -74,7 +75,8 @@ impl Server {
             listener.set_nonblocking(true).map_err(Fault::Listener)?;
             listeners.push(mio::net::TcpListener::from_std(listener));
         }
-        let (mut threads, mut controls) = (Vec::new(), Vec::new());
+        let log: Log = setup.log.into();
+        let (mut bodies, mut controls) = (Vec::new(), Vec::new());
         for (at, (poll, rings)) in polls.into_iter().zip(rings).enumerate() {
             let id = ShardId(at as u8);
             let shard = Shard::new(
@@ -89,20 +91,29 @@ impl Server {
             let (sender, control) = channel();
             // Shard 0 accepts for all: a second process on the port gets "address in use".
             let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
-            let notes: Notes = setup.notes.clone();
             let write_bytes_max = setup.options.write_bytes_max as usize;
-            let body =
-                Body::new(id, shard, poll, rings, control, own, start, notes, write_bytes_max)
-                    .map_err(Fault::Listener)?;
-            let thread = thread::Builder::new()
-                .name(format!("shard-{at}"))
-                .stack_size(STACK_BYTES)
-                .spawn(move || body.run())
-                .map_err(Fault::Thread)?;
-            threads.push(thread);
+            let body = Body::new(
+                id,
+                shard,
+                poll,
+                rings,
+                control,
+                own,
+                start,
+                log.clone(),
+                write_bytes_max,
+            )
+            .map_err(Fault::Listener)?;
+            bodies.push(body);
             controls.push(sender);
         }
-        Ok(Server { threads, controls, bells })
+        let host = Host::new(bodies).map_err(Fault::Poller)?;
+        let host = thread::Builder::new()
+            .name("shards".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || host.run())
+            .map_err(Fault::Thread)?;
+        Ok(Server { host, controls, bells })
     }
 
     pub fn command(&self, command: Command) {
@@ -128,18 +139,9 @@ impl Server {
 
     /// Waits for the shards to end.
     pub fn join(self) -> io::Result<()> {
-        for thread in self.threads {
-            match thread.join() {
-                Ok(ended) => ended?,
-                Err(_) => return Err(io::Error::other("a shard's thread panicked")),
-            }
-        }
-        Ok(())
+        self.host.join().map_err(|_| io::Error::other("the shards' thread panicked"))?
     }
 }
-
-/// Retained trees and topic levels are walked by recursion, bounded by `topic_levels_max`.
-const STACK_BYTES: usize = 1024 * 1024;
 
 /// A connection is a descriptor: as many as the hard limit allows.
 fn raise_descriptor_limit() {
