@@ -66,7 +66,7 @@ class Godwit(Process):
     """`godwit serve` on a port of its own choosing."""
 
     def __init__(self, *flags, godwit=None, shards=2, options=(), listen="tcp://127.0.0.1:0"):
-        command = [godwit or os.environ["GODWIT"], "serve", "--memory", "--listen", listen]
+        command = [godwit or os.environ["CLIENTS_GODWIT"], "serve", "--memory", "--listen", listen]
         command += ["--shards", str(shards), *flags]
         for option in options:
             command += ["--set", option]

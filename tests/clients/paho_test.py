@@ -1,4 +1,4 @@
-"""paho-mqtt in 3.1, 3.1.1 and 5.0 against the brokers at GODWIT_PORT and GODWIT_NARROW_PORT.
+"""paho-mqtt in 3.1, 3.1.1 and 5.0 against the brokers at CLIENTS_PORT and CLIENTS_NARROW_PORT.
 
 A test waits for what must come; only where the rule is that nothing comes, or that time passes,
 does it wait for a fixed time.
@@ -18,8 +18,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-PORT = int(os.environ["GODWIT_PORT"])
-NARROW_PORT = int(os.environ["GODWIT_NARROW_PORT"])
+PORT = int(os.environ["CLIENTS_PORT"])
+NARROW_PORT = int(os.environ["CLIENTS_NARROW_PORT"])
 # What must come has this long; what must not come has QUIET_S to show itself.
 PATIENCE_S = 10
 QUIET_S = 0.25

@@ -123,7 +123,7 @@ SUITES = [
     Suite("golang", ["go", "test", "-count=1", "-v", "./..."], r"PASS|ok\s",
           r"^--- PASS", r"^--- FAIL", r"^--- SKIP", lambda: without("go"),
           os.path.join(HERE, "go")),
-    unittest("process", lambda: None),
+    unittest("process", lambda: without("mosquitto_pub", "mosquitto_sub")),
 ]
 
 
@@ -133,10 +133,10 @@ def round_of(godwit, shards, suites):
             Godwit(godwit=godwit, shards=shards, options=NARROW) as narrow:
         env = {
             **os.environ,
-            "GODWIT": godwit,
-            "GODWIT_PORT": str(wide.port),
-            "GODWIT_NARROW_PORT": str(narrow.port),
-            "GODWIT_SHARDS": str(shards),
+            "CLIENTS_GODWIT": godwit,
+            "CLIENTS_PORT": str(wide.port),
+            "CLIENTS_NARROW_PORT": str(narrow.port),
+            "CLIENTS_SHARDS": str(shards),
         }
         results = []
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -161,6 +161,9 @@ def arguments():
 
 def main():
     given = arguments()
+    # The broker reads options from there; these here are said by flags alone.
+    for name in [name for name in os.environ if name.startswith("GODWIT_")]:
+        del os.environ[name]
     godwit = os.path.abspath(given.godwit)
     chosen = [suite for suite in SUITES if not given.only or suite.name in given.only]
     suites = []
