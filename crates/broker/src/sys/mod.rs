@@ -1,11 +1,9 @@
-//! What a shard counts, and the `$SYS/broker` tree that shard 0 publishes from all of them.
-//! Names are mosquitto's where it has one for the thing.
+//! What a shard counts, and the rows of the `$SYS/broker` tree that are made from it. Names are
+//! mosquitto's where it has one for the thing.
 
-use crate::input::{Now, SessionId};
-use crate::message::Draft;
-use crate::outbox::Outbox;
-use crate::shard::Shard;
-use mqtt::Version;
+mod tree;
+
+pub(crate) use tree::Tree;
 
 /// Why a message did not reach a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +168,40 @@ pub const ROWS: &[Row] = &[
     Row { topic: "subscriptions/count", about: "subscriptions", value: |c| c.subscriptions },
 ];
 
+/// What `load/.../1min`, `5min` and `15min` average, a minute.
+pub const LOADS: &[Row] = &[
+    Row { topic: "load/bytes/received", about: "bytes read", value: |c| c.bytes_received },
+    Row { topic: "load/bytes/sent", about: "bytes written", value: |c| c.bytes_sent },
+    Row {
+        topic: "load/connections",
+        about: "CONNECT packets, accepted or refused",
+        value: |c| c.connections_accepted + c.connections_refused,
+    },
+    Row {
+        topic: "load/messages/received",
+        about: "packets of any type received",
+        value: |c| c.messages_received,
+    },
+    Row {
+        topic: "load/messages/sent",
+        about: "packets of any type sent",
+        value: |c| c.messages_sent + c.publish_sent,
+    },
+    Row {
+        topic: "load/publish/dropped",
+        about: "messages that did not reach a session",
+        value: |c| c.drops.iter().sum(),
+    },
+    Row {
+        topic: "load/publish/received",
+        about: "PUBLISH packets received",
+        value: |c| c.publish_received,
+    },
+    Row { topic: "load/publish/sent", about: "PUBLISH packets sent", value: |c| c.publish_sent },
+];
+
 impl Counters {
-    fn add(&mut self, other: &Counters) {
+    pub(crate) fn add(&mut self, other: &Counters) {
         self.bytes_received += other.bytes_received;
         self.bytes_sent += other.bytes_sent;
         self.messages_received += other.messages_received;
@@ -194,71 +224,5 @@ impl Counters {
         self.stored_bytes += other.stored_bytes;
         // Every shard holds the same retained messages.
         self.retained = self.retained.max(other.retained);
-    }
-}
-
-/// Shard 0's memory of the last round, so that only what changed is published.
-#[derive(Debug, Default)]
-pub(crate) struct Tree {
-    pub(crate) shards: Vec<Counters>,
-    published: hashbrown::HashMap<String, String, foldhash::fast::FixedState>,
-    clients_maximum: u64,
-}
-
-impl Tree {
-    /// The topics and values that changed since the last round.
-    pub(crate) fn changes(&mut self, now: Now) -> Vec<(String, String)> {
-        let mut sum = Counters::default();
-        self.shards.iter().for_each(|counters| sum.add(counters));
-        self.clients_maximum = self.clients_maximum.max(sum.online);
-        let mut all: Vec<(String, String)> = ROWS
-            .iter()
-            .map(|row| (format!("$SYS/broker/{}", row.topic), (row.value)(&sum).to_string()))
-            .collect();
-        all.push(("$SYS/broker/retained messages/count".into(), sum.retained.to_string()));
-        all.push(("$SYS/broker/clients/maximum".into(), self.clients_maximum.to_string()));
-        all.push(("$SYS/broker/version".into(), VERSION.into()));
-        all.push(("$SYS/broker/uptime".into(), format!("{} seconds", now.0 / 1000)));
-        if self.shards.len() > 1 {
-            for (at, counters) in self.shards.iter().enumerate() {
-                for row in ROWS {
-                    let topic = format!("$SYS/broker/shards/{at}/{}", row.topic);
-                    all.push((topic, (row.value)(counters).to_string()));
-                }
-            }
-        }
-        all.retain(|(topic, value)| self.published.get(topic) != Some(value));
-        for (topic, value) in &all {
-            self.published.insert(topic.clone(), value.clone());
-        }
-        all
-    }
-}
-
-const VERSION: &str = concat!("godwit version ", env!("CARGO_PKG_VERSION"));
-
-impl Shard {
-    /// `$SYS/broker/client/{client id}/online` and `.../offline`, for whoever subscribes to them.
-    pub(crate) fn announce(&mut self, id: SessionId, online: bool, out: &mut Outbox) {
-        if self.options.sys_interval_s == 0 || self.draining {
-            return;
-        }
-        let session = self.sessions.get(id);
-        let mut topic = String::from("$SYS/broker/client/");
-        // What a topic name must not hold, and what would add levels, is escaped as in a URL.
-        for letter in session.client_id.chars() {
-            match letter {
-                '%' | '/' | '+' | '#' => topic.push_str(&format!("%{:02X}", u32::from(letter))),
-                other => topic.push(other),
-            }
-        }
-        topic.push_str(if online { "/online" } else { "/offline" });
-        let version = match session.version {
-            Version::V31 => "3.1",
-            Version::V311 => "3.1.1",
-            Version::V5 => "5.0",
-        };
-        let mut draft = Draft::new(&topic, version.as_bytes(), self.now);
-        self.route(None, &mut draft, out);
     }
 }

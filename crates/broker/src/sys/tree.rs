@@ -1,0 +1,143 @@
+//! The `$SYS/broker` tree, which shard 0 publishes from the counters of all.
+
+use super::{Counters, LOADS, ROWS};
+use crate::input::{Now, SessionId};
+use crate::message::Draft;
+use crate::outbox::Outbox;
+use crate::shard::Shard;
+use mqtt::Version;
+
+/// Shard 0's memory of the last round, so that only what changed is published.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) shards: Vec<Counters>,
+    published: hashbrown::HashMap<String, String, foldhash::fast::FixedState>,
+    clients_maximum: u64,
+    loads: Vec<Load>,
+    round: Option<Now>,
+}
+
+/// Moving averages of one number that counts up, over 1, 5 and 15 minutes, as a rate a minute.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    counted: u64,
+    rates: [f64; 3],
+}
+
+const LOAD_MINUTES: [f64; 3] = [1.0, 5.0, 15.0];
+
+impl Load {
+    fn count(&mut self, counted: u64, minutes: f64) {
+        let rate = counted.saturating_sub(self.counted) as f64 / minutes;
+        self.counted = counted;
+        for (average, span) in self.rates.iter_mut().zip(LOAD_MINUTES) {
+            let kept = (-minutes / span).exp();
+            *average = rate * (1.0 - kept) + *average * kept;
+        }
+    }
+}
+
+impl Tree {
+    /// The topics and values that changed since the last round.
+    pub(crate) fn changes(&mut self, now: Now) -> Vec<(String, String)> {
+        let mut sum = Counters::default();
+        self.shards.iter().for_each(|counters| sum.add(counters));
+        self.clients_maximum = self.clients_maximum.max(sum.online);
+        let mut all: Vec<(String, String)> = ROWS
+            .iter()
+            .map(|row| (format!("$SYS/broker/{}", row.topic), (row.value)(&sum).to_string()))
+            .collect();
+        all.push(("$SYS/broker/retained messages/count".into(), sum.retained.to_string()));
+        all.push(("$SYS/broker/clients/maximum".into(), self.clients_maximum.to_string()));
+        all.push(("$SYS/broker/version".into(), VERSION.into()));
+        all.push(("$SYS/broker/uptime".into(), format!("{} seconds", now.0 / 1000)));
+        if self.shards.len() > 1 {
+            for (at, counters) in self.shards.iter().enumerate() {
+                for row in ROWS {
+                    let topic = format!("$SYS/broker/shards/{at}/{}", row.topic);
+                    all.push((topic, (row.value)(counters).to_string()));
+                }
+            }
+        }
+        self.count_loads(&sum, now, &mut all);
+        all.retain(|(topic, value)| self.published.get(topic) != Some(value));
+        for (topic, value) in &all {
+            self.published.insert(topic.clone(), value.clone());
+        }
+        all
+    }
+
+    fn count_loads(&mut self, sum: &Counters, now: Now, all: &mut Vec<(String, String)>) {
+        let passed_ms = now.0 - self.round.unwrap_or_default().0;
+        self.round = Some(now);
+        if passed_ms == 0 {
+            return;
+        }
+        self.loads.resize_with(LOADS.len(), Load::default);
+        for (row, load) in LOADS.iter().zip(&mut self.loads) {
+            load.count((row.value)(sum), passed_ms as f64 / 60_000.0);
+            for (rate, minutes) in load.rates.iter().zip(LOAD_MINUTES) {
+                let topic = format!("$SYS/broker/{}/{minutes}min", row.topic);
+                all.push((topic, format!("{rate:.2}")));
+            }
+        }
+    }
+}
+
+const VERSION: &str = concat!("godwit version ", env!("CARGO_PKG_VERSION"));
+
+impl Shard {
+    /// `$SYS/broker/client/{client id}/online` and `.../offline`, for whoever subscribes to them.
+    pub(crate) fn announce(&mut self, id: SessionId, online: bool, out: &mut Outbox) {
+        if self.options.sys_interval_s == 0 || self.draining {
+            return;
+        }
+        let session = self.sessions.get(id);
+        let mut topic = String::from("$SYS/broker/client/");
+        // What a topic name must not hold, and what would add levels, is escaped as in a URL.
+        for letter in session.client_id.chars() {
+            match letter {
+                '%' | '/' | '+' | '#' => topic.push_str(&format!("%{:02X}", u32::from(letter))),
+                other => topic.push(other),
+            }
+        }
+        topic.push_str(if online { "/online" } else { "/offline" });
+        let version = match session.version {
+            Version::V31 => "3.1",
+            Version::V311 => "3.1.1",
+            Version::V5 => "5.0",
+        };
+        let mut draft = Draft::new(&topic, version.as_bytes(), self.now);
+        self.route(None, &mut draft, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_rate_is_what_every_average_comes_to() {
+        let mut load = Load::default();
+        for round in 1..=1000 {
+            load.count(round * 100, 1.0 / 6.0);
+        }
+        assert!(load.rates.iter().all(|rate| (rate - 600.0).abs() < 0.1), "{:?}", load.rates);
+    }
+
+    #[test]
+    fn only_what_changed_is_published_again() {
+        let mut tree = Tree { shards: vec![Counters::default()], ..Tree::default() };
+        let first = tree.changes(Now(1000));
+        assert!(
+            first
+                .iter()
+                .any(|(topic, value)| { topic == "$SYS/broker/clients/connected" && value == "0" })
+        );
+        tree.shards[0].online = 1;
+        let second = tree.changes(Now(11_000));
+        let topics: Vec<&str> = second.iter().map(|(topic, _)| &topic[12..]).collect();
+        let changed = ["clients/connected", "clients/maximum", "uptime"];
+        assert_eq!(topics, changed);
+    }
+}
