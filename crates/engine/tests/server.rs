@@ -1,0 +1,267 @@
+//! The engine with real sockets: what only threads, rings and partial writes can break.
+
+use broker::Options;
+use engine::{Server, Setup};
+use mqtt::{
+    Ack, Connect, Packet, PacketId, Properties, Publish, QoS, Reason, Subscribe, SubscribeOptions,
+    SubscriptionsBuf, Version,
+};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn serve(shards: usize, options: Options) -> (Server, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let setup = Setup {
+        listeners: vec![listener],
+        shards,
+        options: Arc::new(options),
+        seed: 7,
+        log: Box::new(|_| {}),
+    };
+    (Server::start(setup).expect("it starts"), address)
+}
+
+struct Client {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    fn connect(address: SocketAddr, id: &str) -> Client {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_nodelay(true).expect("a socket");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        let mut client = Client { stream, bytes: Vec::new() };
+        client.send(Packet::Connect(Connect {
+            version: Version::V5,
+            clean_start: true,
+            keep_alive_s: 0,
+            client_id: id,
+            will: None,
+            user_name: None,
+            password: None,
+            properties: Properties::default(),
+        }));
+        client.expect(|packet| matches!(packet, Packet::ConnAck(_)));
+        client
+    }
+
+    fn send(&mut self, packet: Packet<'_>) {
+        let mut bytes = Vec::new();
+        packet.encode(Version::V5, &mut bytes);
+        self.stream.write_all(&bytes).expect("the broker reads");
+    }
+
+    /// Hands over each packet until the visitor is satisfied. False when the stream ended before.
+    fn read(&mut self, mut visit: impl FnMut(Packet<'_>) -> bool) -> bool {
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            let mut at = 0;
+            while let Some(frame) = mqtt::cut(&self.bytes[at..], u32::MAX).expect("well formed") {
+                at += frame.len;
+                let packet = Packet::decode(frame, Version::V5).expect("well formed");
+                if visit(packet) {
+                    self.bytes.drain(..at);
+                    return true;
+                }
+            }
+            self.bytes.drain(..at);
+            let read = self.stream.read(&mut buffer).expect("something comes in time");
+            if read == 0 {
+                return false;
+            }
+            self.bytes.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    fn expect(&mut self, is: impl Fn(Packet<'_>) -> bool) {
+        assert!(self.read(|packet| {
+            assert!(is(packet), "unexpected: {packet:?}");
+            true
+        }));
+    }
+
+    fn subscribe(&mut self, filter: &str, qos: QoS) {
+        let mut filters = SubscriptionsBuf::default();
+        filters.push(filter, SubscribeOptions { qos, ..Default::default() });
+        let (packet_id, properties) = (PacketId::MIN, Properties::default());
+        let filters = filters.as_subscriptions();
+        self.send(Packet::Subscribe(Subscribe { packet_id, properties, filters }));
+        self.expect(|packet| matches!(packet, Packet::SubAck(_)));
+    }
+
+    fn publish(&mut self, topic: &str, payload: &[u8], packet_id: Option<PacketId>) {
+        let qos = if packet_id.is_some() { QoS::AtLeastOnce } else { QoS::AtMostOnce };
+        let properties = Properties::default();
+        let (dup, retain) = (false, false);
+        self.send(Packet::Publish(Publish {
+            dup,
+            qos,
+            retain,
+            topic,
+            packet_id,
+            properties,
+            payload,
+        }));
+    }
+
+    fn puback(&mut self, packet_id: PacketId) {
+        let ack = Ack { packet_id, reason: Reason::Success, properties: Properties::default() };
+        self.send(Packet::PubAck(ack));
+    }
+}
+
+#[test]
+fn what_is_published_after_suback_arrives_whatever_the_shards() {
+    let (server, address) = serve(4, Options::default());
+    for round in 0..100 {
+        let mut subscriber = Client::connect(address, &format!("s{round}"));
+        let mut publisher = Client::connect(address, &format!("p{round}"));
+        let filters = ["t/#", "t/+/x", "t/1/x", "+/1/+"];
+        subscriber.subscribe(filters[round % filters.len()], QoS::AtMostOnce);
+        publisher.publish("t/1/x", b"here", None);
+        subscriber.expect(
+            |packet| matches!(packet, Packet::Publish(publish) if publish.payload == b"here"),
+        );
+    }
+    server.stop().expect("it stops");
+}
+
+/// Sends numbered QoS 1 messages as fast as the broker acknowledges them.
+fn flood(address: SocketAddr, id: usize, messages: u32) {
+    let mut client = Client::connect(address, &format!("flood{id}"));
+    let (mut sent, mut acknowledged) = (0_u32, 0_u32);
+    let window = 500;
+    while acknowledged < messages {
+        while sent < messages && sent - acknowledged < window {
+            let packet_id = PacketId::new((sent % 60_000) as u16 + 1);
+            client.publish(&format!("flood/{id}"), &sent.to_be_bytes(), packet_id);
+            sent += 1;
+        }
+        assert!(client.read(|packet| {
+            assert!(matches!(packet, Packet::PubAck(_)), "{packet:?}");
+            acknowledged += 1;
+            acknowledged == sent || sent - acknowledged < window / 2
+        }));
+    }
+}
+
+#[test]
+fn a_flood_between_shards_loses_nothing_and_keeps_its_order() {
+    const PUBLISHERS: usize = 4;
+    const MESSAGES: u32 = 20_000;
+    // Acknowledged as fast as they come: what the subscribers have not read yet has to wait.
+    let options = Options { queue_messages_max: 1_000_000, ..Options::default() };
+    let (server, address) = serve(3, options);
+    let subscribers: Vec<_> = (0..4)
+        .map(|at| {
+            let mut client = Client::connect(address, &format!("sink{at}"));
+            client.subscribe("flood/#", QoS::AtLeastOnce);
+            std::thread::spawn(move || {
+                let mut next: HashMap<String, u32> = HashMap::new();
+                let mut left = PUBLISHERS as u32 * MESSAGES;
+                while left > 0 {
+                    let mut ids = Vec::new();
+                    assert!(client.read(|packet| {
+                        let Packet::Publish(publish) = packet else { panic!("{packet:?}") };
+                        let number = u32::from_be_bytes(publish.payload.try_into().expect("4"));
+                        let expected = next.entry(publish.topic.to_owned()).or_default();
+                        assert_eq!(number, *expected, "{}", publish.topic);
+                        *expected += 1;
+                        left -= 1;
+                        ids.extend(publish.packet_id);
+                        left == 0 || ids.len() == 200
+                    }));
+                    ids.into_iter().for_each(|id| client.puback(id));
+                }
+            })
+        })
+        .collect();
+    let floods: Vec<_> = (0..PUBLISHERS)
+        .map(|id| std::thread::spawn(move || flood(address, id, MESSAGES)))
+        .collect();
+    for thread in floods.into_iter().chain(subscribers) {
+        thread.join().expect("nothing lost, nothing out of order");
+    }
+    server.stop().expect("it stops");
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_costs_only_its_own_queue() {
+    let options =
+        Options { queue_messages_max: 100, write_bytes_max: 64 * 1024, ..Options::default() };
+    let (server, address) = serve(1, options);
+    let mut stalled = Client::connect(address, "stalled");
+    stalled.subscribe("big", QoS::AtMostOnce);
+    let mut healthy = Client::connect(address, "healthy");
+    healthy.subscribe("big", QoS::AtMostOnce);
+    let mut publisher = Client::connect(address, "publisher");
+    let payload = vec![b'x'; 64 * 1024];
+    for round in 0..400 {
+        publisher.publish("big", &payload, None);
+        let began = Instant::now();
+        healthy.expect(|packet| matches!(packet, Packet::Publish(_)));
+        assert!(began.elapsed() < Duration::from_secs(2), "round {round}");
+    }
+    // What its socket and its queue held still comes, the last message included.
+    publisher.publish("big", b"last", None);
+    let mut count = 0;
+    assert!(stalled.read(|packet| {
+        let Packet::Publish(publish) = packet else { panic!("{packet:?}") };
+        count += 1;
+        publish.payload == b"last"
+    }));
+    assert!((100..400).contains(&count), "{count} of 401");
+    server.stop().expect("it stops");
+}
+
+#[test]
+fn a_packet_in_many_pieces_is_one_packet() {
+    let (server, address) = serve(2, Options::default());
+    let mut subscriber = Client::connect(address, "subscriber");
+    subscriber.subscribe("pieces", QoS::AtLeastOnce);
+    let mut publisher = Client::connect(address, "publisher");
+    let payload: Vec<u8> = (0..1_500_000_u32).map(|at| (at / 7) as u8).collect();
+    let mut bytes = Vec::new();
+    let publish = Publish {
+        dup: false,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic: "pieces",
+        packet_id: PacketId::new(9),
+        properties: Properties::default(),
+        payload: &payload,
+    };
+    Packet::Publish(publish).encode(Version::V5, &mut bytes);
+    Packet::PingReq.encode(Version::V5, &mut bytes);
+    let (head, rest) = bytes.split_at(3);
+    let (one, rest) = rest.split_at(20_000);
+    for piece in head.chunks(1).chain([one]).chain(rest.chunks(300_000)) {
+        publisher.stream.write_all(piece).expect("the broker reads");
+    }
+    publisher.expect(|packet| matches!(packet, Packet::PubAck(ack) if ack.packet_id.get() == 9));
+    publisher.expect(|packet| matches!(packet, Packet::PingResp));
+    subscriber
+        .expect(|packet| matches!(packet, Packet::Publish(publish) if publish.payload == payload));
+    server.stop().expect("it stops");
+}
+
+#[test]
+fn stopping_says_so_and_publishes_wills() {
+    let (server, address) = serve(2, Options::default());
+    let mut clients: Vec<Client> =
+        (0..10).map(|at| Client::connect(address, &format!("c{at}"))).collect();
+    let stopping = std::thread::spawn(move || server.stop());
+    for client in &mut clients {
+        client.expect(|packet| {
+            matches!(packet, Packet::Disconnect(said) if said.reason == Reason::ServerShuttingDown)
+        });
+        assert!(!client.read(|_| true), "nothing after DISCONNECT");
+    }
+    stopping.join().expect("no panic").expect("it stops");
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
