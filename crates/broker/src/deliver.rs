@@ -101,6 +101,7 @@ impl Sessions {
             // [MQTT-3.1.2-25]: as if it had been delivered.
             self.get_mut(id).flight().settle(packet_id);
             self.forget(slot, false);
+            draft.kept = None;
         }
         self.count_sent(id, sent, out);
     }
@@ -146,10 +147,12 @@ impl Sessions {
         let full = flight.waiting.len() >= messages_max || flight.waiting_bytes + bytes > bytes_max;
         if full && self.options.queue_policy == QueuePolicy::DropNewest {
             self.forget(slot, false);
+            draft.kept = None;
             return self.dropped(hit.session, Drop::QueueFull, 1, out);
         }
         if full && self.options.queue_policy == QueuePolicy::Disconnect && !away {
             self.forget(slot, false);
+            draft.kept = None;
             self.dropped(hit.session, Drop::QueueFull, 1, out);
             if !self.overruns.contains(&hit.session) {
                 self.overruns.push(hit.session);

@@ -143,6 +143,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) publisher: u32,
     pub(crate) forms: Forms,
     pub(crate) message: Option<Message>,
+    /// Taken back by whoever forgets the slot that it was kept for: the place may be free again.
     pub(crate) kept: Option<KeptId>,
 }
 

@@ -119,7 +119,9 @@ impl Shard {
             }
         }
         while let Some(id) = self.sessions.overruns.pop() {
-            if let Some(conn) = self.sessions.get(id).conn() {
+            // It may have left meanwhile, session and all.
+            let conn = if self.sessions.contains(id) { self.sessions.get(id).conn() } else { None };
+            if let Some(conn) = conn {
                 self.end(conn, End::Refusal(Refusal::QuotaExceeded), out);
             }
         }
@@ -256,6 +258,9 @@ impl Shard {
     fn command(&mut self, command: Command, out: &mut Outbox) {
         match command {
             Command::Reload(options) => {
+                if self.options.sys_interval_s == 0 && options.sys_interval_s > 0 {
+                    self.timers.set(Now(self.now.0 + 1000), Timer::Sys);
+                }
                 self.sessions.options = options.clone();
                 self.options = options;
             }
