@@ -344,13 +344,13 @@ impl Shard {
 
     /// A session's connection is gone.
     pub(crate) fn go_away(&mut self, id: SessionId, out: &mut Outbox) {
-        self.announce(id, false, out);
         self.sessions.online -= 1;
         let now = self.now;
         let session = self.sessions.get_mut(id);
         session.conn = NONE;
         session.congested = false;
         session.aliases = None;
+        self.announce(id, false, out);
         self.arm_will(id, out);
         let session = self.sessions.get_mut(id);
         let (expiry_s, generation) = (session.expiry_s, session.generation);

@@ -79,8 +79,8 @@ pub(crate) struct Share {
     pub(crate) name: u32,
     pub(crate) options: SubscribeOptions,
     pub(crate) id: u32,
-    /// What the owner was told last.
-    pub(crate) room: bool,
+    /// What the owner was told last: whether the member is there, whether it has room.
+    pub(crate) told: (bool, bool),
 }
 
 /// Subscriptions beyond this many are found through a map.

@@ -191,8 +191,8 @@ impl Shard {
             let Some(rare) = &mut session.rare else { continue };
             let mut changed = Vec::new();
             for share in &mut rare.shares {
-                if share.room != room {
-                    share.room = room;
+                if share.told != (online, room) {
+                    share.told = (online, room);
                     changed.push(share.group.clone());
                 }
             }

@@ -124,7 +124,8 @@ impl Shard {
         let inner = share.map_or(filter, |share| share.filter);
         // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
         mqtt::topic::check_filter(inner)?;
-        if let Err(refusal) = self.permit_filter(id, inner, share.is_some(), subscription_id) {
+        let group = share.map(|_| filter);
+        if let Err(refusal) = self.permit_filter(id, inner, group, subscription_id) {
             return Ok(Err(refusal));
         }
         let qos = options.qos.min(self.qos_max());
@@ -141,14 +142,14 @@ impl Shard {
         &self,
         id: SessionId,
         filter: &str,
-        shared: bool,
+        group: Option<&str>,
         subscription_id: u32,
     ) -> Result<(), Refusal> {
         let options = &self.options;
         if subscription_id != 0 && !options.subscription_ids_available {
             return Err(Refusal::SubscriptionIdsUnsupported);
         }
-        if shared && !options.shared_available {
+        if group.is_some() && !options.shared_available {
             return Err(Refusal::SharedUnsupported);
         }
         if !options.wildcard_available && is_wildcard(filter) {
@@ -161,11 +162,17 @@ impl Shard {
             return Err(Refusal::TopicFilterInvalid);
         }
         let session = self.sessions.get(id);
-        let shares = session.rare.as_ref().map_or(0, |rare| rare.shares.len());
-        if session.subscriptions.len() + shares >= options.subscriptions_max as usize {
-            let known = self.topics.find(filter);
+        let shares = session.rare.as_ref().map_or(&[][..], |rare| &rare.shares);
+        if session.subscriptions.len() + shares.len() >= options.subscriptions_max as usize {
             // Replacing one needs no room.
-            if shared || known.and_then(|filter| session.subscription(filter)).is_none() {
+            let replaces = match group {
+                Some(group) => shares.iter().any(|share| *share.group == *group),
+                None => {
+                    let known = self.topics.find(filter);
+                    known.and_then(|filter| session.subscription(filter)).is_some()
+                }
+            };
+            if !replaces {
                 return Err(Refusal::QuotaExceeded);
             }
         }
@@ -252,8 +259,10 @@ impl Shard {
             Some(share) => (share.options, share.id) = (options, subscription_id),
             None => {
                 let name = self.sessions.keep_group(&group);
+                // What `join` supposes.
+                let told = (true, false);
                 let share =
-                    Share { group: group.clone(), name, options, id: subscription_id, room: false };
+                    Share { group: group.clone(), name, options, id: subscription_id, told };
                 let session = self.sessions.get_mut(id);
                 session.is_member = true;
                 session.rare().shares.push(share);
@@ -283,7 +292,11 @@ impl Shard {
         for filter in packet.filters.iter() {
             let found = match mqtt::Share::parse(filter)? {
                 Some(_) => self.unsubscribe_shared(id, filter, out),
-                None => self.unsubscribe_own(id, filter),
+                None => {
+                    // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
+                    mqtt::topic::check_filter(filter)?;
+                    self.unsubscribe_own(id, filter)
+                }
             };
             let reason = if found { Reason::Success } else { Reason::NoSubscriptionExisted };
             let (client_id, code) = (self.sessions.get(id).client_id.clone(), reason.code());
