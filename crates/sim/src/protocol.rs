@@ -14,6 +14,18 @@ pub mod c3_03_publish;
 pub mod c3_03_properties;
 #[path = "../tests/protocol/c3_03_retained.rs"]
 pub mod c3_03_retained;
+#[path = "../tests/protocol/c3_08_subscribe.rs"]
+pub mod c3_08_subscribe;
+#[path = "../tests/protocol/c4_03_qos.rs"]
+pub mod c4_03_qos;
+#[path = "../tests/protocol/c4_07_topics.rs"]
+pub mod c4_07_topics;
+#[path = "../tests/protocol/c4_01_queues.rs"]
+pub mod c4_01_queues;
+#[path = "../tests/protocol/c4_08_shared.rs"]
+pub mod c4_08_shared;
+#[path = "../tests/protocol/sys_tree.rs"]
+pub mod sys_tree;
 
 pub const CHAPTERS: &[&[Transcript]] = &[
     c3_01_connect::TRANSCRIPTS,
@@ -22,4 +34,10 @@ pub const CHAPTERS: &[&[Transcript]] = &[
     c3_03_publish::TRANSCRIPTS,
     c3_03_properties::TRANSCRIPTS,
     c3_03_retained::TRANSCRIPTS,
+    c3_08_subscribe::TRANSCRIPTS,
+    c4_03_qos::TRANSCRIPTS,
+    c4_07_topics::TRANSCRIPTS,
+    c4_01_queues::TRANSCRIPTS,
+    c4_08_shared::TRANSCRIPTS,
+    sys_tree::TRANSCRIPTS,
 ];

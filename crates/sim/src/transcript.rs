@@ -29,12 +29,13 @@ pub fn check_at(text: &str, file: &str) {
         Err(why) => panic!("{file}: {why}"),
     };
     let expected = expected(&script);
-    for (shards, seed) in rounds(&script) {
+    for (at, (shards, seed)) in rounds(&script).into_iter().enumerate() {
         let came = run(&script, shards, seed);
         if came == expected {
             continue;
         }
-        if std::env::var_os("UPDATE_EXPECT").is_some() && update(text, &came, file) {
+        let updates = at == 0 && std::env::var_os("UPDATE_EXPECT").is_some();
+        if updates && update(text, &came, file) {
             return;
         }
         println!("with {shards} shards, seed {seed}, this came:\n\n{came}");
