@@ -42,8 +42,13 @@ pub struct Shard {
     pub(crate) stamps: u32,
     pub(crate) draining: bool,
     sweep_at: Option<Now>,
+    /// When the next `$SYS` round is due.
+    sys_at: Now,
     pub(crate) scratch: Scratch,
 }
+
+/// The first `$SYS` round after a start or a change of options.
+const SYS_FIRST_MS: u64 = 1000;
 
 /// Buffers that live from publish to publish only to keep their allocation.
 #[derive(Debug, Default)]
@@ -66,11 +71,7 @@ impl Shard {
         chance: u64,
         now: Now,
     ) -> Shard {
-        let mut timers = Wheel::new(now);
-        if options.sys_interval_s > 0 {
-            timers.set(Now(now.0 + 1000), Timer::Sys);
-        }
-        Shard {
+        let mut shard = Shard {
             id,
             shards,
             now,
@@ -82,15 +83,25 @@ impl Shard {
             retained: Retained::new(),
             interest,
             wants: Wants::default(),
-            timers,
+            timers: Wheel::new(now),
             tree: Tree::default(),
             home: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
             stamps: 0,
             draining: false,
             sweep_at: None,
+            sys_at: now,
             scratch: Scratch::default(),
             options,
+        };
+        shard.plan_sys(SYS_FIRST_MS);
+        shard
+    }
+
+    fn plan_sys(&mut self, after_ms: u64) {
+        if self.options.sys_interval_s > 0 {
+            self.sys_at = Now(self.now.0 + after_ms);
+            self.timers.set(self.sys_at, Timer::Sys);
         }
     }
 
@@ -258,11 +269,9 @@ impl Shard {
     fn command(&mut self, command: Command, out: &mut Outbox) {
         match command {
             Command::Reload(options) => {
-                if self.options.sys_interval_s == 0 && options.sys_interval_s > 0 {
-                    self.timers.set(Now(self.now.0 + 1000), Timer::Sys);
-                }
                 self.sessions.options = options.clone();
                 self.options = options;
+                self.plan_sys(SYS_FIRST_MS);
             }
             Command::Drain => {
                 self.draining = true;
@@ -343,10 +352,11 @@ impl Shard {
 
     fn sys_round(&mut self, out: &mut Outbox) {
         let interval_s = self.options.sys_interval_s;
-        if interval_s == 0 {
+        // A timer that an option has overtaken says nothing.
+        if interval_s == 0 || self.now < self.sys_at {
             return;
         }
-        self.timers.set(Now(self.now.0 + u64::from(interval_s) * 1000), Timer::Sys);
+        self.plan_sys(u64::from(interval_s) * 1000);
         let mut counters = self.sessions.counters.clone();
         counters.sessions = self.sessions.len() as u64;
         counters.online = self.sessions.online;

@@ -46,7 +46,7 @@ impl std::error::Error for Fault {}
 
 #[derive(Debug)]
 pub struct Server {
-    host: JoinHandle<io::Result<()>>,
+    host: JoinHandle<()>,
     controls: Vec<Sender<Control>>,
     bells: Arc<[Bell]>,
 }
@@ -111,7 +111,7 @@ impl Server {
         let host = thread::Builder::new()
             .name("shards".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || host.run())
+            .spawn(move || watch(host.run()))
             .map_err(Fault::Thread)?;
         Ok(Server { host, controls, bells })
     }
@@ -139,7 +139,14 @@ impl Server {
 
     /// Waits for the shards to end.
     pub fn join(self) -> io::Result<()> {
-        self.host.join().map_err(|_| io::Error::other("the shards' thread panicked"))?
+        self.host.join().map_err(|_| io::Error::other("the shards' thread panicked"))
+    }
+}
+
+/// Without its poller a shard serves nobody: the process ends, loudly, instead of standing there.
+fn watch(ended: io::Result<()>) {
+    if let Err(fault) = ended {
+        panic!("a shard cannot go on: {fault}");
     }
 }
 

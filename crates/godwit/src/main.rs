@@ -12,6 +12,7 @@ mod listen;
 mod logs;
 mod notes;
 mod options;
+mod reference;
 mod serve;
 mod timestamp;
 
@@ -34,6 +35,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         short: "read all options, print what they change",
     },
     Subcommand { name: "options", run: check::list, short: "list every option" },
+    Subcommand {
+        name: "reference",
+        run: reference::run,
+        short: "print the tables of the protocol and of $SYS",
+    },
     Subcommand { name: "pub", run: clients::publish::run, short: "publish messages" },
     Subcommand { name: "sub", run: clients::subscribe::run, short: "subscribe and print messages" },
 ];
@@ -57,7 +63,7 @@ fn help() -> String {
     let mut help = format!("godwit {VERSION}: an MQTT broker for 3.1, 3.1.1 and 5.0\n\n");
     help.push_str("Usage: godwit [SUBCOMMAND] [FLAGS]    (godwit SUBCOMMAND --help says more)\n\n");
     for subcommand in SUBCOMMANDS {
-        let _ = writeln!(help, "  {:8}  {}", subcommand.name, subcommand.short);
+        let _ = writeln!(help, "  {:9}  {}", subcommand.name, subcommand.short);
     }
     let _ = write!(help, "\nFlags of serve and check:\n{}", flags::help(serve::FLAGS));
     let _ = write!(help, "\nOptions, for --set, the file and the environment [default]:\n");

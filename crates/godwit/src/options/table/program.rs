@@ -165,7 +165,7 @@ pub(super) const ROWS: &[Row] = &[
             word: Some(("off", 0)),
         },
         default: "10",
-        live: false,
+        live: true,
         short: "how often the $SYS/broker/... topics are published",
         long: "",
         source: "MQTT 5.0, 4.7.2",
