@@ -1,0 +1,5 @@
+module godwit.invalid/clients
+
+go 1.24.0
+
+require github.com/eclipse/paho.golang v0.23.0
