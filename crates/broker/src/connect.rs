@@ -209,7 +209,9 @@ impl Shard {
         let assigned = packet.client_id.is_empty().then_some(client_id);
         self.connack(id, packet, asked, present, assigned, keep_alive_s, out);
         self.announce(id, true, out);
-        self.sessions.resend(id, out);
+        if let Some(flight) = &mut self.sessions.get_mut(id).flight {
+            flight.unseen = flight.sent.len();
+        }
         self.sessions.flow(id, out);
         if self.sessions.get(id).is_member {
             self.sessions.rooms.push(id);

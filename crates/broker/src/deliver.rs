@@ -202,6 +202,7 @@ impl Sessions {
 
     /// Sends what waits, as far as the window, the socket and the tick have room.
     pub(crate) fn flow(&mut self, id: SessionId, out: &mut Outbox) {
+        self.resend(id, out);
         loop {
             let session = self.get_mut(id);
             let window = session.window;
@@ -264,12 +265,20 @@ impl Sessions {
         }
     }
 
-    /// Everything unfinished again after the client came back, in order [MQTT-4.4.0-1].
+    /// Everything unfinished again after the client came back, in order [MQTT-4.4.0-1], as far as
+    /// its new window goes.
     pub(crate) fn resend(&mut self, id: SessionId, out: &mut Outbox) {
-        let Some(flight) = &self.get_mut(id).flight else { return };
-        let sent: Vec<(PacketId, Slot)> =
-            flight.sent_with_ids().map(|(packet_id, slot)| (packet_id, *slot)).collect();
-        for (packet_id, slot) in sent {
+        let session = self.get_mut(id);
+        let window = session.window;
+        if session.conn == NONE || session.congested {
+            return;
+        }
+        loop {
+            let Some(flight) = &mut self.get_mut(id).flight else { return };
+            if out.is_full() && flight.unseen > 0 {
+                return self.postpone(id);
+            }
+            let Some((packet_id, slot)) = flight.resend(window) else { return };
             match slot.state {
                 State::Done => {}
                 State::Released => self.send_pubrel(id, packet_id, out),

@@ -48,6 +48,9 @@ pub(crate) struct Flight {
     first: u16,
     /// Slots of `sent` that are not done: what Receive Maximum bounds [MQTT-3.3.4-9].
     pub(crate) unacknowledged: u16,
+    /// How many of the last slots of `sent` the present connection has not seen yet: it may take
+    /// fewer at a time than the one before.
+    pub(crate) unseen: usize,
     pub(crate) waiting: VecDeque<Slot>,
     pub(crate) waiting_bytes: u64,
     pub(crate) waiting_qos0: u32,
@@ -61,7 +64,18 @@ impl Flight {
     /// Whether one more QoS 1 or 2 message may be sent.
     #[inline]
     pub(crate) fn has_room(&self, window: u16) -> bool {
-        self.unacknowledged < window && self.sent.len() < FLIGHT_SPAN_MAX
+        self.unacknowledged < window && self.unseen == 0 && self.sent.len() < FLIGHT_SPAN_MAX
+    }
+
+    /// The next slot to send again, as far as the window goes [MQTT-3.3.4-9].
+    pub(crate) fn resend(&mut self, window: u16) -> Option<(PacketId, Slot)> {
+        let seen = usize::from(self.unacknowledged).saturating_sub(self.unseen);
+        if self.unseen == 0 || seen >= usize::from(window) {
+            return None;
+        }
+        let place = self.sent.len() - self.unseen;
+        self.unseen -= 1;
+        Some((self.id_at(place), self.sent[place]))
     }
 
     #[inline]
@@ -96,13 +110,10 @@ impl Flight {
             self.sent.pop_front();
             self.first = ((u32::from(self.first) + 1) % IDS) as u16;
         }
+        self.unseen = self.unseen.min(self.sent.len());
         if self.sent.is_empty() && self.sent.capacity() > SLOTS_KEPT {
             self.sent.shrink_to(SLOTS_KEPT);
         }
-    }
-
-    pub(crate) fn sent_with_ids(&self) -> impl Iterator<Item = (PacketId, &Slot)> {
-        self.sent.iter().enumerate().map(|(place, slot)| (self.id_at(place), slot))
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -50,7 +50,8 @@ impl Shard {
         draft.qos = packet.qos;
         draft.retain = packet.retain;
         draft.expiry_s = said.expiry_s.min(self.options.message_expiry_s_max);
-        if self.groups.any {
+        // The group that asks may belong to another shard.
+        if self.groups.any || self.shards > 1 {
             draft.publisher = self.publisher_hash(id);
         }
         if packet.retain {
