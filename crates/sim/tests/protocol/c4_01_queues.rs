@@ -348,10 +348,12 @@ crate::transcripts! {
         p> PUBLISH "t" qos=0 "1"*2000
         p> PUBLISH "t" qos=0 "2"*1000
         p> PUBLISH "t" qos=0 "3"
+        p> PUBLISH "t" qos=0 "4"
         a! resume
         a< PUBLISH "t" qos=0 "1"*2000
         a< PUBLISH "t" qos=0 "2"*1000
-        a< PUBLISH "t" qos=0 "3"
+        a< DISCONNECT QuotaExceeded
+        a< CLOSED
         "##
     }
 
@@ -404,17 +406,84 @@ crate::transcripts! {
         a> CONNECT id=a clean=0 expiry=60 receive_maximum=1
         a< CONNACK present=1
         a< PUBLISH 1 "t" qos=1 dup "1"
-        a< PUBLISH 2 "t" qos=2 dup "2"
-        a< PUBLISH 3 "t" qos=1 dup "3"
-        a< PUBLISH 4 "t" qos=1 dup "4"
         a> PUBACK 1
+        a< PUBLISH 2 "t" qos=2 dup "2"
         a> PUBREC 2
         a< PUBREL 2
         a> PUBCOMP 2
+        a< PUBLISH 3 "t" qos=1 dup "3"
         a> PUBACK 3
+        a< PUBLISH 4 "t" qos=1 dup "4"
         a> PUBACK 4
         a< PUBLISH 5 "t" qos=1 "5"
         a> PUBACK 5
+        "##
+    }
+
+    fn a_wider_window_after_a_resume_takes_more() {
+        r##"
+        a> CONNECT id=a expiry=60 receive_maximum=2
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "1"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "1"
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "2"
+        p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
+        a> PUBREC 1
+        a< PUBREL 1
+        a! cut
+        a> CONNECT id=a clean=0 expiry=60 receive_maximum=10
+        a< CONNACK present=1
+        a< PUBREL 1
+        a< PUBLISH 2 "t" qos=1 dup "2"
+        a< PUBLISH 3 "t" qos=1 "3"
+        a> PUBCOMP 1
+        a> PUBACK 2
+        a> PUBACK 3
+        "##
+    }
+
+    // [MQTT-4.4.0-1]
+    fn what_waits_to_be_sent_again_may_be_cut_again() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "2"
+        p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
+        a< PUBLISH 3 "t" qos=1 "3"
+        a! cut
+        a> CONNECT id=a clean=0 expiry=60 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
+        a> PUBACK 1
+        a< PUBLISH 2 "t" qos=1 dup "2"
+        a> PUBACK 3
+        a! cut
+        p> PUBLISH 4 "t" qos=1 "4"
+        p< PUBACK 4
+        a> CONNECT id=a clean=0 expiry=60 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 2 "t" qos=1 dup "2"
+        a> PUBACK 2
+        a< PUBLISH 4 "t" qos=1 "4"
+        a> PUBACK 4
         "##
     }
 

@@ -2,6 +2,7 @@
 
 use sim::transcripts;
 
+mod across_shards;
 mod c3_01_connect;
 mod c3_01_session;
 mod c3_01_will;
