@@ -26,8 +26,9 @@ class Process:
         self.reader.start()
 
     def _read(self):
-        for line in self.child.stderr:
-            self.lines.append(line.rstrip("\n"))
+        with self.child.stderr as said:
+            for line in said:
+                self.lines.append(line.rstrip("\n"))
 
     def line(self, pattern, seconds=START_S, after=0):
         """Waits for a line that matches; its match."""

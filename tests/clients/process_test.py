@@ -105,24 +105,30 @@ class SignalTest(Case):
         self.assertEqual(broker.wait(), 0)
 
     def test_sighup_changes_what_is_live_and_names_what_is_not(self):
-        path = self.file("[message]\nqos_max = 2\n")
+        path = self.file("[connect]\nkeep_alive_s_max = 500\n")
         broker = self.broker("--config", path)
-        # Maximum QoS is announced only where it is below 2.
-        self.assertNotIn(b"\x24\x01", self.raw(broker.port, "a").connack[1])
-        for text, line in (("[message]\nqos_max = 1\n[connect]\ntimeout_ms = 5000\n",
-                            r"message\.qos_max"),
-                           ("[message]\nqos_max = 1\n[memory]\n[shards]\n", "not reloaded")):
+
+        def server_keep_alive():
+            connack = self.raw(broker.port, unique("reload"), keep_alive=600).connack[1]
+            return int.from_bytes(connack[connack.index(b"\x13") + 1:][:2], "big")
+
+        def reload(text, line):
             with open(path, "w") as file:
                 file.write(text)
             said = len(broker.lines)
             broker.signal(signal.SIGHUP)
             broker.line(line, after=said)
-        self.assertIn(b"\x24\x01", self.raw(broker.port, "b").connack[1])
-        with open(path, "w") as file:
-            file.write("durability = \"memory\"\nlisten = [\"tcp://127.0.0.1:1\"]\n"
-                       "allow_anonymous = true\n")
-        broker.signal(signal.SIGHUP)
-        self.assertIn("allow_anonymous", broker.line("these changes need a restart.*").group())
+
+        self.assertEqual(server_keep_alive(), 500)
+        reload("[connect]\nkeep_alive_s_max = 50\n", r"changed=\"?connect\.keep_alive_s_max")
+        self.assertEqual(server_keep_alive(), 50)
+        # All or nothing: what is right beside a mistake is not taken either.
+        reload("[connect]\nkeep_alive_s_max = 5\n[message]\nqos_maxx = 1\n",
+               r"not reloaded.*:4.*qos_maxx")
+        self.assertEqual(server_keep_alive(), 50)
+        reload("allow_anonymous = true\n[connect]\nkeep_alive_s_max = 40\n",
+               "need a restart.*allow_anonymous")
+        self.assertEqual(server_keep_alive(), 40)
 
 
 class StartTest(Case):
