@@ -217,35 +217,40 @@ impl Sessions {
             if out.is_full() {
                 return self.postpone(id);
             }
-            let Some(mut slot) = self.pop_waiting(id) else { break };
-            let message = self.messages.get(slot.message).clone();
-            // [MQTT-3.3.2-5]
-            if message.is_expired(self.now) {
-                self.forget(slot, false);
-                self.dropped(id, Drop::Expired, 1, out);
-                continue;
-            }
-            let mut draft = message.draft();
-            draft.kept = Some(slot.message);
-            if slot.qos == QoS::AtMostOnce {
-                let hit = Hit {
-                    session: id,
-                    options: Packed::default(),
-                    ids: slot.ids,
-                    group: slot.group,
-                    from_retained: false,
-                    alone: true,
-                };
-                self.send_qos0(hit, slot.retain, &mut draft, out);
-                self.messages.release(slot.message);
-                continue;
-            }
+            let Some(slot) = self.pop_waiting(id) else { break };
+            self.send_waiting(id, slot, out);
+        }
+        self.feed(id);
+        self.get_mut(id).rest();
+    }
+
+    /// A message whose turn has come.
+    fn send_waiting(&mut self, id: SessionId, mut slot: Slot, out: &mut Outbox) {
+        // [MQTT-3.3.2-5]
+        if self.messages.get(slot.message).is_expired(self.now) {
+            self.forget(slot, false);
+            return self.dropped(id, Drop::Expired, 1, out);
+        }
+        let bytes = self.messages.lend(slot.message);
+        let mut draft = bytes.view().draft();
+        draft.kept = Some(slot.message);
+        if slot.qos == QoS::AtMostOnce {
+            let hit = Hit {
+                session: id,
+                options: Packed::default(),
+                ids: slot.ids,
+                group: slot.group,
+                from_retained: false,
+                alone: true,
+            };
+            self.send_qos0(hit, slot.retain, &mut draft, out);
+            self.messages.release(slot.message);
+        } else {
             slot.state = State::Sent;
             let packet_id = self.get_mut(id).flight().send(slot);
             self.send_numbered(id, slot, packet_id, true, &mut draft, out);
         }
-        self.feed(id);
-        self.get_mut(id).rest();
+        self.messages.restore(slot.message, bytes);
     }
 
     /// Retained messages that wait for this session may have room now.
@@ -288,8 +293,19 @@ impl Sessions {
     }
 
     fn resend_publish(&mut self, id: SessionId, at: PacketId, slot: Slot, out: &mut Outbox) {
-        let message = self.messages.get(slot.message).clone();
-        let draft = message.draft();
+        let bytes = self.messages.lend(slot.message);
+        self.resend_copy(id, at, slot, &bytes.view().draft(), out);
+        self.messages.restore(slot.message, bytes);
+    }
+
+    fn resend_copy(
+        &mut self,
+        id: SessionId,
+        at: PacketId,
+        slot: Slot,
+        draft: &Draft<'_>,
+        out: &mut Outbox,
+    ) {
         let list = self.ids_of(slot.ids);
         let session = self.get_mut(id);
         let form = Form {
@@ -300,17 +316,17 @@ impl Sessions {
             id: Some(at),
             subscription_ids: list.as_slice(),
             alias: Alias::None,
-            waited_s: waited_s(self.now, &draft),
+            waited_s: waited_s(self.now, draft),
         };
         let session = self.get_mut(id);
-        let len = form.len(&draft);
+        let len = form.len(draft);
         if len > session.packet_bytes_max as usize {
             session.flight().settle(at);
             self.forget(slot, false);
             return self.count_sent(id, None, out);
         }
         let Some(conn) = session.conn() else { return };
-        form.write(&draft, &mut out.write(conn, &mut session.write).own);
+        form.write(draft, &mut out.write(conn, &mut session.write).own);
         out.count_bytes(len);
         self.count_sent(id, Some(len), out);
     }

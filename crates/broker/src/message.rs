@@ -1,4 +1,4 @@
-//! An application message: immutable, one allocation, shared by reference count.
+//! An application message: immutable, one buffer, shared by reference count.
 //!
 //! ```text
 //! | at u64 | expiry_s u32 | properties len u32 | topic len u16 | flags u8 | publisher u32 |
@@ -24,94 +24,109 @@ const RETAIN: u8 = 4;
 
 impl Message {
     pub(crate) fn new(draft: &Draft<'_>) -> Message {
-        let (topic, properties) = (draft.topic.as_bytes(), draft.properties);
-        let len = HEAD + topic.len() + properties.len() + draft.payload.len();
-        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-        let to = Arc::get_mut(&mut bytes).expect("nobody else has seen it");
-        to[0..8].copy_from_slice(&draft.at.0.to_le_bytes());
-        to[8..12].copy_from_slice(&draft.expiry_s.to_le_bytes());
-        to[12..16].copy_from_slice(&(properties.len() as u32).to_le_bytes());
-        to[16..18].copy_from_slice(&(topic.len() as u16).to_le_bytes());
-        to[18] = draft.qos as u8 | if draft.retain { RETAIN } else { 0 };
-        to[19..23].copy_from_slice(&draft.publisher.to_le_bytes());
-        let (topic_at, payload_at) = (HEAD + topic.len(), HEAD + topic.len() + properties.len());
-        to[HEAD..topic_at].copy_from_slice(topic);
-        to[topic_at..payload_at].copy_from_slice(properties);
-        to[payload_at..].copy_from_slice(draft.payload);
-        Message(bytes)
+        let mut bytes = Vec::new();
+        draft.write(&mut bytes);
+        Message(bytes.into())
     }
 
-    fn u32_at(&self, at: usize) -> u32 {
-        u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
-    }
-
-    pub(crate) fn at(&self) -> Now {
-        Now(u64::from(self.u32_at(0)) | u64::from(self.u32_at(4)) << 32)
-    }
-
-    pub(crate) fn expiry_s(&self) -> u32 {
-        self.u32_at(8)
-    }
-
-    pub(crate) fn qos(&self) -> QoS {
-        QoS::from_bits(self.0[18] & 3).unwrap_or_default()
-    }
-
-    /// The RETAIN flag as it was published.
-    pub(crate) fn retain(&self) -> bool {
-        self.0[18] & RETAIN != 0
-    }
-
-    fn topic_len(&self) -> usize {
-        usize::from(u16::from_le_bytes([self.0[16], self.0[17]]))
+    #[inline]
+    pub(crate) fn view(&self) -> View<'_> {
+        View(&self.0)
     }
 
     pub fn topic(&self) -> &str {
-        let bytes = &self.0[HEAD..HEAD + self.topic_len()];
-        std::str::from_utf8(bytes).expect("it was a str when it was copied")
-    }
-
-    fn payload_at(&self) -> usize {
-        HEAD + self.topic_len() + self.u32_at(12) as usize
+        self.view().topic()
     }
 
     pub fn payload(&self) -> &[u8] {
-        &self.0[self.payload_at()..]
+        self.view().payload()
     }
 
-    pub(crate) fn properties(&self) -> &[u8] {
-        &self.0[HEAD + self.topic_len()..self.payload_at()]
+    pub(crate) fn qos(&self) -> QoS {
+        self.view().qos()
     }
 
     /// What it holds of the memory that `memory_bytes_max` bounds.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.len() + 32
-    }
-
-    pub(crate) fn draft(&self) -> Draft<'_> {
-        Draft {
-            topic: self.topic(),
-            properties: self.properties(),
-            payload: self.payload(),
-            qos: self.qos(),
-            retain: self.retain(),
-            expiry_s: self.expiry_s(),
-            at: self.at(),
-            publisher: self.u32_at(19),
-            forms: Forms::default(),
-            message: Some(self.clone()),
-            kept: None,
-        }
+        self.view().bytes()
     }
 
     pub(crate) fn is_expired(&self, now: Now) -> bool {
-        is_expired(self.at(), self.expiry_s(), now)
+        self.view().is_expired(now)
+    }
+
+    pub(crate) fn draft(&self) -> Draft<'_> {
+        Draft { message: Some(self.clone()), ..self.view().draft() }
     }
 
     /// When it expires, if it does.
     pub(crate) fn expires_at(&self) -> Option<Now> {
-        let expiry_s = self.expiry_s();
-        (expiry_s != NO_EXPIRY).then(|| Now(self.at().0 + u64::from(expiry_s) * 1000))
+        let (at, expiry_s) = (self.view().at(), self.view().expiry_s());
+        (expiry_s != NO_EXPIRY).then(|| Now(at.0 + u64::from(expiry_s) * 1000))
+    }
+}
+
+/// A message's bytes, whoever keeps them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a>(&'a [u8]);
+
+impl<'a> View<'a> {
+    fn u32_at(self, at: usize) -> u32 {
+        u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
+    }
+
+    fn at(self) -> Now {
+        Now(u64::from(self.u32_at(0)) | u64::from(self.u32_at(4)) << 32)
+    }
+
+    fn expiry_s(self) -> u32 {
+        self.u32_at(8)
+    }
+
+    fn qos(self) -> QoS {
+        QoS::from_bits(self.0[18] & 3).unwrap_or_default()
+    }
+
+    fn topic_len(self) -> usize {
+        usize::from(u16::from_le_bytes([self.0[16], self.0[17]]))
+    }
+
+    fn topic(self) -> &'a str {
+        let bytes = &self.0[HEAD..HEAD + self.topic_len()];
+        std::str::from_utf8(bytes).expect("it was a str when it was copied")
+    }
+
+    fn payload_at(self) -> usize {
+        HEAD + self.topic_len() + self.u32_at(12) as usize
+    }
+
+    fn payload(self) -> &'a [u8] {
+        &self.0[self.payload_at()..]
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        self.0.len() + 32
+    }
+
+    pub(crate) fn is_expired(self, now: Now) -> bool {
+        is_expired(self.at(), self.expiry_s(), now)
+    }
+
+    pub(crate) fn draft(self) -> Draft<'a> {
+        Draft {
+            topic: self.topic(),
+            properties: &self.0[HEAD + self.topic_len()..self.payload_at()],
+            payload: self.payload(),
+            qos: self.qos(),
+            // The RETAIN flag as it was published.
+            retain: self.0[18] & RETAIN != 0,
+            expiry_s: self.expiry_s(),
+            at: self.at(),
+            publisher: self.u32_at(19),
+            forms: Forms::default(),
+            message: None,
+            kept: None,
+        }
     }
 }
 
@@ -165,6 +180,24 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// The layout above.
+    #[inline]
+    fn write(&self, to: &mut Vec<u8>) {
+        let (topic, properties) = (self.topic.as_bytes(), self.properties);
+        to.reserve_exact(HEAD + topic.len() + properties.len() + self.payload.len());
+        let mut head = [0; HEAD];
+        head[0..8].copy_from_slice(&self.at.0.to_le_bytes());
+        head[8..12].copy_from_slice(&self.expiry_s.to_le_bytes());
+        head[12..16].copy_from_slice(&(properties.len() as u32).to_le_bytes());
+        head[16..18].copy_from_slice(&(topic.len() as u16).to_le_bytes());
+        head[18] = self.qos as u8 | if self.retain { RETAIN } else { 0 };
+        head[19..23].copy_from_slice(&self.publisher.to_le_bytes());
+        to.extend_from_slice(&head);
+        to.extend_from_slice(topic);
+        to.extend_from_slice(properties);
+        to.extend_from_slice(self.payload);
+    }
+
     pub(crate) fn message(&mut self) -> &Message {
         if self.message.is_none() {
             self.message = Some(Message::new(self));
@@ -179,17 +212,40 @@ pub(crate) struct KeptId(pub(crate) u32);
 
 #[derive(Debug)]
 struct Kept {
-    message: Message,
+    bytes: Bytes,
     refs: u32,
 }
 
-/// The messages that this shard's sessions keep. One atomic reference for all of them together:
-/// the count of who keeps it here is a plain number.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// Only sessions of this shard want it: no atomic count, and a buffer that is used again.
+    Own(Vec<u8>),
+    /// The retained store or other shards have it too.
+    Shared(Message),
+}
+
+impl Bytes {
+    #[inline]
+    pub(crate) fn view(&self) -> View<'_> {
+        match self {
+            Bytes::Own(bytes) => View(bytes),
+            Bytes::Shared(message) => message.view(),
+        }
+    }
+}
+
+/// The messages that this shard's sessions keep. Who keeps one is counted in a plain number, and
+/// the buffer of a message that is done serves the next.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     kept: Slab<Kept>,
+    spare: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
 }
+
+/// At most this many buffers of at most so many bytes wait to be used again.
+const SPARE_MAX: usize = 8 * 1024;
+const SPARE_BYTES_MAX: usize = 512;
 
 impl Messages {
     /// One more reference to the draft's message.
@@ -199,25 +255,59 @@ impl Messages {
             self.kept[id.0].refs += 1;
             return id;
         }
-        let message = draft.message().clone();
-        self.bytes += message.bytes() as u64;
-        let id = KeptId(self.kept.insert(Kept { message, refs: 1 }));
+        let bytes = match &draft.message {
+            Some(message) => Bytes::Shared(message.clone()),
+            None => {
+                let mut buffer = self.spare.pop().unwrap_or_default();
+                draft.write(&mut buffer);
+                Bytes::Own(buffer)
+            }
+        };
+        self.bytes += bytes.view().bytes() as u64;
+        let id = KeptId(self.kept.insert(Kept { bytes, refs: 1 }));
         draft.kept = Some(id);
         id
     }
 
     #[inline]
-    pub(crate) fn get(&self, id: KeptId) -> &Message {
-        &self.kept[id.0].message
+    pub(crate) fn get(&self, id: KeptId) -> View<'_> {
+        self.kept[id.0].bytes.view()
+    }
+
+    /// For those who keep it longer than this shard does.
+    pub(crate) fn message(&self, id: KeptId) -> Message {
+        match &self.kept[id.0].bytes {
+            Bytes::Own(bytes) => Message(bytes[..].into()),
+            Bytes::Shared(message) => message.clone(),
+        }
+    }
+
+    /// Takes the bytes out, to be read while the sessions change. They come back by `restore`.
+    pub(crate) fn lend(&mut self, id: KeptId) -> Bytes {
+        let kept = &mut self.kept[id.0];
+        kept.refs += 1;
+        std::mem::replace(&mut kept.bytes, Bytes::Own(Vec::new()))
+    }
+
+    pub(crate) fn restore(&mut self, id: KeptId, bytes: Bytes) {
+        self.kept[id.0].bytes = bytes;
+        self.release(id);
     }
 
     #[inline]
     pub(crate) fn release(&mut self, id: KeptId) {
         let kept = &mut self.kept[id.0];
         kept.refs -= 1;
-        if kept.refs == 0 {
-            self.bytes -= kept.message.bytes() as u64;
-            self.kept.remove(id.0);
+        if kept.refs > 0 {
+            return;
+        }
+        self.bytes -= kept.bytes.view().bytes() as u64;
+        if let Some(Kept { bytes: Bytes::Own(mut buffer), .. }) = self.kept.remove(id.0)
+            && buffer.capacity() <= SPARE_BYTES_MAX
+            && self.spare.len() < SPARE_MAX
+        {
+            buffer.clear();
+            self.spare.push(buffer);
         }
     }
 

@@ -332,7 +332,7 @@ impl Sessions {
         if slot.group != NONE {
             if again && !slot.released {
                 let group = self.group_names[slot.group].name.clone();
-                self.orphans.push((group, self.messages.get(slot.message).clone()));
+                self.orphans.push((group, self.messages.message(slot.message)));
             }
             self.release_group(slot.group);
         }
