@@ -4,11 +4,13 @@
 #![forbid(unsafe_code)]
 
 pub mod line;
+pub mod replay;
 pub mod script;
 pub mod settings;
 pub mod transcript;
 pub mod world;
 
+pub use replay::replay;
 pub use transcript::check;
 
 /// One transcript of the protocol's chapters.

@@ -417,7 +417,7 @@ crate::transcripts! {
         "##
     }
 
-    fn an_assigned_id_can_be_resumed() {
+    fn a_session_with_an_assigned_id_is_like_any_other() {
         r##"
         a> CONNECT id="" expiry=60
         a< CONNACK present=0 assigned_id=*
@@ -426,6 +426,8 @@ crate::transcripts! {
         a> PUBLISH 1 "t" qos=1 "x"
         a< PUBLISH 1 "t" qos=1 "x"
         a< PUBACK 1
+        a> DISCONNECT expiry=0
+        a< CLOSED
         "##
     }
 }

@@ -265,7 +265,7 @@ crate::transcripts! {
         r##"
         s> CONNECT id=s
         s< CONNACK present=0
-        s> SUBSCRIBE 1 "$SYS/#" qos=0
+        s> SUBSCRIBE 1 "$SYS/x" qos=0
         s< SUBACK 1 [0]
         a> CONNECT id=a
         a< CONNACK present=0
