@@ -138,3 +138,15 @@ pub struct Stamp {
     pub counter: u32,
     pub shard: u8,
 }
+
+impl Stamp {
+    /// Higher than this one, whatever the clock says: clocks of shards differ by a tick, and one
+    /// client may answer another within a millisecond.
+    pub(crate) fn next(self, now: Now, shard: ShardId) -> Stamp {
+        let shard = shard.0;
+        match now.0 > self.at {
+            true => Stamp { at: now.0, counter: 0, shard },
+            false => Stamp { at: self.at, counter: self.counter + 1, shard },
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::conn::End;
 use crate::deliver::Hit;
-use crate::input::{ConnId, Cross, SessionId, Stamp};
+use crate::input::{ConnId, Cross, SessionId};
 use crate::limits::NONE;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::outbox::Outbox;
@@ -228,8 +228,8 @@ impl Shard {
 
     /// Stores or clears the topic's retained message, here and on every other shard.
     pub(crate) fn retain(&mut self, draft: &mut Draft<'_>, out: &mut Outbox) {
-        self.stamps = self.stamps.wrapping_add(1);
-        let stamp = Stamp { at: self.now.0, counter: self.stamps, shard: self.id.0 };
+        let stamp = self.stamp.next(self.now, self.id);
+        self.stamp = stamp;
         let message = draft.message().clone();
         for lane in (0..self.shards).filter(|&lane| lane != usize::from(self.id.0)) {
             out.lanes[lane].push_back(Cross::Retain { message: message.clone(), stamp });

@@ -1,7 +1,7 @@
 //! One core's whole world. `handle` is the only entry.
 
 use crate::conn::{Conn, End, State};
-use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId};
+use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
 use crate::interest::{Interest, Wants};
 use crate::message::Draft;
 use crate::options::Options;
@@ -39,7 +39,8 @@ pub struct Shard {
     /// Keyed per install: where a client id or group is at home.
     home: FixedState,
     pub(crate) random: u64,
-    pub(crate) stamps: u32,
+    /// The highest stamp given or seen: what is published here later gets a higher one.
+    pub(crate) stamp: Stamp,
     pub(crate) draining: bool,
     sweep_at: Option<Now>,
     /// When the next `$SYS` round is due.
@@ -87,7 +88,7 @@ impl Shard {
             tree: Tree::default(),
             home: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
-            stamps: 0,
+            stamp: Stamp::default(),
             draining: false,
             sweep_at: None,
             sys_at: now,
@@ -301,6 +302,7 @@ impl Shard {
                 self.route_here(None, &mut draft, out);
             }
             Cross::Retain { message, stamp } => {
+                self.stamp = self.stamp.max(stamp);
                 self.retained.set(message, stamp, self.now, true);
                 self.plan_sweep();
             }
