@@ -423,6 +423,44 @@ crate::transcripts! {
         "##
     }
 
+    fn the_later_publisher_wins_whoever_was_busier() {
+        r##"
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH "t" qos=0 retain "p" &
+        p> PUBLISH "t" qos=0 retain "p" &
+        p> PUBLISH "t" qos=0 retain "p" &
+        p> PUBLISH "t" qos=0 retain "p"
+        q> CONNECT id=q
+        q< CONNACK present=0
+        q> PUBLISH "t" qos=0 retain "q"
+        r> CONNECT id=r
+        r< CONNACK present=0
+        r> SUBSCRIBE 1 "t" qos=0
+        r< SUBACK 1 [0]
+        r< PUBLISH "t" qos=0 retain "q"
+        p> PUBLISH "t" qos=0 retain ""
+        r< PUBLISH "t" qos=0 ""
+        q> PUBLISH "t" qos=0 retain "q again"
+        r< PUBLISH "t" qos=0 "q again"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "t" qos=0
+        s< SUBACK 1 [0]
+        s< PUBLISH "t" qos=0 retain "q again"
+        t> CONNECT id=t
+        t< CONNACK present=0
+        t> SUBSCRIBE 1 "t" qos=0
+        t< SUBACK 1 [0]
+        t< PUBLISH "t" qos=0 retain "q again"
+        u> CONNECT id=u
+        u< CONNACK present=0
+        u> SUBSCRIBE 1 "t" qos=0
+        u< SUBACK 1 [0]
+        u< PUBLISH "t" qos=0 retain "q again"
+        "##
+    }
+
     fn unsubscribing_stops_what_is_on_its_way() {
         r##"
         p> CONNECT id=p
