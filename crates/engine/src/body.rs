@@ -8,11 +8,12 @@
 //! Sockets are edge-triggered. A socket that has more to give than one tick takes stands in
 //! `listed` and is looked at again in the next, without an event.
 
+use crate::intake::TAIL_COPIED_MAX;
 use crate::ring::{Parcel, Rings};
 use crate::socket::Socket;
 use broker::outbox::Effect;
 use broker::{Command, ConnId, Input, Note, Now, Outbox, Shard, ShardId, limits};
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
 use std::io;
@@ -48,27 +49,23 @@ pub(crate) struct Body {
     pub(crate) start: Instant,
     pub(crate) log: Log,
     pub(crate) write_bytes_max: usize,
-    out: Outbox,
-    now: Now,
-    sockets: Vec<Option<Socket>>,
-    free: Vec<u32>,
+    pub(crate) out: Outbox,
+    pub(crate) now: Now,
+    pub(crate) sockets: Vec<Option<Socket>>,
+    pub(crate) free: Vec<u32>,
     /// Sockets to look at in the next tick, whatever the poller says.
     listed: Vec<u32>,
     /// Whether listeners have more to accept.
-    accepts: bool,
+    pub(crate) accepts: bool,
     /// Sockets that were closed and whose peers are not done, with the time to forget them.
-    leaving: VecDeque<(Now, u32)>,
-    buffer: Box<[u8]>,
+    pub(crate) leaving: VecDeque<(Now, u32)>,
+    pub(crate) buffer: Box<[u8]>,
     gathered: Vec<u8>,
     stop_at: Option<Now>,
 }
 
 pub(crate) const WAKER: Token = Token(usize::MAX);
 const LISTENER_FIRST: usize = usize::MAX - 64;
-/// Accepted in one tick at most.
-const ACCEPTS_PER_TICK: usize = 256;
-/// A tail up to here is copied in front of what is read next; a longer one is read into.
-const TAIL_COPIED_MAX: usize = 16 * 1024;
 /// How long a closed connection's peer may go on before it gets a reset.
 const LINGER_MS: u64 = 2_000;
 /// The same when the whole process ends.
@@ -191,11 +188,11 @@ impl Body {
     }
 
     /// A full ring holds the readers back: nothing is dropped, nobody is overtaken.
-    fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.out.lanes.iter().any(|lane| !lane.is_empty())
     }
 
-    fn list(&mut self, index: u32) {
+    pub(crate) fn list(&mut self, index: u32) {
         if let Some(Some(socket)) = self.sockets.get_mut(index as usize)
             && !socket.listed
         {
@@ -239,192 +236,6 @@ impl Body {
             if event.is_read_closed() || event.is_error() {
                 self.list(index);
             }
-        }
-    }
-
-    fn accept(&mut self) {
-        for _ in 0..ACCEPTS_PER_TICK {
-            let mut any = false;
-            for at in 0..self.listeners.len() {
-                match self.listeners[at].accept() {
-                    Ok((stream, peer)) => {
-                        any = true;
-                        // Without it a small packet would wait for the last one's ACK.
-                        let _ = stream.set_nodelay(true);
-                        self.open(stream, peer, false, Vec::new());
-                    }
-                    Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
-                    // Out of descriptors, or a peer that gave up: the next tick tries again.
-                    Err(_) => return,
-                }
-            }
-            if !any {
-                self.accepts = false;
-                return;
-            }
-        }
-    }
-
-    fn open(
-        &mut self,
-        mut stream: TcpStream,
-        peer: std::net::SocketAddr,
-        moved: bool,
-        tail: Vec<u8>,
-    ) {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.sockets.push(None);
-            self.sockets.len() as u32 - 1
-        });
-        let token = Token(index as usize);
-        if self.poll.registry().register(&mut stream, token, Interest::READABLE).is_err() {
-            self.free.push(index);
-            return;
-        }
-        let has_tail = !tail.is_empty();
-        self.sockets[index as usize] = Some(Socket::new(stream, tail));
-        let conn = ConnId(index);
-        self.shard.handle(self.now, Input::Opened { conn, peer, moved }, &mut self.out);
-        if has_tail {
-            self.consume_tail(index);
-        }
-    }
-
-    /// Reads once and hands over what came.
-    fn read(&mut self, index: u32) {
-        let blocked = self.is_blocked();
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        if socket.leaving {
-            return self.read_away(index);
-        }
-        if socket.held {
-            return;
-        }
-        // The peer that does not read gets no more answers until it does.
-        if socket.congested || blocked || self.out.is_full() {
-            return self.list(index);
-        }
-        if socket.unfinished {
-            socket.unfinished = false;
-            self.list(index);
-            return self.consume_tail(index);
-        }
-        let tail_len = socket.tail.len();
-        if tail_len > TAIL_COPIED_MAX {
-            return self.read_into_tail(index);
-        }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let tail = std::mem::take(&mut socket.tail);
-        buffer[..tail_len].copy_from_slice(&tail);
-        let room = tail_len + limits::READ_BYTES_PER_TICK;
-        match socket.receive(&mut buffer[tail_len..room]) {
-            Ok(Some(0)) | Err(_) => self.lost(index),
-            Ok(None) => socket.tail = tail,
-            Ok(Some(read)) => {
-                let len = tail_len + read;
-                self.hand_over(index, &buffer[..len]);
-                if len == room {
-                    self.list(index);
-                }
-            }
-        }
-        self.buffer = buffer;
-    }
-
-    /// A large packet grows in place, by what has come and not by what was announced.
-    fn read_into_tail(&mut self, index: u32) {
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        let have = socket.tail.len();
-        let mut tail = std::mem::take(&mut socket.tail);
-        let missing = mqtt::expected_len(&tail).map_or(0, |len| len.saturating_sub(have));
-        let more = missing.clamp(1, have.max(limits::READ_BYTES_PER_TICK));
-        tail.resize(have + more, 0);
-        match socket.receive(&mut tail[have..]) {
-            Ok(Some(0)) | Err(_) => return self.lost(index),
-            Ok(None) => {
-                tail.truncate(have);
-                socket.tail = tail;
-            }
-            Ok(Some(read)) => {
-                tail.truncate(have + read);
-                if read < missing {
-                    socket.tail = tail;
-                } else {
-                    self.hand_over(index, &tail);
-                }
-                self.list(index);
-            }
-        }
-    }
-
-    fn consume_tail(&mut self, index: u32) {
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        let tail = std::mem::take(&mut socket.tail);
-        self.hand_over(index, &tail);
-    }
-
-    fn hand_over(&mut self, index: u32, bytes: &[u8]) {
-        let conn = ConnId(index);
-        self.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut self.out);
-        let left = &bytes[self.out.consumed..];
-        if left.is_empty() {
-            return;
-        }
-        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
-            socket.tail = left.to_vec();
-        }
-        if self.out.is_full() {
-            self.go_on_later(index);
-        }
-    }
-
-    /// Whole packets may be left: they come next, before anything new is read.
-    fn go_on_later(&mut self, index: u32) {
-        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
-            socket.unfinished = true;
-            self.list(index);
-        }
-    }
-
-    /// The stream ended or broke.
-    fn lost(&mut self, index: u32) {
-        self.shard.handle(self.now, Input::Closed { conn: ConnId(index) }, &mut self.out);
-        self.forget(index);
-    }
-
-    fn forget(&mut self, index: u32) {
-        if let Some(place) = self.sockets.get_mut(index as usize)
-            && let Some(mut socket) = place.take()
-        {
-            let _ = self.poll.registry().deregister(&mut socket.stream);
-            self.free.push(index);
-        }
-        if self.free.len() == self.sockets.len() {
-            self.sockets = Vec::new();
-            self.free = Vec::new();
-        }
-    }
-
-    /// Throws away what a peer still sends after the close.
-    fn read_away(&mut self, index: u32) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let mut done = true;
-        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
-            for _ in 0..16 {
-                match socket.receive(&mut buffer) {
-                    Ok(Some(0)) | Err(_) => break,
-                    Ok(None) => {
-                        done = false;
-                        break;
-                    }
-                    Ok(Some(_)) => {}
-                }
-            }
-        }
-        self.buffer = buffer;
-        if done {
-            self.leaving.retain(|(_, leaving)| *leaving != index);
-            self.forget(index);
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod body;
 mod host;
+mod intake;
 mod ring;
 mod server;
 mod socket;

@@ -66,8 +66,8 @@ fn packets(bits: u16) -> String {
 
 fn properties(text: &mut String) {
     text.push_str(
-        "\n## Properties\n\nMQTT 5.0, section 2.2.2.2.\n\n| id | name | type | allowed in | how often |\n\
-         |---|---|---|---|---|\n",
+        "\n## Properties\n\nMQTT 5.0, section 2.2.2.2.\n\n\
+         | id | name | type | allowed in | how often |\n|---|---|---|---|---|\n",
     );
     for row in PROPERTIES {
         let often = match row.repeats {

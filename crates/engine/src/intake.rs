@@ -1,0 +1,201 @@
+//! What comes in: connections, and bytes from them as far as the shard takes them.
+
+use crate::body::Body;
+use crate::socket::Socket;
+use broker::{ConnId, Input, limits};
+use mio::net::TcpStream;
+use mio::{Interest, Token};
+use std::io;
+
+/// Accepted in one tick at most.
+const ACCEPTS_PER_TICK: usize = 256;
+/// A tail up to here is copied in front of what is read next; a longer one is read into.
+pub(crate) const TAIL_COPIED_MAX: usize = 16 * 1024;
+
+impl Body {
+    pub(crate) fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TICK {
+            let mut any = false;
+            for at in 0..self.listeners.len() {
+                match self.listeners[at].accept() {
+                    Ok((stream, peer)) => {
+                        any = true;
+                        // Without it a small packet would wait for the last one's ACK.
+                        let _ = stream.set_nodelay(true);
+                        self.open(stream, peer, false, Vec::new());
+                    }
+                    Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
+                    // Out of descriptors, or a peer that gave up: the next tick tries again.
+                    Err(_) => return,
+                }
+            }
+            if !any {
+                self.accepts = false;
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        mut stream: TcpStream,
+        peer: std::net::SocketAddr,
+        moved: bool,
+        tail: Vec<u8>,
+    ) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.sockets.push(None);
+            self.sockets.len() as u32 - 1
+        });
+        let token = Token(index as usize);
+        if self.poll.registry().register(&mut stream, token, Interest::READABLE).is_err() {
+            self.free.push(index);
+            return;
+        }
+        let has_tail = !tail.is_empty();
+        self.sockets[index as usize] = Some(Socket::new(stream, tail));
+        let conn = ConnId(index);
+        self.shard.handle(self.now, Input::Opened { conn, peer, moved }, &mut self.out);
+        if has_tail {
+            self.consume_tail(index);
+        }
+    }
+
+    /// Reads once and hands over what came.
+    pub(crate) fn read(&mut self, index: u32) {
+        let blocked = self.is_blocked();
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.leaving {
+            return self.read_away(index);
+        }
+        if socket.held {
+            return;
+        }
+        // The peer that does not read gets no more answers until it does.
+        if socket.congested || blocked || self.out.is_full() {
+            return self.list(index);
+        }
+        if socket.unfinished {
+            socket.unfinished = false;
+            self.list(index);
+            return self.consume_tail(index);
+        }
+        let tail_len = socket.tail.len();
+        if tail_len > TAIL_COPIED_MAX {
+            return self.read_into_tail(index);
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let tail = std::mem::take(&mut socket.tail);
+        buffer[..tail_len].copy_from_slice(&tail);
+        let room = tail_len + limits::READ_BYTES_PER_TICK;
+        match socket.receive(&mut buffer[tail_len..room]) {
+            Ok(Some(0)) | Err(_) => self.lost(index),
+            Ok(None) => socket.tail = tail,
+            Ok(Some(read)) => {
+                let len = tail_len + read;
+                self.hand_over(index, &buffer[..len]);
+                if len == room {
+                    self.list(index);
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// A large packet grows in place, by what has come and not by what was announced.
+    fn read_into_tail(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let have = socket.tail.len();
+        let mut tail = std::mem::take(&mut socket.tail);
+        let missing = mqtt::expected_len(&tail).map_or(0, |len| len.saturating_sub(have));
+        let more = missing.clamp(1, have.max(limits::READ_BYTES_PER_TICK));
+        tail.resize(have + more, 0);
+        match socket.receive(&mut tail[have..]) {
+            Ok(Some(0)) | Err(_) => self.lost(index),
+            Ok(None) => {
+                tail.truncate(have);
+                socket.tail = tail;
+            }
+            Ok(Some(read)) => {
+                tail.truncate(have + read);
+                if read < missing {
+                    socket.tail = tail;
+                } else {
+                    self.hand_over(index, &tail);
+                }
+                self.list(index);
+            }
+        }
+    }
+
+    fn consume_tail(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let tail = std::mem::take(&mut socket.tail);
+        self.hand_over(index, &tail);
+    }
+
+    fn hand_over(&mut self, index: u32, bytes: &[u8]) {
+        let conn = ConnId(index);
+        self.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut self.out);
+        let left = &bytes[self.out.consumed..];
+        if left.is_empty() {
+            return;
+        }
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            socket.tail = left.to_vec();
+        }
+        if self.out.is_full() {
+            self.go_on_later(index);
+        }
+    }
+
+    /// Whole packets may be left: they come next, before anything new is read.
+    pub(crate) fn go_on_later(&mut self, index: u32) {
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            socket.unfinished = true;
+            self.list(index);
+        }
+    }
+
+    /// The stream ended or broke.
+    pub(crate) fn lost(&mut self, index: u32) {
+        self.shard.handle(self.now, Input::Closed { conn: ConnId(index) }, &mut self.out);
+        self.forget(index);
+    }
+
+    pub(crate) fn forget(&mut self, index: u32) {
+        if let Some(place) = self.sockets.get_mut(index as usize)
+            && let Some(mut socket) = place.take()
+        {
+            let _ = self.poll.registry().deregister(&mut socket.stream);
+            self.free.push(index);
+        }
+        if self.free.len() == self.sockets.len() {
+            self.sockets = Vec::new();
+            self.free = Vec::new();
+        }
+    }
+
+    /// Throws away what a peer still sends after the close.
+    pub(crate) fn read_away(&mut self, index: u32) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut done = true;
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            for _ in 0..16 {
+                match socket.receive(&mut buffer) {
+                    Ok(Some(0)) | Err(_) => break,
+                    Ok(None) => {
+                        done = false;
+                        break;
+                    }
+                    Ok(Some(_)) => {}
+                }
+            }
+        }
+        self.buffer = buffer;
+        if done {
+            self.leaving.retain(|(_, leaving)| *leaving != index);
+            self.forget(index);
+        }
+    }
+}
