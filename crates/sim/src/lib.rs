@@ -3,7 +3,10 @@
 //! against any broker.
 #![forbid(unsafe_code)]
 
+pub mod fuzz;
 pub mod line;
+pub mod oracle;
+pub mod play;
 pub mod replay;
 pub mod script;
 pub mod settings;

@@ -92,8 +92,7 @@ fn hex_bytes(text: &str) -> Option<Vec<u8>> {
 
 /// Splits at blanks that are not in quotes.
 pub(crate) fn raw_words(text: &str) -> Result<Vec<String>, String> {
-    let (mut words, mut word, mut quoted, mut escaped) =
-        (Vec::new(), String::new(), false, false);
+    let (mut words, mut word, mut quoted, mut escaped) = (Vec::new(), String::new(), false, false);
     for letter in text.chars() {
         if letter.is_whitespace() && !quoted {
             if !word.is_empty() {
@@ -166,8 +165,11 @@ fn unescape(letters: &mut std::str::CharIndices<'_>) -> Result<char, String> {
         Some('r') => Ok('\r'),
         Some('t') => Ok('\t'),
         Some('u') => {
-            let hex: String = letters.map(|(_, letter)| letter).skip(1)
-                .take_while(|letter| *letter != '}').collect();
+            let hex: String = letters
+                .map(|(_, letter)| letter)
+                .skip(1)
+                .take_while(|letter| *letter != '}')
+                .collect();
             let code = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
             code.ok_or_else(|| format!("no character {hex}"))
         }
@@ -288,9 +290,10 @@ impl Line<'_> {
 
     /// Quoted words that belong to no name.
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
-        self.words.iter().filter(|word| word.name.is_empty()).filter_map(|word| {
-            word.value.as_deref()
-        })
+        self.words
+            .iter()
+            .filter(|word| word.name.is_empty())
+            .filter_map(|word| word.value.as_deref())
     }
 
     fn qos(&self, name: &str) -> Result<QoS, String> {

@@ -79,7 +79,11 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         Act::Cut { client } => clients[*client].stream = None,
         Act::Trickle { client } => clients[*client].trickles = true,
         Act::Send { client, packet, held } => clients[*client].send(packet, *held, broker)?,
-        Act::CloseAll | Act::Drain | Act::Reload { .. } | Act::Resume { .. } | Act::Stall { .. } => {
+        Act::CloseAll
+        | Act::Drain
+        | Act::Reload { .. }
+        | Act::Resume { .. }
+        | Act::Stall { .. } => {
             return Err("only the simulator does this".into());
         }
     }
@@ -129,8 +133,7 @@ impl Client {
         loop {
             if let Some((line, len)) = line::decode(&self.unread, self.version()) {
                 self.unread.drain(..len);
-                let unasked =
-                    |name: &&&str| !expected.contains(&format!(" {name}="));
+                let unasked = |name: &&&str| !expected.contains(&format!(" {name}="));
                 let unasked: Vec<&str> = SERVER_LIMITS.iter().filter(unasked).copied().collect();
                 return match line.starts_with("CONNACK ") {
                     true => line::without(&line, &unasked),

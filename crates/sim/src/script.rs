@@ -38,8 +38,14 @@ pub struct Script {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    Act { text: String, act: Act },
-    Expect { client: usize, text: String },
+    Act {
+        text: String,
+        act: Act,
+    },
+    Expect {
+        client: usize,
+        text: String,
+    },
     /// Comments, headers and empty lines.
     Other(String),
 }
@@ -47,15 +53,32 @@ pub enum Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     CloseAll,
-    Cut { client: usize },
+    Cut {
+        client: usize,
+    },
     Drain,
-    Pass { ms: u64 },
-    Reload { name: String, value: String },
-    Resume { client: usize },
+    Pass {
+        ms: u64,
+    },
+    Reload {
+        name: String,
+        value: String,
+    },
+    Resume {
+        client: usize,
+    },
     /// `held` waits for the client's next line.
-    Send { client: usize, packet: String, held: bool },
-    Stall { client: usize },
-    Trickle { client: usize },
+    Send {
+        client: usize,
+        packet: String,
+        held: bool,
+    },
+    Stall {
+        client: usize,
+    },
+    Trickle {
+        client: usize,
+    },
 }
 
 impl Act {
@@ -181,8 +204,7 @@ impl Script {
 
     /// Whether it means the same against a process of its own.
     pub fn is_replayable(&self) -> bool {
-        let simulated =
-            |line: &Line| matches!(line, Line::Act { act, .. } if act.is_simulated());
+        let simulated = |line: &Line| matches!(line, Line::Act { act, .. } if act.is_simulated());
         !self.sim_only && !self.lines.iter().any(simulated)
     }
 }

@@ -102,6 +102,20 @@ pub fn run(script: &Script, shards: usize, seed: u64) -> String {
     std::mem::take(&mut stage.came)
 }
 
+/// What each client of a transcript sends, all its connections in a row.
+pub fn sent(text: &str) -> Vec<Vec<u8>> {
+    let Ok(script) = Script::parse(text) else { return Vec::new() };
+    let mut all = vec![(Version::V5, Vec::new()); script.clients.len()];
+    for line in &script.lines {
+        let Line::Act { act: Act::Send { client, packet, .. }, .. } = line else { continue };
+        let (version, bytes) = &mut all[*client];
+        let Ok(packet) = line::encode(packet, *version) else { continue };
+        *version = line::version_of(&packet).unwrap_or(*version);
+        bytes.extend(packet);
+    }
+    all.into_iter().map(|(_, bytes)| bytes).filter(|bytes| !bytes.is_empty()).collect()
+}
+
 /// A world with the clients of one script.
 struct Stage<'a> {
     script: &'a Script,

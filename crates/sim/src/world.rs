@@ -201,6 +201,13 @@ impl World {
         panic!("the world does not come to rest at {:?}", self.now);
     }
 
+    /// Runs so many turns, and leaves what is not finished then as it is.
+    pub fn some_rounds(&mut self, rounds: usize) {
+        (0..rounds).for_each(|_| {
+            self.round();
+        });
+    }
+
     /// Lets time pass, with every tick that becomes due on the way.
     pub fn pass(&mut self, ms: u64) {
         self.settle();
@@ -268,9 +275,10 @@ impl World {
             return false;
         }
         let len = wire.to_broker.len();
-        let len = self.chance.as_mut().map_or(len, |chance| {
-            if chance.one_in(4) { 1 + chance.below(len) } else { len }
-        });
+        let len = self
+            .chance
+            .as_mut()
+            .map_or(len, |chance| if chance.one_in(4) { 1 + chance.below(len) } else { len });
         let bytes = &wire.to_broker[..len];
         place.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut place.out);
         let consumed = place.out.consumed;

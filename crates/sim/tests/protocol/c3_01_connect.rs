@@ -85,7 +85,8 @@ crate::transcripts! {
         a< CONNACK present=0
         b> CONNECT id=123456789 &
         b> PINGREQ
-        b< CONNACK present=0 ClientIdentifierNotValid
+        b< CONNACK present=0 ClientIdentifierNotValid \
+            reason_string="the client id is empty or too long"
         b< CLOSED
         c> CONNECT id=123456789 v=311
         c< CONNACK present=0 ClientIdentifierNotValid
@@ -138,7 +139,8 @@ crate::transcripts! {
     fn an_unknown_protocol_level_is_told() {
         r##"
         a> HEX 10 0d 00 04 4d 51 54 54 09 02 00 00 00 01 61
-        a< CONNACK present=0 UnsupportedProtocolVersion
+        a< CONNACK present=0 UnsupportedProtocolVersion \
+            reason_string="asked for an unknown protocol version"
         a< CLOSED
         b> HEX 10 0d 00 04 4d 51 54 54 03 02 00 00 00 01 61
         b< CONNACK present=0 UnsupportedProtocolVersion
@@ -153,7 +155,7 @@ crate::transcripts! {
     fn the_reserved_connect_flag_is_checked() {
         r##"
         a> HEX 10 0e 00 04 4d 51 54 54 05 03 00 00 00 00 01 61
-        a< CONNACK present=0 MalformedPacket
+        a< CONNACK present=0 MalformedPacket reason_string="set the reserved connect flag"
         a< CLOSED
         b> HEX 10 0d 00 04 4d 51 54 54 04 03 00 00 00 01 61
         b< CLOSED
@@ -164,10 +166,12 @@ crate::transcripts! {
     fn will_flags_without_a_will_are_malformed() {
         r##"
         a> HEX 10 0e 00 04 4d 51 54 54 05 0a 00 00 00 00 01 61
-        a< CONNACK present=0 MalformedPacket
+        a< CONNACK present=0 MalformedPacket \
+            reason_string="set will QoS or will retain without a will"
         a< CLOSED
         b> HEX 10 0e 00 04 4d 51 54 54 05 22 00 00 00 00 01 61
-        b< CONNACK present=0 MalformedPacket
+        b< CONNACK present=0 MalformedPacket \
+            reason_string="set will QoS or will retain without a will"
         b< CLOSED
         c> HEX 10 0d 00 04 4d 51 54 54 04 22 00 00 00 01 61
         c< CLOSED
@@ -178,7 +182,7 @@ crate::transcripts! {
     fn a_will_of_qos_3_is_malformed() {
         r##"
         a> HEX 10 13 00 04 4d 51 54 54 05 1e 00 00 00 00 01 61 00 00 01 74 00 00
-        a< CONNACK present=0 MalformedPacket
+        a< CONNACK present=0 MalformedPacket reason_string="used QoS 3"
         a< CLOSED
         b> HEX 10 11 00 04 4d 51 54 54 04 1e 00 00 00 01 61 00 01 74 00 00
         b< CLOSED
@@ -189,13 +193,16 @@ crate::transcripts! {
     fn a_connect_without_its_announced_will_is_malformed() {
         r##"
         a> HEX 10 0e 00 04 4d 51 54 54 05 06 00 00 00 00 01 61
-        a< CONNACK present=0 MalformedPacket
+        a< CONNACK present=0 MalformedPacket \
+            reason_string="sent a packet that ends inside a field"
         a< CLOSED
         b> HEX 10 0e 00 04 4d 51 54 54 05 82 00 00 00 00 01 61
-        b< CONNACK present=0 MalformedPacket
+        b< CONNACK present=0 MalformedPacket \
+            reason_string="sent a packet that ends inside a field"
         b< CLOSED
         c> HEX 10 0e 00 04 4d 51 54 54 05 42 00 00 00 00 01 61
-        c< CONNACK present=0 MalformedPacket
+        c< CONNACK present=0 MalformedPacket \
+            reason_string="sent a packet that ends inside a field"
         c< CLOSED
         "##
     }
@@ -204,7 +211,8 @@ crate::transcripts! {
     fn bytes_after_the_payload_are_malformed() {
         r##"
         a> HEX 10 11 00 04 4d 51 54 54 05 02 00 00 00 00 01 61 00 01 75
-        a< CONNACK present=0 MalformedPacket
+        a< CONNACK present=0 MalformedPacket \
+            reason_string="sent a packet with bytes after its last field"
         a< CLOSED
         b> HEX 10 10 00 04 4d 51 54 54 04 02 00 00 00 01 61 00 01 75
         b< CLOSED
@@ -225,10 +233,11 @@ crate::transcripts! {
     fn a_client_id_that_is_not_utf_8_closes() {
         r##"
         a> HEX 10 0e 00 04 4d 51 54 54 05 02 00 00 00 00 01 ff
-        a< CONNACK present=0 MalformedPacket
+        a< CONNACK present=0 MalformedPacket reason_string="sent text that is not UTF-8"
         a< CLOSED
         b> HEX 10 0e 00 04 4d 51 54 54 05 02 00 00 00 00 01 00
-        b< CONNACK present=0 MalformedPacket
+        b< CONNACK present=0 MalformedPacket \
+            reason_string="sent text with the character U+0000"
         b< CLOSED
         c> HEX 10 0d 00 04 4d 51 54 54 04 02 00 00 00 01 ff
         c< CLOSED
@@ -238,19 +247,23 @@ crate::transcripts! {
     fn a_property_twice_is_a_protocol_error() {
         r##"
         a> CONNECT id=a expiry=1 expiry=2
-        a< CONNACK present=0 ProtocolError
+        a< CONNACK present=0 ProtocolError reason_string="sent a property twice"
         a< CLOSED
         b> CONNECT id=b receive_maximum=0
-        b< CONNACK present=0 ProtocolError
+        b< CONNACK present=0 ProtocolError \
+            reason_string="sent a property with a value out of its range"
         b< CLOSED
         c> CONNECT id=c maximum_packet_size=0
-        c< CONNACK present=0 ProtocolError
+        c< CONNACK present=0 ProtocolError \
+            reason_string="sent a property with a value out of its range"
         c< CLOSED
         d> CONNECT id=d request_problem=2
-        d< CONNACK present=0 ProtocolError
+        d< CONNACK present=0 ProtocolError \
+            reason_string="sent a property with a value out of its range"
         d< CLOSED
         e> CONNECT id=e assigned_id=x
-        e< CONNACK present=0 MalformedPacket
+        e< CONNACK present=0 MalformedPacket \
+            reason_string="sent a property that this packet cannot have"
         e< CLOSED
         "##
     }
@@ -261,7 +274,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> CONNECT id=a
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="sent a second CONNECT"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -292,17 +305,17 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> PINGRESP
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="sent a packet that only servers send"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> CONNACK present=0
-        b< DISCONNECT ProtocolError
+        b< DISCONNECT ProtocolError reason_string="sent a packet that only servers send"
         b< CLOSED
         c> CONNECT id=c
         c< CONNACK present=0
         c> SUBACK 1 [0]
-        c< DISCONNECT ProtocolError
+        c< DISCONNECT ProtocolError reason_string="sent a packet that only servers send"
         c< CLOSED
         d> CONNECT id=d v=311
         d< CONNACK present=0
@@ -322,32 +335,32 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 60 02 00 01
-        a< DISCONNECT MalformedPacket
+        a< DISCONNECT MalformedPacket reason_string="set reserved flags of a fixed header"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> HEX 80 07 00 01 00 00 01 74 00
-        b< DISCONNECT MalformedPacket
+        b< DISCONNECT MalformedPacket reason_string="set reserved flags of a fixed header"
         b< CLOSED
         c> CONNECT id=c
         c< CONNACK present=0
         c> HEX a0 06 00 01 00 00 01 74
-        c< DISCONNECT MalformedPacket
+        c< DISCONNECT MalformedPacket reason_string="set reserved flags of a fixed header"
         c< CLOSED
         d> CONNECT id=d
         d< CONNACK present=0
         d> HEX e1 00
-        d< DISCONNECT MalformedPacket
+        d< DISCONNECT MalformedPacket reason_string="set reserved flags of a fixed header"
         d< CLOSED
         e> CONNECT id=e
         e< CONNACK present=0
         e> HEX f1 00
-        e< DISCONNECT MalformedPacket
+        e< DISCONNECT MalformedPacket reason_string="set reserved flags of a fixed header"
         e< CLOSED
         f> CONNECT id=f
         f< CONNACK present=0
         f> HEX c1 00
-        f< DISCONNECT MalformedPacket
+        f< DISCONNECT MalformedPacket reason_string="set reserved flags of a fixed header"
         f< CLOSED
         g> CONNECT id=g v=311
         g< CONNACK present=0
@@ -366,12 +379,14 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX c0 80 00
-        a< DISCONNECT MalformedPacket
+        a< DISCONNECT MalformedPacket \
+            reason_string="encoded an integer in more bytes than needed"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> HEX 30 ff ff ff ff
-        b< DISCONNECT MalformedPacket
+        b< DISCONNECT MalformedPacket \
+            reason_string="encoded an integer in more than four bytes"
         b< CLOSED
         "##
     }
@@ -395,7 +410,8 @@ crate::transcripts! {
         b< CONNACK present=0
         + 14900ms
         + 200ms
-        a< DISCONNECT KeepAliveTimeout
+        a< DISCONNECT KeepAliveTimeout \
+            reason_string="was silent for longer than its keep alive"
         a< CLOSED
         b< CLOSED
         "##
@@ -415,7 +431,8 @@ crate::transcripts! {
         a> PINGREQ
         a< PINGRESP
         + 3100ms
-        a< DISCONNECT KeepAliveTimeout
+        a< DISCONNECT KeepAliveTimeout \
+            reason_string="was silent for longer than its keep alive"
         a< CLOSED
         "##
     }
@@ -443,12 +460,15 @@ crate::transcripts! {
         d> CONNECT id=d keep_alive=100 v=311
         d< CONNACK present=0
         + 7600ms
-        c< DISCONNECT KeepAliveTimeout
+        c< DISCONNECT KeepAliveTimeout \
+            reason_string="was silent for longer than its keep alive"
         c< CLOSED
         + 7500ms
-        a< DISCONNECT KeepAliveTimeout
+        a< DISCONNECT KeepAliveTimeout \
+            reason_string="was silent for longer than its keep alive"
         a< CLOSED
-        b< DISCONNECT KeepAliveTimeout
+        b< DISCONNECT KeepAliveTimeout \
+            reason_string="was silent for longer than its keep alive"
         b< CLOSED
         d< CLOSED
         "##
@@ -488,17 +508,20 @@ crate::transcripts! {
         r##"
         # options: qos_max=1 retain_available=false
         a> CONNECT id=a will="w" will_qos=2
-        a< CONNACK present=0 QoSNotSupported
+        a< CONNACK present=0 QoSNotSupported \
+            reason_string="the QoS is above the server's maximum"
         a< CLOSED
         b> CONNECT id=b will="w" will_retain
-        b< CONNACK present=0 RetainNotSupported
+        b< CONNACK present=0 RetainNotSupported \
+            reason_string="retained messages are not supported"
         b< CLOSED
         c> CONNECT id=c will="w" will_qos=1
         c< CONNACK present=0 maximum_qos=1 retain_available=0
         d> CONNECT id=d will="w" will_qos=2 v=311
         d< CLOSED
         e> CONNECT id=e will="$SYS/x"
-        e< CONNACK present=0 NotAuthorized
+        e< CONNACK present=0 NotAuthorized \
+            reason_string="not permitted: $SYS topics belong to the server"
         e< CLOSED
         "##
     }
@@ -520,17 +543,18 @@ crate::transcripts! {
     fn authentication_methods_are_refused() {
         r##"
         a> CONNECT id=a auth_method=SCRAM
-        a< CONNACK present=0 BadAuthenticationMethod
+        a< CONNACK present=0 BadAuthenticationMethod \
+            reason_string="the authentication method is not supported"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> AUTH 0x19 auth_method=SCRAM
-        b< DISCONNECT ProtocolError
+        b< DISCONNECT ProtocolError reason_string="sent authentication without a method"
         b< CLOSED
         c> CONNECT id=c
         c< CONNACK present=0
         c> AUTH
-        c< DISCONNECT ProtocolError
+        c< DISCONNECT ProtocolError reason_string="sent authentication without a method"
         c< CLOSED
         "##
     }
@@ -545,7 +569,8 @@ crate::transcripts! {
         a> UNSUBSCRIBE 2 "t"
         a< UNSUBACK 2 [0x11]
         a> PUBLISH 0 "t" qos=0 "x" alias=99
-        a< DISCONNECT TopicAliasInvalid
+        a< DISCONNECT TopicAliasInvalid \
+            reason_string="used a topic alias of 0 or above the maximum"
         a< CLOSED
         "##
     }
@@ -558,7 +583,7 @@ crate::transcripts! {
         a< CONNACK present=0 maximum_packet_size=60
         a> PUBLISH "t" qos=0 "x"*54
         a> PUBLISH "t" qos=0 "x"*55
-        a< DISCONNECT PacketTooLarge
+        a< DISCONNECT PacketTooLarge reason_string="sent a packet above the maximum size"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -575,7 +600,7 @@ crate::transcripts! {
         a< CONNACK present=0
         ! drain
         b> CONNECT id=b
-        b< CONNACK present=0 ServerUnavailable
+        b< CONNACK present=0 ServerUnavailable reason_string="the server is shutting down"
         b< CLOSED
         c> CONNECT id=c v=311
         c< CONNACK present=0 ServerUnavailable
@@ -643,7 +668,7 @@ crate::transcripts! {
         c> CONNECT id=c
         c< CONNACK present=0
         c> DISCONNECT expiry=0 expiry=0
-        c< DISCONNECT ProtocolError
+        c< DISCONNECT ProtocolError reason_string="sent a property twice"
         c< CLOSED
         d> CONNECT id=d
         d< CONNACK present=0

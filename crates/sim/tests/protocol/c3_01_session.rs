@@ -203,7 +203,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> DISCONNECT expiry=10
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="raised a session expiry of 0 in DISCONNECT"
         a< CLOSED
         b> CONNECT id=b expiry=0
         b< CONNACK present=0

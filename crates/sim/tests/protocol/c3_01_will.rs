@@ -92,7 +92,7 @@ crate::transcripts! {
         a> CONNECT id=a will="w" will_payload="gone"
         a< CONNACK present=0
         a> CONNECT id=a
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="sent a second CONNECT"
         a< CLOSED
         b< PUBLISH "w" qos=0 "gone"
         "##
@@ -108,7 +108,8 @@ crate::transcripts! {
         a< CONNACK present=0
         + 3100ms
         b< PUBLISH "w" qos=0 "gone"
-        a< DISCONNECT KeepAliveTimeout
+        a< DISCONNECT KeepAliveTimeout \
+            reason_string="was silent for longer than its keep alive"
         a< CLOSED
         "##
     }

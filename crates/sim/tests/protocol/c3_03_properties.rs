@@ -148,7 +148,8 @@ crate::transcripts! {
         a> SUBSCRIBE 1 "t" qos=0
         a< SUBACK 1 [0]
         a> PUBLISH 1 "t" qos=1 hex:ff payload_format=1
-        a< PUBACK 1 PayloadFormatInvalid
+        a< PUBACK 1 PayloadFormatInvalid \
+            reason_string="the payload is not the UTF-8 that it promises"
         a> PUBLISH 2 "t" qos=1 hex:ff payload_format=0
         a< PUBLISH "t" qos=0 hex:ff payload_format=0
         a< PUBACK 2
@@ -156,7 +157,8 @@ crate::transcripts! {
         a< PUBLISH "t" qos=0 "text" payload_format=1
         a< PUBACK 3
         a> PUBLISH 4 "t" qos=2 hex:ff payload_format=1
-        a< PUBREC 4 PayloadFormatInvalid
+        a< PUBREC 4 PayloadFormatInvalid \
+            reason_string="the payload is not the UTF-8 that it promises"
         a> PUBLISH "t" qos=0 hex:ff payload_format=1
         "##
     }
@@ -179,27 +181,31 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> PUBLISH "t" qos=0 "x" payload_format=2
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError \
+            reason_string="sent a property with a value out of its range"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> PUBLISH "t" qos=0 "x" alias=0
-        b< DISCONNECT TopicAliasInvalid
+        b< DISCONNECT TopicAliasInvalid \
+            reason_string="used a topic alias of 0 or above the maximum"
         b< CLOSED
         c> CONNECT id=c
         c< CONNACK present=0
         c> PUBLISH "t" qos=0 "x" response_topic="a/#"
-        c< DISCONNECT ProtocolError
+        c< DISCONNECT ProtocolError \
+            reason_string="sent a response topic that is no topic name"
         c< CLOSED
         d> CONNECT id=d
         d< CONNACK present=0
         d> PUBLISH "t" qos=0 "x" expiry=1 expiry=2
-        d< DISCONNECT ProtocolError
+        d< DISCONNECT ProtocolError reason_string="sent a property twice"
         d< CLOSED
         e> CONNECT id=e
         e< CONNACK present=0
         e> PUBLISH "t" qos=0 "x" receive_maximum=1
-        e< DISCONNECT MalformedPacket
+        e< DISCONNECT MalformedPacket \
+            reason_string="sent a property that this packet cannot have"
         e< CLOSED
         "##
     }
@@ -210,7 +216,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> PUBLISH "t" qos=0 "x" subscription_id=1
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="sent a subscription identifier in PUBLISH"
         a< CLOSED
         "##
     }
@@ -253,7 +259,8 @@ crate::transcripts! {
         p> CONNECT id=p clean=0 expiry=60
         p< CONNACK present=1
         p> PUBLISH "" qos=0 "2" alias=1
-        p< DISCONNECT ProtocolError
+        p< DISCONNECT ProtocolError \
+            reason_string="used a topic alias before giving it a topic"
         p< CLOSED
         "##
     }
@@ -266,7 +273,8 @@ crate::transcripts! {
         a< CONNACK present=0 topic_alias_maximum=2
         a> PUBLISH "t" qos=0 "x" alias=2
         a> PUBLISH "t" qos=0 "x" alias=3
-        a< DISCONNECT TopicAliasInvalid
+        a< DISCONNECT TopicAliasInvalid \
+            reason_string="used a topic alias of 0 or above the maximum"
         a< CLOSED
         "##
     }
@@ -276,7 +284,8 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> PUBLISH "" qos=0 "x" alias=5
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError \
+            reason_string="used a topic alias before giving it a topic"
         a< CLOSED
         "##
     }
@@ -437,12 +446,13 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=0 subscription_id=0
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError \
+            reason_string="sent a property with a value out of its range"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> SUBSCRIBE 1 "t" qos=0 subscription_id=1 subscription_id=2
-        b< DISCONNECT ProtocolError
+        b< DISCONNECT ProtocolError reason_string="sent a property twice"
         b< CLOSED
         "##
     }

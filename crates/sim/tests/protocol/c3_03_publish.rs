@@ -118,7 +118,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 38 05 00 01 74 00 78
-        a< DISCONNECT MalformedPacket
+        a< DISCONNECT MalformedPacket reason_string="set DUP on a QoS 0 PUBLISH"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -133,7 +133,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 36 07 00 01 74 00 01 00 78
-        a< DISCONNECT MalformedPacket
+        a< DISCONNECT MalformedPacket reason_string="used QoS 3"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -148,7 +148,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 32 07 00 01 74 00 00 00 78
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="used packet id 0"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -157,7 +157,7 @@ crate::transcripts! {
         c> CONNECT id=c
         c< CONNACK present=0
         c> HEX 82 07 00 00 00 00 01 74 00
-        c< DISCONNECT ProtocolError
+        c< DISCONNECT ProtocolError reason_string="used packet id 0"
         c< CLOSED
         d> CONNECT id=d v=311
         d< CONNACK present=0
@@ -172,12 +172,12 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> PUBLISH "a/+" qos=0 "x"
-        a< DISCONNECT TopicNameInvalid
+        a< DISCONNECT TopicNameInvalid reason_string="sent a topic name that is not valid"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> PUBLISH 1 "a/#" qos=1 "x"
-        b< DISCONNECT TopicNameInvalid
+        b< DISCONNECT TopicNameInvalid reason_string="sent a topic name that is not valid"
         b< CLOSED
         c> CONNECT id=c v=311
         c< CONNACK present=0
@@ -192,12 +192,12 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 30 05 00 01 ff 00 78
-        a< DISCONNECT MalformedPacket
+        a< DISCONNECT MalformedPacket reason_string="sent text that is not UTF-8"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> HEX 30 05 00 01 00 00 78
-        b< DISCONNECT MalformedPacket
+        b< DISCONNECT MalformedPacket reason_string="sent text with the character U+0000"
         b< CLOSED
         c> CONNECT id=c v=311
         c< CONNACK present=0
@@ -212,7 +212,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> PUBLISH "" qos=0 "x"
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="sent PUBLISH with neither topic nor alias"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -271,9 +271,11 @@ crate::transcripts! {
         a< CONNACK present=0
         a> PUBLISH "$SYS/x" qos=0 "x"
         a> PUBLISH 1 "$SYS/x" qos=1 "x"
-        a< PUBACK 1 NotAuthorized
+        a< PUBACK 1 NotAuthorized \
+            reason_string="not permitted: $SYS topics belong to the server"
         a> PUBLISH 2 "$SYS/x" qos=2 "x"
-        a< PUBREC 2 NotAuthorized
+        a< PUBREC 2 NotAuthorized \
+            reason_string="not permitted: $SYS topics belong to the server"
         a> PUBREL 2
         a< PUBCOMP 2 PacketIdentifierNotFound
         b> CONNECT id=b v=311
@@ -295,13 +297,16 @@ crate::transcripts! {
         a> PUBLISH 1 "0123456789" qos=1 "x"
         a< PUBACK 1 NoMatchingSubscribers
         a> PUBLISH 2 "0123456789a" qos=1 "x"
-        a< PUBACK 2 TopicNameInvalid
+        a< PUBACK 2 TopicNameInvalid \
+            reason_string="the topic name has too many levels or bytes"
         a> PUBLISH 3 "a/b/c" qos=1 "x"
         a< PUBACK 3 NoMatchingSubscribers
         a> PUBLISH 4 "a/b/c/d" qos=1 "x"
-        a< PUBACK 4 TopicNameInvalid
+        a< PUBACK 4 TopicNameInvalid \
+            reason_string="the topic name has too many levels or bytes"
         a> PUBLISH 5 "///" qos=2 "x"
-        a< PUBREC 5 TopicNameInvalid
+        a< PUBREC 5 TopicNameInvalid \
+            reason_string="the topic name has too many levels or bytes"
         a> PUBLISH "///" qos=0 "x"
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -317,12 +322,12 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0 maximum_qos=1 retain_available=0
         a> PUBLISH 1 "t" qos=2 "x"
-        a< DISCONNECT QoSNotSupported
+        a< DISCONNECT QoSNotSupported reason_string="the QoS is above the server's maximum"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0 maximum_qos=1 retain_available=0
         b> PUBLISH "t" qos=0 retain "x"
-        b< DISCONNECT RetainNotSupported
+        b< DISCONNECT RetainNotSupported reason_string="retained messages are not supported"
         b< CLOSED
         c> CONNECT id=c v=311
         c< CONNACK present=0
@@ -359,9 +364,9 @@ crate::transcripts! {
         p> PUBLISH 1 "t" qos=1 "x"*4000
         p< PUBACK 1
         p> PUBLISH 2 "t" qos=1 "y"
-        p< PUBACK 2 QuotaExceeded
+        p< PUBACK 2 QuotaExceeded reason_string="no room: a limit of the server is reached"
         p> PUBLISH 3 "t" qos=2 "y"
-        p< PUBREC 3 QuotaExceeded
+        p< PUBREC 3 QuotaExceeded reason_string="no room: a limit of the server is reached"
         p> PUBLISH "t" qos=0 "y"
         q> CONNECT id=q v=311
         q< CONNACK present=0

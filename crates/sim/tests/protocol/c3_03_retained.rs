@@ -391,7 +391,7 @@ crate::transcripts! {
         p> PUBLISH 2 "2" qos=1 retain "x"
         p< PUBACK 2 NoMatchingSubscribers
         p> PUBLISH 3 "3" qos=1 retain "x"
-        p< PUBACK 3 QuotaExceeded
+        p< PUBACK 3 QuotaExceeded reason_string="no room: a limit of the server is reached"
         p> PUBLISH 4 "2" qos=1 retain "y"
         p< PUBACK 4 NoMatchingSubscribers
         p> PUBLISH 5 "1" qos=1 retain ""

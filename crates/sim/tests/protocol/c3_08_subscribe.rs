@@ -57,7 +57,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 82 03 00 01 00
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="sent SUBSCRIBE without a filter"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -72,17 +72,17 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 82 07 00 01 00 00 01 74 40
-        a< DISCONNECT MalformedPacket
+        a< DISCONNECT MalformedPacket reason_string="set reserved subscription options"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> HEX 82 07 00 01 00 00 01 74 30
-        b< DISCONNECT ProtocolError
+        b< DISCONNECT ProtocolError reason_string="used retain handling 3"
         b< CLOSED
         c> CONNECT id=c
         c< CONNACK present=0
         c> HEX 82 07 00 01 00 00 01 74 03
-        c< DISCONNECT ProtocolError
+        c< DISCONNECT ProtocolError reason_string="subscribed with QoS 3"
         c< CLOSED
         d> CONNECT id=d v=311
         d< CONNACK present=0
@@ -101,7 +101,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 82 07 00 01 00 00 01 ff 00
-        a< DISCONNECT MalformedPacket
+        a< DISCONNECT MalformedPacket reason_string="sent text that is not UTF-8"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0
@@ -117,22 +117,22 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "a/#/b" qos=0
-        a< DISCONNECT TopicFilterInvalid
+        a< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> SUBSCRIBE 1 "a#" qos=0
-        b< DISCONNECT TopicFilterInvalid
+        b< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         b< CLOSED
         c> CONNECT id=c
         c< CONNACK present=0
         c> SUBSCRIBE 1 "a+/b" qos=0
-        c< DISCONNECT TopicFilterInvalid
+        c< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         c< CLOSED
         d> CONNECT id=d
         d< CONNACK present=0
         d> SUBSCRIBE 1 "" qos=0
-        d< DISCONNECT TopicFilterInvalid
+        d< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         d< CLOSED
         e> CONNECT id=e v=311
         e< CONNACK present=0
@@ -141,7 +141,7 @@ crate::transcripts! {
         f> CONNECT id=f
         f< CONNACK present=0
         f> SUBSCRIBE 1 "a/b#/c" qos=0
-        f< DISCONNECT TopicFilterInvalid
+        f< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         f< CLOSED
         "##
     }
@@ -154,7 +154,7 @@ crate::transcripts! {
         a> SUBSCRIBE 1 "+/b" qos=0
         a< SUBACK 1 [0]
         a> UNSUBSCRIBE 1 "+/b/#/x"
-        a< DISCONNECT TopicFilterInvalid
+        a< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         a< CLOSED
         a> CONNECT id=a clean=0
         a< CONNACK present=1
@@ -229,7 +229,8 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$share/g/t" qos=0 no_local
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError \
+            reason_string="asked for No Local on a shared subscription"
         a< CLOSED
         "##
     }
@@ -373,7 +374,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX a2 03 00 01 00
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError reason_string="sent UNSUBSCRIBE without a filter"
         a< CLOSED
         b> CONNECT id=b v=311
         b< CONNACK present=0

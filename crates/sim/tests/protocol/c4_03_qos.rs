@@ -169,7 +169,8 @@ crate::transcripts! {
         a> SUBSCRIBE 1 "t" qos=0
         a< SUBACK 1 [0]
         a> PUBLISH 1 "$SYS/t" qos=2 "no"
-        a< PUBREC 1 NotAuthorized
+        a< PUBREC 1 NotAuthorized \
+            reason_string="not permitted: $SYS topics belong to the server"
         a> PUBLISH 1 "t" qos=2 "yes"
         a< PUBLISH "t" qos=0 "yes"
         a< PUBREC 1
@@ -324,7 +325,8 @@ crate::transcripts! {
         p> PUBLISH 4 "t" qos=1 "x"
         p< PUBACK 4 NoMatchingSubscribers
         p> PUBLISH 5 "t" qos=2 "x"
-        p< DISCONNECT ReceiveMaximumExceeded
+        p< DISCONNECT ReceiveMaximumExceeded \
+            reason_string="sent more QoS 1 and 2 messages than agreed"
         p< CLOSED
         "##
     }
@@ -370,12 +372,14 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> HEX 40 03 00 01 92
-        a< DISCONNECT ProtocolError
+        a< DISCONNECT ProtocolError \
+            reason_string="sent a reason code that this packet cannot have"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> HEX 62 03 00 01 10
-        b< DISCONNECT ProtocolError
+        b< DISCONNECT ProtocolError \
+            reason_string="sent a reason code that this packet cannot have"
         b< CLOSED
         c> CONNECT id=c v=311
         c< CONNACK present=0

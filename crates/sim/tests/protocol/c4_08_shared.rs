@@ -98,27 +98,27 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$share//t" qos=0
-        a< DISCONNECT TopicFilterInvalid
+        a< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         a< CLOSED
         b> CONNECT id=b
         b< CONNACK present=0
         b> SUBSCRIBE 1 "$share/g" qos=0
-        b< DISCONNECT TopicFilterInvalid
+        b< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         b< CLOSED
         c> CONNECT id=c
         c< CONNACK present=0
         c> SUBSCRIBE 1 "$share/g/" qos=0
-        c< DISCONNECT TopicFilterInvalid
+        c< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         c< CLOSED
         d> CONNECT id=d
         d< CONNACK present=0
         d> SUBSCRIBE 1 "$share/g+/t" qos=0
-        d< DISCONNECT TopicFilterInvalid
+        d< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         d< CLOSED
         e> CONNECT id=e
         e< CONNACK present=0
         e> SUBSCRIBE 1 "$share/g/t#" qos=0
-        e< DISCONNECT TopicFilterInvalid
+        e< DISCONNECT TopicFilterInvalid reason_string="sent a topic filter that is not valid"
         e< CLOSED
         f> CONNECT id=f
         f< CONNACK present=0

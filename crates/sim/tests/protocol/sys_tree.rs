@@ -209,7 +209,7 @@ crate::transcripts! {
         b> SUBSCRIBE 1 "$SYS/broker/client/#" qos=0
         b< SUBACK 1 [0]
         b> CONNECT id=a
-        b< DISCONNECT ProtocolError
+        b< DISCONNECT ProtocolError reason_string="sent a second CONNECT"
         b< CLOSED
         c> CONNECT id=c
         c< CONNACK present=0

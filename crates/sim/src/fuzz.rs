@@ -1,0 +1,320 @@
+//! What the fuzz targets do with a fuzzer's bytes. The targets are three lines each, so that
+//! `cargo test` replays the corpora here without a fuzzer.
+
+use crate::world::Chance;
+use broker::options::QueuePolicy;
+use broker::{ConnId, Cross, Effect, Input, Interest, Now, Options, Outbox, Shard, ShardId};
+use mqtt::{Packet, Version};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
+
+/// Whatever the bytes are, decoding ends; what decodes is inside its bytes and prints.
+pub fn decode(bytes: &[u8]) {
+    for version in VERSIONS {
+        let mut rest = bytes;
+        while let Ok(Some(frame)) = mqtt::cut(rest, 1 << 20) {
+            if let Ok(packet) = Packet::decode(frame, version) {
+                assert!(!packet.to_string().is_empty());
+            }
+            rest = &rest[frame.len..];
+        }
+    }
+}
+
+/// What decodes is encoded to what decodes to the same.
+pub fn roundtrip(bytes: &[u8]) {
+    let Ok(Some(frame)) = mqtt::cut(bytes, u32::MAX) else { return };
+    for version in VERSIONS {
+        let Ok(packet) = Packet::decode(frame, version) else { continue };
+        let version = match packet {
+            Packet::Connect(connect) => connect.version,
+            _ => version,
+        };
+        let mut encoded = Vec::new();
+        packet.encode(version, &mut encoded);
+        if encoded.is_empty() {
+            // 3.x has no words for some of what it understands.
+            assert_ne!(version, Version::V5, "{packet}");
+            continue;
+        }
+        let again = mqtt::cut(&encoded, u32::MAX).expect("what we write is well formed");
+        let again = again.expect("what we write is whole");
+        assert_eq!(Packet::decode(again, version), Ok(packet));
+    }
+}
+
+/// One connection of a broker reads the bytes, whole and in pieces, and the broker lives.
+pub fn conn_bytes(bytes: &[u8]) {
+    for (shards, piece) in [(1, usize::MAX), (1, 7), (2, usize::MAX)] {
+        let mut table = Table::new(shards, Options::default());
+        table.open(0, 0);
+        for piece in bytes.chunks(piece.min(bytes.len().max(1))) {
+            table.read(0, 0, piece);
+        }
+        table.pass(20_000);
+    }
+}
+
+/// Shards with small limits take inputs in any order that an engine could give.
+pub fn shard_inputs(bytes: &[u8]) {
+    let mut reader = Reader { bytes };
+    let options = Options {
+        inflight_max: 3,
+        queue_messages_max: 3,
+        queue_bytes_max: 400,
+        queue_policy: match reader.below(3) {
+            0 => QueuePolicy::Disconnect,
+            1 => QueuePolicy::DropNewest,
+            _ => QueuePolicy::DropOldest,
+        },
+        queue_qos0: reader.below(2) == 0,
+        retained_messages_max: 5,
+        sys_interval_s: 1,
+        topic_alias_out_max: 2,
+        ..Options::default()
+    };
+    let mut table = Table::new(1 + reader.below(3), options);
+    for _ in 0..STEPS_MAX {
+        if reader.bytes.is_empty() {
+            break;
+        }
+        table.step(&mut reader);
+    }
+    table.pass(100_000);
+}
+
+const STEPS_MAX: usize = 2000;
+const CONNS: usize = 6;
+
+/// Takes choices off the fuzzer's bytes; past their end everything is 0.
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn below(&mut self, bound: usize) -> usize {
+        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        usize::from(*first) % bound
+    }
+
+    fn take(&mut self, len: usize) -> &'a [u8] {
+        let (taken, rest) = self.bytes.split_at(len.min(self.bytes.len()));
+        self.bytes = rest;
+        taken
+    }
+}
+
+/// Shards with their connections, as an engine that never drops a byte keeps them.
+struct Table {
+    now: Now,
+    shards: Vec<Shard>,
+    outs: Vec<Outbox>,
+    lanes: Vec<VecDeque<(ShardId, Cross)>>,
+    /// Unread bytes of each open connection, and whether it is held.
+    conns: Vec<Vec<Option<(Vec<u8>, bool)>>>,
+}
+
+impl Table {
+    fn new(shards: usize, options: Options) -> Table {
+        let options = Arc::new(options);
+        let interest = Arc::new(Interest::new(1, shards));
+        let shard = |at: usize| {
+            let (options, interest) = (options.clone(), interest.clone());
+            Shard::new(ShardId(at as u8), shards, options, interest, 1, at as u64 + 1, Now(0))
+        };
+        Table {
+            now: Now(0),
+            shards: (0..shards).map(shard).collect(),
+            outs: (0..shards).map(|_| Outbox::new(shards)).collect(),
+            lanes: (0..shards).map(|_| VecDeque::new()).collect(),
+            conns: (0..shards).map(|_| vec![None; CONNS]).collect(),
+        }
+    }
+
+    fn step(&mut self, reader: &mut Reader<'_>) {
+        let (at, conn) = (reader.below(self.shards.len()), reader.below(CONNS));
+        match reader.below(12) {
+            0 => self.open(at, conn),
+            1 => self.close(at, conn),
+            2 => self.input(at, Input::Congested { conn: ConnId(conn as u32) }),
+            3 => self.input(at, Input::Writable { conn: ConnId(conn as u32) }),
+            4 => self.pass(reader.below(256) as u64 * 50),
+            5 => {
+                self.cross(at);
+            }
+            6 => {
+                let len = reader.below(64);
+                let bytes = reader.take(len);
+                self.read(at, conn, bytes);
+            }
+            _ => {
+                let bytes = packet(reader);
+                self.read(at, conn, &bytes);
+            }
+        }
+    }
+
+    fn input(&mut self, at: usize, input: Input<'_>) {
+        self.shards[at].handle(self.now, input, &mut self.outs[at]);
+        self.act(at);
+    }
+
+    fn open(&mut self, at: usize, conn: usize) {
+        if self.conns[at][conn].is_none() {
+            self.attach(at, conn, Vec::new(), false);
+        }
+    }
+
+    fn attach(&mut self, at: usize, conn: usize, unread: Vec<u8>, moved: bool) {
+        self.conns[at][conn] = Some((Vec::new(), false));
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        self.input(at, Input::Opened { conn: ConnId(conn as u32), peer, moved });
+        self.read(at, conn, &unread);
+    }
+
+    fn close(&mut self, at: usize, conn: usize) {
+        if self.conns[at][conn].take().is_some() {
+            self.input(at, Input::Closed { conn: ConnId(conn as u32) });
+        }
+    }
+
+    fn read(&mut self, at: usize, conn: usize, bytes: &[u8]) {
+        if let Some((unread, _)) = &mut self.conns[at][conn] {
+            unread.extend_from_slice(bytes);
+            self.feed(at, conn);
+        }
+    }
+
+    fn feed(&mut self, at: usize, conn: usize) {
+        loop {
+            let Some((unread, false)) = &mut self.conns[at][conn] else { return };
+            let input = Input::Bytes { conn: ConnId(conn as u32), bytes: unread };
+            self.shards[at].handle(self.now, input, &mut self.outs[at]);
+            let (consumed, full) = (self.outs[at].consumed, self.outs[at].is_full());
+            assert!(consumed <= unread.len(), "no more than was given");
+            unread.drain(..consumed);
+            self.act(at);
+            if !full {
+                return;
+            }
+        }
+    }
+
+    /// Gives a shard the oldest thing that another said.
+    fn cross(&mut self, at: usize) -> bool {
+        let Some((from, cross)) = self.lanes[at].pop_front() else { return false };
+        self.input(at, Input::Cross { from, cross });
+        true
+    }
+
+    fn act(&mut self, at: usize) {
+        let mut writes = 0;
+        for write in self.outs[at].writes() {
+            writes += write.slices(&self.outs[at].arena).map(<[u8]>::len).sum::<usize>();
+        }
+        assert!(writes < 1 << 28, "what is written is bounded");
+        for to in 0..self.shards.len() {
+            let said: Vec<Cross> = self.outs[at].lanes[to].drain(..).collect();
+            self.lanes[to].extend(said.into_iter().map(|cross| (ShardId(at as u8), cross)));
+        }
+        let effects = std::mem::take(&mut self.outs[at].effects);
+        self.outs[at].clear();
+        for effect in effects {
+            self.perform(at, effect);
+        }
+    }
+
+    fn perform(&mut self, at: usize, effect: Effect) {
+        match effect {
+            Effect::Close { conn } => self.conns[at][conn.0 as usize] = None,
+            Effect::Hold { conn } | Effect::Resume { conn } => {
+                let held = matches!(effect, Effect::Hold { .. });
+                if let Some(known) = &mut self.conns[at][conn.0 as usize] {
+                    known.1 = held;
+                }
+                if !held {
+                    self.feed(at, conn.0 as usize);
+                }
+            }
+            Effect::Move { conn, shard } => {
+                let known = self.conns[at][conn.0 as usize].take();
+                let to = usize::from(shard.0);
+                let free = self.conns[to].iter().position(Option::is_none);
+                if let (Some((unread, _)), Some(free)) = (known, free) {
+                    self.attach(to, free, unread, true);
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let until = Now(self.now.0 + ms);
+        for _ in 0..TICKS_MAX {
+            while (0..self.shards.len()).any(|at| self.cross(at)) {}
+            let due = self.shards.iter().filter_map(Shard::next_tick).min();
+            let Some(due) = due.filter(|due| *due <= until) else { break };
+            self.now = due.max(self.now);
+            for at in 0..self.shards.len() {
+                self.input(at, Input::Tick);
+            }
+        }
+        self.now = until;
+    }
+}
+
+const TICKS_MAX: usize = 5000;
+
+/// A packet that is likely to be understood, on few topics and client ids.
+fn packet(reader: &mut Reader<'_>) -> Vec<u8> {
+    const TOPICS: [&str; 6] = ["a", "a/b", "b/long/topic", "$SYS/x", "", "a/b/c"];
+    const FILTERS: [&str; 9] =
+        ["a", "a/#", "+/b", "#", "$share/g/a/#", "$share/h/+", "$SYS/#", "b/long/topic", "a/#/b"];
+    let version = [Version::V5, Version::V5, Version::V311][reader.below(3)];
+    let (id, qos) = (1 + reader.below(4), reader.below(3));
+    let line = match reader.below(12) {
+        0 | 1 => {
+            let v = if version == Version::V5 { "" } else { " v=311" };
+            let options = [
+                "",
+                " clean=0 expiry=5",
+                " clean=0 expiry=4294967295 receive_maximum=1",
+                " clean=0 expiry=60 maximum_packet_size=40 topic_alias_maximum=3",
+                " will=\"a\" will_payload=\"w\" will_qos=1 will_retain expiry=5 will_delay=2",
+                " keep_alive=1 receive_maximum=2",
+                " request_problem=0 clean=0",
+            ][reader.below(7)];
+            format!("CONNECT id=c{id}{v}{options}")
+        }
+        2 | 3 => {
+            let filter = FILTERS[reader.below(9)];
+            let options =
+                ["", " no_local", " retain_as_published", " retain_handling=1"][reader.below(4)];
+            let ids = ["", " subscription_id=7"][reader.below(2)];
+            format!("SUBSCRIBE {id} \"{filter}\" qos={qos}{options}{ids}")
+        }
+        4 => format!("UNSUBSCRIBE {id} \"{}\"", FILTERS[reader.below(9)]),
+        5 => format!("PUBACK {id}"),
+        6 => format!("PUBREC {id}{}", ["", " 0x97"][reader.below(2)]),
+        7 => format!("PUBREL {id}"),
+        8 => format!("PUBCOMP {id}"),
+        9 => ["DISCONNECT", "DISCONNECT 0x04", "DISCONNECT expiry=0"][reader.below(3)].into(),
+        _ => {
+            let topic = TOPICS[reader.below(6)];
+            let flags = ["", " retain", " dup", " retain expiry=1"][reader.below(4)];
+            let alias = ["", "", " alias=1", " user=\"a\":\"b\""][reader.below(4)];
+            let payload = ["\"\"", "\"x\"", "\"y\"*100", "\"z\"*300"][reader.below(4)];
+            format!("PUBLISH {id} \"{topic}\" qos={qos}{flags} {payload}{alias}")
+        }
+    };
+    crate::line::encode(&line, version).unwrap_or_default()
+}
+
+/// A seed corpus: random inputs, for whoever has no better ones.
+pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut chance = Chance::new(seed);
+    (0..len).map(|_| chance.draw() as u8).collect()
+}
