@@ -225,11 +225,25 @@ class Every:
             self.assertEqual(got, wanted, one)
 
     def test_leading_wildcards_do_not_see_dollar_topics(self):
-        receiver, system = self.client(), self.client()
-        receiver.subscribe("#", "+/broker/uptime")
-        system.subscribe("$SYS/broker/uptime")
-        self.assertIn("seconds", system.next().payload.decode())
-        self.assertEqual([m.topic for m in receiver.sync() if m.topic.startswith("$")], [])
+        name = unique("dollar")
+        topic = f"$other/{name}"
+        everything, named, late = self.client(), self.client(), self.client()
+        everything.subscribe("#", f"+/{name}")
+        named.subscribe("$other/#", qos=1)
+        # Live on the way to those who are there, retained to those who come.
+        self.client().publish(topic, "x", 1, True)
+        self.assertEqual([m.topic for m in named.take(1)], [topic])
+        late.subscribe("#", f"+/{name}")
+        for client in (everything, late):
+            self.assertEqual([m.topic for m in client.sync() if m.topic.startswith("$")], [])
+        named.publish(topic, "", 1, True)
+
+    def test_the_sys_tree_is_kept_for_whoever_asks(self):
+        client = self.client()
+        client.subscribe("$SYS/broker/uptime")
+        message = client.next()
+        self.assertTrue(message.retain)
+        self.assertIn("seconds", message.payload.decode())
 
     def test_overlapping_filters_give_one_copy_at_the_highest_qos(self):
         root = unique("overlap")

@@ -70,13 +70,14 @@ class Result:
         return self.code == 0 and self.failed == 0 and self.passed > 0
 
     def show(self, shards):
-        print(f"\n-- {self.suite.name}, {shards} shards: {self.seconds:.1f} s", flush=True)
+        title = f"{self.suite.name}, --shards {shards}"
+        print(f"\n-- {title}: {self.seconds:.1f} s", flush=True)
         if self.ok():
             lines = [one for one in self.said.splitlines() if re.match(self.suite.closing, one)]
             print("\n".join(lines), flush=True)
         else:
             print(self.said, flush=True)
-            print(f"{self.suite.name}, {shards} shards: FAILED, exit code {self.code}", flush=True)
+            print(f"{title}: FAILED, exit code {self.code}", flush=True)
 
 
 def number(said, pattern):
