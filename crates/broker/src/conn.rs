@@ -1,5 +1,6 @@
 //! One socket's protocol state, and the way of its packets to where they are decided.
 
+use crate::explain::explained;
 use crate::input::{ConnId, Now, SessionId};
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
@@ -7,8 +8,8 @@ use crate::refusal::Refusal;
 use crate::session::Sessions;
 use crate::shard::Shard;
 use mqtt::{
-    Ack, Disconnect, Frame, PINGRESP, Packet, PacketId, PacketType, Properties, Property, Publish,
-    Reason, Subscribe, Unsubscribe, Version, Violation,
+    Ack, Disconnect, Frame, PINGRESP, Packet, PacketId, PacketType, Property, Publish, Reason,
+    Subscribe, Unsubscribe, Version, Violation,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -237,13 +238,13 @@ impl Shard {
             End::Refusal(refusal) => Note::Refused { client_id, conn, peer, refusal },
         };
         out.notes.push(note);
-        let reason = match end {
+        let said = match end {
             End::Asked(_) => None,
-            End::Violation(violation) => Some(violation.reason()),
-            End::Refusal(refusal) => Some(refusal.reason()),
+            End::Violation(violation) => Some((violation.reason(), violation.what())),
+            End::Refusal(refusal) => Some((refusal.reason(), refusal.what())),
         };
-        if let (Some(id), Some(reason)) = (session, reason) {
-            self.sessions.say_disconnect(id, reason, out);
+        if let (Some(id), Some((reason, what))) = (session, said) {
+            self.sessions.say_disconnect(id, reason, Some(what), out);
         }
         out.effects.push(Effect::Close { conn });
         self.forget_conn(conn, out);
@@ -286,14 +287,18 @@ impl Sessions {
     }
 
     /// DISCONNECT, which only 5.0 has from a server [MQTT-3.14.4-1].
-    pub(crate) fn say_disconnect(&mut self, id: SessionId, reason: Reason, out: &mut Outbox) {
-        let version = self.get(id).version;
-        if version != Version::V5 {
-            return;
-        }
-        let mut bytes = Vec::with_capacity(4);
-        Disconnect { reason, properties: Properties::default() }.encode(version, &mut bytes);
-        if bytes.len() <= self.get(id).packet_bytes_max as usize {
+    pub(crate) fn say_disconnect(
+        &mut self,
+        id: SessionId,
+        reason: Reason,
+        what: Option<&str>,
+        out: &mut Outbox,
+    ) {
+        let session = self.get(id);
+        if session.version == Version::V5 {
+            let bytes = explained(what, session.packet_bytes_max, |properties, bytes| {
+                Disconnect { reason, properties }.encode(Version::V5, bytes);
+            });
             self.reply(id, &bytes, out);
         }
     }

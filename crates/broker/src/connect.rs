@@ -3,6 +3,7 @@
 
 use crate::alias::AliasesOut;
 use crate::conn::{End, Moved, State};
+use crate::explain::explained;
 use crate::input::{ConnId, Cross, Now, SessionId};
 use crate::limits::NONE;
 use crate::note::Note;
@@ -83,7 +84,8 @@ impl Shard {
             Ok(client_id) => client_id,
             Err(refusal) => {
                 self.sessions.counters.connections_refused += 1;
-                self.refuse_connect(conn, packet.version, refusal.reason(), out);
+                let said = (refusal.reason(), refusal.what());
+                self.refuse_connect(conn, packet.version, said, asked.packet_bytes_max, out);
                 return Err(refusal.into());
             }
         };
@@ -153,22 +155,33 @@ impl Shard {
         violation: Violation,
         out: &mut Outbox,
     ) {
-        let level = protocol_level(frame.body);
+        let (level, said) = (protocol_level(frame.body), (violation.reason(), violation.what()));
         if violation == Violation::ProtocolVersionUnknown {
             let version = if level > 5 { Version::V5 } else { Version::V311 };
-            self.refuse_connect(conn, version, Reason::UnsupportedProtocolVersion, out);
+            self.refuse_connect(conn, version, said, u32::MAX, out);
         } else if level == 5 {
-            self.refuse_connect(conn, Version::V5, violation.reason(), out);
+            self.refuse_connect(conn, Version::V5, said, u32::MAX, out);
         }
     }
 
-    fn refuse_connect(&mut self, conn: ConnId, version: Version, reason: Reason, out: &mut Outbox) {
-        let ack = ConnAck { session_present: false, reason, properties: Properties::default() };
-        let mut slot = NONE;
+    fn refuse_connect(
+        &mut self,
+        conn: ConnId,
+        version: Version,
+        (reason, what): (Reason, &str),
+        packet_bytes_max: u32,
+        out: &mut Outbox,
+    ) {
         // [3.1.1:MQTT-3.2.2-6]
-        if version == Version::V5 || reason.connack_v3().is_some() {
-            Packet::ConnAck(ack).encode(version, &mut out.write(conn, &mut slot).own);
+        if version != Version::V5 && reason.connack_v3().is_none() {
+            return;
         }
+        let bytes = explained(Some(what), packet_bytes_max, |properties, bytes| {
+            let ack = ConnAck { session_present: false, reason, properties };
+            Packet::ConnAck(ack).encode(version, bytes);
+        });
+        let mut slot = NONE;
+        out.write(conn, &mut slot).own.extend_from_slice(&bytes);
     }
 
     fn welcome(
@@ -338,7 +351,7 @@ impl Shard {
         let session = self.sessions.get(id);
         let Some(conn) = session.conn() else { return };
         out.notes.push(Note::TakenOver { client_id: session.client_id.clone(), by });
-        self.sessions.say_disconnect(id, Reason::SessionTakenOver, out);
+        self.sessions.say_disconnect(id, Reason::SessionTakenOver, None, out);
         out.effects.push(Effect::Close { conn });
         self.take_conn(conn);
         self.go_away(id, out);

@@ -26,6 +26,7 @@ mod topics;
 mod alias;
 mod deliver;
 mod encode;
+mod explain;
 mod flight;
 mod receipt;
 mod session;

@@ -3,6 +3,7 @@
 
 use crate::conn::End;
 use crate::deliver::Hit;
+use crate::explain::explained;
 use crate::input::{ConnId, Cross, SessionId};
 use crate::limits::NONE;
 use crate::message::{Draft, NO_EXPIRY};
@@ -11,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::session::ids;
 use crate::shard::Shard;
 use crate::sys::Drop;
-use mqtt::{PacketType, Property, Publish, QoS, Reason, Version, Violation};
+use mqtt::{Ack, PacketType, Property, Publish, QoS, Reason, Version, Violation};
 use std::sync::Arc;
 
 /// What the properties of one PUBLISH say, beside what is forwarded.
@@ -210,7 +211,7 @@ impl Shard {
         {
             self.sessions.get_mut(id).flight().received.push(packet_id);
         }
-        self.receipt(id, packet, refusal.reason(), out);
+        self.refused_receipt(id, packet, refusal, out);
         Ok(())
     }
 
@@ -224,6 +225,27 @@ impl Shard {
             QoS::ExactlyOnce => PacketType::PubRec,
         };
         self.sessions.acknowledge(id, kind, packet_id, reason, out);
+    }
+
+    /// The same with the reason in words.
+    #[cold]
+    fn refused_receipt(
+        &mut self,
+        id: SessionId,
+        packet: &Publish<'_>,
+        refusal: Refusal,
+        out: &mut Outbox,
+    ) {
+        let session = self.sessions.get(id);
+        let Some(packet_id) = packet.packet_id.filter(|_| session.is_explained_to()) else {
+            return self.receipt(id, packet, refusal.reason(), out);
+        };
+        let two = packet.qos == QoS::ExactlyOnce;
+        let kind = if two { PacketType::PubRec } else { PacketType::PubAck };
+        let bytes = explained(Some(refusal.what()), session.packet_bytes_max, |properties, to| {
+            Ack { packet_id, reason: refusal.reason(), properties }.encode(kind, Version::V5, to);
+        });
+        self.sessions.reply(id, &bytes, out);
     }
 
     /// Stores or clears the topic's retained message, here and on every other shard.

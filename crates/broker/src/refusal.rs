@@ -47,6 +47,25 @@ impl Refusal {
         }
     }
 
+    /// A sentence for Reason Strings and logs.
+    pub fn what(self) -> &'static str {
+        match self {
+            Refusal::AuthMethodUnsupported => "the authentication method is not supported",
+            Refusal::ClientIdNotValid => "the client id is empty or too long",
+            Refusal::Draining => "the server is shutting down",
+            Refusal::NotAuthorized => "not permitted: $SYS topics belong to the server",
+            Refusal::PayloadFormatInvalid => "the payload is not the UTF-8 that it promises",
+            Refusal::QoSUnsupported => "the QoS is above the server's maximum",
+            Refusal::QuotaExceeded => "no room: a limit of the server is reached",
+            Refusal::RetainUnsupported => "retained messages are not supported",
+            Refusal::SharedUnsupported => "shared subscriptions are not supported",
+            Refusal::SubscriptionIdsUnsupported => "subscription identifiers are not supported",
+            Refusal::TopicFilterInvalid => "the topic filter has too many levels or bytes",
+            Refusal::TopicNameInvalid => "the topic name has too many levels or bytes",
+            Refusal::WildcardUnsupported => "wildcards in topic filters are not supported",
+        }
+    }
+
     /// Whether a 3.x client's QoS 1 or 2 PUBLISH is acknowledged all the same: what it may not say
     /// is not said, but what we have no room for must not look kept [3.1.1:MQTT-3.3.5-2].
     pub(crate) fn acknowledged_in_v3(self) -> bool {

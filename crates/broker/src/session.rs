@@ -91,6 +91,12 @@ impl Session {
         (self.conn != NONE).then_some(ConnId(self.conn))
     }
 
+    /// Whether it wants Reason Strings beside the codes of its acknowledgements
+    /// [MQTT-3.1.2-29].
+    pub(crate) fn is_explained_to(&self) -> bool {
+        self.version == Version::V5 && self.problem_information
+    }
+
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }

@@ -286,7 +286,7 @@ impl Shard {
                     let conn = ConnId(index as u32);
                     let Some(known) = self.take_conn(conn) else { continue };
                     if let Some(id) = known.session() {
-                        self.sessions.say_disconnect(id, Reason::ServerShuttingDown, out);
+                        self.sessions.say_disconnect(id, Reason::ServerShuttingDown, None, out);
                         self.sessions.get_mut(id).conn = crate::limits::NONE;
                     }
                     out.effects.push(Effect::Close { conn });
