@@ -118,7 +118,7 @@ def unittest(name, needs):
 SUITES = [
     unittest("mosquitto", lambda: without("mosquitto_pub", "mosquitto_sub", "mosquitto_rr")),
     unittest("paho", needs_paho),
-    Suite("mqttjs", ["node", "--test", "--test-reporter=tap", "."], r"# (tests|pass|fail) ",
+    Suite("mqttjs", ["node", "--test", "--test-reporter=tap"], r"# (tests|pass|fail) ",
           r"^# pass (\d+)", r"^# fail (\d+)", r"^# skipped (\d+)", needs_mqtt_js,
           os.path.join(HERE, "js")),
     Suite("golang", ["go", "test", "-count=1", "-v", "./..."], r"PASS|ok\s",

@@ -2,6 +2,7 @@
 
 use crate::explain::explained;
 use crate::input::{ConnId, Now, SessionId};
+use crate::limits;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
@@ -103,7 +104,11 @@ impl Shard {
                 State::Live { session } => Some(session),
             };
             let rest = &bytes[out.consumed..];
-            let frame = match mqtt::cut(rest, self.options.packet_bytes_max) {
+            let bytes_max = match live {
+                Some(_) => self.options.packet_bytes_max,
+                None => self.options.packet_bytes_max.min(limits::CONNECT_BYTES_MAX),
+            };
+            let frame = match mqtt::cut(rest, bytes_max) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
                 Err(violation) => {

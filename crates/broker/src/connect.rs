@@ -4,7 +4,7 @@
 use crate::alias::AliasesOut;
 use crate::conn::{End, Moved, State};
 use crate::explain::explained;
-use crate::input::{ConnId, Cross, Now, SessionId};
+use crate::input::{ConnId, Cross, Now, SessionId, ShardId};
 use crate::limits::NONE;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
@@ -89,7 +89,11 @@ impl Shard {
                 return Err(refusal.into());
             }
         };
-        let home = self.home_of(&client_id);
+        // A client without an id is at home wherever chance sends it.
+        let home = match packet.client_id {
+            "" => ShardId((self.draw() % self.shards as u64) as u8),
+            _ => self.home_of(&client_id),
+        };
         if home != self.id && self.conn(conn).is_some_and(|known| !known.moved) {
             self.take_conn(conn);
             out.effects.push(Effect::Move { conn, shard: home });
@@ -116,9 +120,7 @@ impl Shard {
             if will.retain && !self.options.retain_available {
                 return Err(Refusal::RetainUnsupported);
             }
-            if will.topic.starts_with("$SYS/") {
-                return Err(Refusal::NotAuthorized);
-            }
+            self.permit_topic(will.topic)?;
         }
         if !packet.client_id.is_empty() {
             // [MQTT-3.1.3-5]: any text up to the option's length.
@@ -136,7 +138,7 @@ impl Shard {
         }
     }
 
-    /// Unique, unguessable, and at home on this shard.
+    /// Unique, and at home on this shard.
     fn assign_client_id(&mut self) -> Box<str> {
         loop {
             let client_id = format!("godwit-{:016x}{:08x}", self.draw(), self.draw() as u32);
@@ -223,7 +225,7 @@ impl Shard {
         self.connack(id, packet, asked, present, assigned, keep_alive_s, out);
         self.announce(id, true, out);
         if let Some(flight) = &mut self.sessions.get_mut(id).flight {
-            flight.unseen = flight.sent.len();
+            flight.forget_seen();
         }
         self.sessions.flow(id, out);
         if self.sessions.get(id).is_member {

@@ -221,6 +221,9 @@ impl Sessions {
             self.send_waiting(id, slot, out);
         }
         self.feed(id);
+        if self.get(id).is_member {
+            self.rooms.push(id);
+        }
         self.get_mut(id).rest();
     }
 
@@ -280,7 +283,7 @@ impl Sessions {
         }
         loop {
             let Some(flight) = &mut self.get_mut(id).flight else { return };
-            if out.is_full() && flight.unseen > 0 {
+            if out.is_full() && flight.has_unseen() {
                 return self.postpone(id);
             }
             let Some((packet_id, slot)) = flight.resend(window) else { return };

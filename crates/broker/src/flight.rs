@@ -50,7 +50,9 @@ pub(crate) struct Flight {
     pub(crate) unacknowledged: u16,
     /// How many of the last slots of `sent` the present connection has not seen yet: it may take
     /// fewer at a time than the one before.
-    pub(crate) unseen: usize,
+    unseen: usize,
+    /// How many of those are not done.
+    unseen_open: u16,
     pub(crate) waiting: VecDeque<Slot>,
     pub(crate) waiting_bytes: u64,
     pub(crate) waiting_qos0: u32,
@@ -67,14 +69,26 @@ impl Flight {
         self.unacknowledged < window && self.unseen == 0 && self.sent.len() < FLIGHT_SPAN_MAX
     }
 
+    /// Whether slots wait to be sent again.
+    pub(crate) fn has_unseen(&self) -> bool {
+        self.unseen > 0
+    }
+
+    /// A new connection has seen nothing yet.
+    pub(crate) fn forget_seen(&mut self) {
+        self.unseen = self.sent.len();
+        self.unseen_open = self.unacknowledged;
+    }
+
     /// The next slot to send again, as far as the window goes [MQTT-3.3.4-9].
     pub(crate) fn resend(&mut self, window: u16) -> Option<(PacketId, Slot)> {
-        let seen = usize::from(self.unacknowledged).saturating_sub(self.unseen);
+        let seen = usize::from(self.unacknowledged - self.unseen_open);
         if self.unseen == 0 || seen >= usize::from(window) {
             return None;
         }
         let place = self.sent.len() - self.unseen;
         self.unseen -= 1;
+        self.unseen_open -= u16::from(self.sent[place].state != State::Done);
         Some((self.id_at(place), self.sent[place]))
     }
 
@@ -102,15 +116,18 @@ impl Flight {
     /// The slot that was found is done: its id is free once everything before it is.
     #[inline]
     pub(crate) fn settle(&mut self, id: PacketId) {
+        let place = (u32::from(id.get()) - 1 + IDS - u32::from(self.first)) % IDS;
         if let Some(slot) = self.find(id) {
             slot.state = State::Done;
             self.unacknowledged -= 1;
+            let unseen = place as usize + self.unseen >= self.sent.len();
+            self.unseen_open -= u16::from(unseen);
         }
         while self.sent.front().is_some_and(|slot| slot.state == State::Done) {
             self.sent.pop_front();
+            self.unseen = self.unseen.min(self.sent.len());
             self.first = ((u32::from(self.first) + 1) % IDS) as u16;
         }
-        self.unseen = self.unseen.min(self.sent.len());
         if self.sent.is_empty() && self.sent.capacity() > SLOTS_KEPT {
             self.sent.shrink_to(SLOTS_KEPT);
         }

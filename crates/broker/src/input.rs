@@ -85,7 +85,8 @@ pub struct Member {
 pub enum Cross {
     /// Deliver to whoever here subscribes.
     Publish(Message),
-    /// The retained store of every shard holds the same. An empty payload clears.
+    /// The retained store of every shard holds the same; an empty payload clears. Delivered to
+    /// whoever subscribes there, like `Publish`.
     Retain {
         message: Message,
         stamp: Stamp,

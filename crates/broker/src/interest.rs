@@ -240,10 +240,11 @@ impl Interest {
             }
         }
         let Some(at) = free else { return false };
+        // Raised first: whoever finds the shape claimed may rely on its being asked for.
+        self.shapes_len.fetch_max(at + 1, SeqCst);
         if self.shapes[at].compare_exchange(0, shape.0 | SHARD_ONE, SeqCst, SeqCst).is_err() {
             return self.claim(shape);
         }
-        self.shapes_len.fetch_max(at + 1, SeqCst);
         true
     }
 

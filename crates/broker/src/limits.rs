@@ -26,7 +26,7 @@ pub const FLIGHT_SPAN_MAX: usize = 65_000;
 pub const RING_SLOTS: usize = 8 * 1024;
 pub const SHARDS_MAX: usize = 64;
 pub const MEMORY_BYTES_MAX_DEFAULT: u64 = 1024 * 1024 * 1024;
-/// Packets are checked against `packet_bytes_max` only after the client's CONNECT is known.
+/// A peer that nobody knows yet gets no more room than its CONNECT, will included, needs.
 pub const CONNECT_BYTES_MAX: u32 = 256 * 1024;
 
 const _: () = assert!(FLIGHT_SPAN_MAX < u16::MAX as usize);

@@ -156,14 +156,7 @@ impl Shard {
     #[inline]
     fn permit(&self, topic: &str, packet: &Publish<'_>, said: &Said) -> Result<(), Refusal> {
         let options = &self.options;
-        if topic.len() > usize::from(options.topic_bytes_max)
-            || deeper_than(topic, usize::from(options.topic_levels_max))
-        {
-            return Err(Refusal::TopicNameInvalid);
-        }
-        if topic.starts_with("$SYS/") {
-            return Err(Refusal::NotAuthorized);
-        }
+        self.permit_topic(topic)?;
         if said.is_text
             && options.check_payload_format
             && std::str::from_utf8(packet.payload).is_err()
@@ -179,8 +172,19 @@ impl Shard {
         Ok(())
     }
 
+    /// What a client may name, in a PUBLISH or as its will.
+    #[inline]
+    pub(crate) fn permit_topic(&self, topic: &str) -> Result<(), Refusal> {
+        if topic.len() > usize::from(self.options.topic_bytes_max)
+            || deeper_than(topic, usize::from(self.options.topic_levels_max))
+        {
+            return Err(Refusal::TopicNameInvalid);
+        }
+        if topic.starts_with("$SYS/") { Err(Refusal::NotAuthorized) } else { Ok(()) }
+    }
+
     #[cold]
-    fn retained_is_full(&self, topic: &str) -> bool {
+    pub(crate) fn retained_is_full(&self, topic: &str) -> bool {
         let full = self.retained.messages >= self.options.retained_messages_max
             || self.retained.bytes >= self.options.retained_bytes_max;
         full && self.retained.get(topic).is_none()
@@ -272,11 +276,13 @@ impl Shard {
             let mut levels = std::mem::take(&mut self.scratch.levels);
             let mut shards = self.interest.of(draft.topic, &mut levels) & !(1 << self.id.0);
             self.scratch.levels = levels;
-            while shards != 0 {
+            matched |= shards != 0;
+            // A retained message went to every shard already, to be stored and delivered at once:
+            // a subscription over there sees it as the one or as the other, never as neither.
+            while shards != 0 && !draft.retain {
                 let shard = shards.trailing_zeros() as usize;
                 shards &= shards - 1;
                 out.lanes[shard].push_back(Cross::Publish(draft.message().clone()));
-                matched = true;
             }
         }
         matched

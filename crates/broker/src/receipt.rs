@@ -75,7 +75,7 @@ impl Sessions {
         }
         let slot = *slot;
         flight.settle(packet_id);
-        let waits = !flight.waiting.is_empty() || flight.unseen > 0;
+        let waits = !flight.waiting.is_empty() || flight.has_unseen();
         let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
         if session.is_member {
             self.rooms.push(id);

@@ -303,7 +303,8 @@ impl Shard {
             }
             Cross::Retain { message, stamp } => {
                 self.stamp = self.stamp.max(stamp);
-                self.retained.set(message, stamp, self.now, true);
+                self.retained.set(message.clone(), stamp, self.now, true);
+                self.route_here(None, &mut message.draft(), out);
                 self.plan_sweep();
             }
             Cross::Join { group, member, client_id, options, subscription_id } => {

@@ -189,18 +189,19 @@ impl Shard {
             let session = self.sessions.get_mut(id);
             let (online, room) = (session.conn != NONE, session.has_room());
             let Some(rare) = &mut session.rare else { continue };
-            let mut changed = Vec::new();
+            let mut reports = Vec::new();
             for share in &mut rare.shares {
-                if share.told != (online, room) {
-                    share.told = (online, room);
-                    changed.push(share.group.clone());
-                }
+                let changed = share.told != (online, room);
+                share.told = (online, room);
+                reports.push((share.group.clone(), changed));
             }
-            for group in changed {
+            for (group, changed) in reports {
                 let owner = self.home_of(&group);
                 if owner == self.id {
+                    // Even where nothing changed: within one input room may have gone and come
+                    // back, with messages queued between.
                     self.set_room(&group, member, online, room, out);
-                } else {
+                } else if changed {
                     let report = Cross::Room { group, member, online, room };
                     out.lanes[usize::from(owner.0)].push_back(report);
                 }
@@ -243,9 +244,8 @@ impl Shard {
     }
 
     fn dispatch_to(&mut self, at: u32, draft: &mut Draft<'_>, out: &mut Outbox) {
-        self.refresh_rooms(at);
-        let group = &mut self.groups.groups[at];
-        if group.queue.is_empty() && self.give(at, draft, out) {
+        self.flow_group(at, out);
+        if self.groups.groups[at].queue.is_empty() && self.give(at, draft, out) {
             return;
         }
         self.queue_for_group(at, draft, out);
@@ -338,6 +338,15 @@ impl Shard {
         if qos == QoS::AtMostOnce && !anyone_online && !options.queue_qos0 {
             self.sessions.counters.drops[Drop::Offline as usize] += 1;
             return;
+        }
+        // Members here were asked, not told of: from now on their room is news.
+        let here = group.members.iter().filter(|joined| joined.member.shard == self.id);
+        for joined in here {
+            let rare = self.sessions.get_mut(joined.member.session).rare.as_mut();
+            let mut shares = rare.into_iter().flat_map(|rare| &mut rare.shares);
+            if let Some(share) = shares.find(|share| share.group == group.name) {
+                share.told.1 = false;
+            }
         }
         let message = draft.message().clone();
         let bytes = message.bytes() as u64;

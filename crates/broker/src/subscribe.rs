@@ -60,7 +60,10 @@ impl Shard {
             codes.push(code);
         }
         if !cursors.is_empty() {
-            self.sessions.get_mut(id).rare().cursors.extend(cursors);
+            let waiting = &mut self.sessions.get_mut(id).rare().cursors;
+            // The same filter again starts again: what it was to be sent is sent once.
+            waiting.retain(|old| cursors.iter().all(|new| new.filter != old.filter));
+            waiting.extend(cursors);
         }
         let held = HeldSubAck { packet_id: packet.packet_id, codes, groups };
         if held.groups.is_empty() {

@@ -68,10 +68,11 @@ impl Shard {
         let mut draft = Draft::new(&will.topic, &will.payload, self.now);
         draft.properties = &will.properties;
         draft.qos = will.qos;
-        draft.retain = will.retain;
         draft.expiry_s = will.expiry_s.min(self.options.message_expiry_s_max);
         draft.publisher = publisher;
-        if will.retain {
+        // A will was accepted long before there was no room for it: then it is sent, not stored.
+        draft.retain = will.retain && !self.retained_is_full(&will.topic);
+        if draft.retain {
             self.retain(&mut draft, out);
         }
         self.route(None, &mut draft, out);

@@ -5,13 +5,22 @@ crate::transcripts! {
         r##"
         # options: queue_messages_max=2
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
         p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "2"
+        a< PUBLISH 2 "t" qos=1 "3"
         "##
     }
 
@@ -19,13 +28,22 @@ crate::transcripts! {
         r##"
         # options: queue_messages_max=2 queue_policy=drop_newest
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
         p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "1"
+        a< PUBLISH 2 "t" qos=1 "2"
         "##
     }
 
@@ -33,13 +51,26 @@ crate::transcripts! {
         r##"
         # options: queue_messages_max=1 queue_policy=disconnect
         a> CONNECT id=a expiry=60 receive_maximum=1
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
         p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
+        a< DISCONNECT QuotaExceeded reason_string="no room: a limit of the server is reached"
+        a< CLOSED
         p> PUBLISH 4 "t" qos=1 "4"
+        p< PUBACK 4
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
+        a< PUBLISH 2 "t" qos=1 "4"
         "##
     }
 
@@ -47,13 +78,22 @@ crate::transcripts! {
         r##"
         # options: queue_messages_max=1 queue_policy=disconnect
         a> CONNECT id=a receive_maximum=1
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a> PUBLISH 1 "t" qos=1 "1" &
         a> PUBLISH 2 "t" qos=1 "2" &
         a> PUBLISH 3 "t" qos=1 "3" &
         a> DISCONNECT
+        a< PUBLISH 1 "t" qos=1 "1"
+        a< PUBACK 1
+        a< PUBACK 2
+        a< PUBACK 3
+        a< CLOSED
         b> CONNECT id=b
+        b< CONNACK present=0
         b> PINGREQ
+        b< PINGRESP
         "##
     }
 
@@ -61,14 +101,25 @@ crate::transcripts! {
         r##"
         # options: queue_messages_max=1 queue_policy=drop_newest
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         b> CONNECT id=b
+        b< CONNACK present=0
         b> SUBSCRIBE 1 "t" qos=1
+        b< SUBACK 1 [1]
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        b< PUBLISH 1 "t" qos=1 "1"
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        b< PUBLISH 2 "t" qos=1 "2"
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "1"
         "##
     }
 
@@ -76,16 +127,33 @@ crate::transcripts! {
     fn a_message_too_large_for_one_reaches_the_next() {
         r##"
         a> CONNECT id=a maximum_packet_size=20
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         b> CONNECT id=b
+        b< CONNACK present=0
         b> SUBSCRIBE 1 "t" qos=1
+        b< SUBACK 1 [1]
         c> CONNECT id=c maximum_packet_size=20
+        c< CONNACK present=0
         c> SUBSCRIBE 1 "t" qos=1
+        c< SUBACK 1 [1]
         d> CONNECT id=d
+        d< CONNACK present=0
         d> SUBSCRIBE 1 "t" qos=1
+        d< SUBACK 1 [1]
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "0123456789012345678901234567890"
+        p< PUBACK 1
+        b< PUBLISH 1 "t" qos=1 "0123456789012345678901234567890"
+        d< PUBLISH 1 "t" qos=1 "0123456789012345678901234567890"
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "2"
+        b< PUBLISH 2 "t" qos=1 "2"
+        c< PUBLISH 2 "t" qos=1 "2"
+        d< PUBLISH 2 "t" qos=1 "2"
         "##
     }
 
@@ -93,13 +161,22 @@ crate::transcripts! {
         r##"
         # options: queue_bytes_max=2500
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"*1000
+        p< PUBACK 1
         p> PUBLISH 2 "t" qos=1 "2"*1000
+        p< PUBACK 2
         p> PUBLISH 3 "t" qos=1 "3"*1000
+        p< PUBACK 3
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "2"*1000
+        a< PUBLISH 2 "t" qos=1 "3"*1000
         "##
     }
 
@@ -107,26 +184,42 @@ crate::transcripts! {
         r##"
         # options: queue_bytes_max=1000
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"*200
+        p< PUBACK 1
         p> PUBLISH 2 "t" qos=1 "2"*200
+        p< PUBACK 2
         p> PUBLISH 3 "t" qos=1 "3"*200
+        p< PUBACK 3
         p> PUBLISH 4 "t" qos=1 "4"*500
+        p< PUBACK 4
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "3"*200
+        a< PUBLISH 2 "t" qos=1 "4"*500
         "##
     }
 
     fn qos_0_does_not_wait_for_who_is_away() {
         r##"
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH "t" qos=0 "1"
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "2"
         "##
     }
 
@@ -134,28 +227,45 @@ crate::transcripts! {
         r##"
         # options: queue_qos0=true
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH "t" qos=0 "1"
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
         p> PUBLISH "t" qos=0 "3"
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH "t" qos=0 "1"
+        a< PUBLISH 1 "t" qos=1 "2"
+        a< PUBLISH "t" qos=0 "3"
         "##
     }
 
     fn what_waits_may_expire_in_the_middle_of_a_queue() {
         r##"
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
         p> PUBLISH 2 "t" qos=1 "2" expiry=5
+        p< PUBACK 2
         p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
         + 6s
         a> CONNECT id=a clean=0 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "1"
         a> PUBACK 1
+        a< PUBLISH 2 "t" qos=1 "3"
         "##
     }
 
@@ -163,20 +273,40 @@ crate::transcripts! {
         r##"
         # options: write_bytes_max=1000 queue_messages_max=3
         a> CONNECT id=a
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=0
+        a< SUBACK 1 [0]
         b> CONNECT id=b
+        b< CONNACK present=0
         b> SUBSCRIBE 1 "t" qos=0
+        b< SUBACK 1 [0]
         a! stall
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH "t" qos=0 "1"*1000
+        b< PUBLISH "t" qos=0 "1"*1000
         p> PUBLISH "t" qos=0 "2"*1000
+        b< PUBLISH "t" qos=0 "2"*1000
         p> PUBLISH "t" qos=0 "3"*1000
+        b< PUBLISH "t" qos=0 "3"*1000
         p> PUBLISH "t" qos=0 "4"*1000
+        b< PUBLISH "t" qos=0 "4"*1000
         p> PUBLISH "t" qos=0 "5"*1000
+        b< PUBLISH "t" qos=0 "5"*1000
         p> PUBLISH "t" qos=0 "6"*1000
+        b< PUBLISH "t" qos=0 "6"*1000
         p> PUBLISH "t" qos=0 "7"*1000
+        b< PUBLISH "t" qos=0 "7"*1000
         a! resume
+        a< PUBLISH "t" qos=0 "1"*1000
+        a< PUBLISH "t" qos=0 "2"*1000
+        a< PUBLISH "t" qos=0 "3"*1000
+        a< PUBLISH "t" qos=0 "5"*1000
+        a< PUBLISH "t" qos=0 "6"*1000
+        a< PUBLISH "t" qos=0 "7"*1000
         p> PUBLISH "t" qos=0 "8"
+        a< PUBLISH "t" qos=0 "8"
+        b< PUBLISH "t" qos=0 "8"
         "##
     }
 
@@ -184,14 +314,24 @@ crate::transcripts! {
         r##"
         # options: write_bytes_max=1000
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! stall
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"*2000
+        p< PUBACK 1
         p> PUBLISH 2 "t" qos=1 "2"*1000
+        p< PUBACK 2
         p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
         a! cut
         a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"*2000
+        a< PUBLISH 2 "t" qos=1 dup "2"*1000
+        a< PUBLISH 3 "t" qos=1 "3"
         "##
     }
 
@@ -199,14 +339,21 @@ crate::transcripts! {
         r##"
         # options: write_bytes_max=1000 queue_messages_max=1 queue_policy=disconnect
         a> CONNECT id=a
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=0
+        a< SUBACK 1 [0]
         a! stall
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH "t" qos=0 "1"*2000
         p> PUBLISH "t" qos=0 "2"*1000
         p> PUBLISH "t" qos=0 "3"
         p> PUBLISH "t" qos=0 "4"
         a! resume
+        a< PUBLISH "t" qos=0 "1"*2000
+        a< PUBLISH "t" qos=0 "2"*1000
+        a< DISCONNECT QuotaExceeded reason_string="no room: a limit of the server is reached"
+        a< CLOSED
         "##
     }
 
@@ -214,14 +361,21 @@ crate::transcripts! {
         r##"
         # options: write_bytes_max=1000
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH "t/1" qos=0 retain "1"*1000
         p> PUBLISH "t/2" qos=0 retain "2"*1000
         p> PUBLISH "t/3" qos=0 retain "3"*1000
         a> CONNECT id=a
+        a< CONNACK present=0
         a! stall
         a> SUBSCRIBE 1 "t/#" qos=0
         a! resume
+        a< SUBACK 1 [0]
+        a< PUBLISH "t/1" qos=0 retain "1"*1000
+        a< PUBLISH "t/2" qos=0 retain "2"*1000
+        a< PUBLISH "t/3" qos=0 retain "3"*1000
         a> PINGREQ
+        a< PINGRESP
         "##
     }
 
@@ -229,20 +383,39 @@ crate::transcripts! {
     fn a_narrower_window_after_a_resume_holds_for_what_is_sent_again() {
         r##"
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
         p> PUBLISH 2 "t" qos=2 "2"
+        p< PUBREC 2
+        a< PUBLISH 2 "t" qos=2 "2"
         p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
+        a< PUBLISH 3 "t" qos=1 "3"
         p> PUBLISH 4 "t" qos=1 "4"
+        p< PUBACK 4
+        a< PUBLISH 4 "t" qos=1 "4"
         a! cut
         p> PUBLISH 5 "t" qos=1 "5"
+        p< PUBACK 5
         a> CONNECT id=a clean=0 expiry=60 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
         a> PUBACK 1
+        a< PUBLISH 2 "t" qos=2 dup "2"
         a> PUBREC 2
+        a< PUBREL 2
         a> PUBCOMP 2
+        a< PUBLISH 3 "t" qos=1 dup "3"
         a> PUBACK 3
+        a< PUBLISH 4 "t" qos=1 dup "4"
         a> PUBACK 4
+        a< PUBLISH 5 "t" qos=1 "5"
         a> PUBACK 5
         "##
     }
@@ -250,14 +423,27 @@ crate::transcripts! {
     fn a_wider_window_after_a_resume_takes_more() {
         r##"
         a> CONNECT id=a expiry=60 receive_maximum=2
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=2 "1"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "1"
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "2"
         p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
         a> PUBREC 1
+        a< PUBREL 1
         a! cut
         a> CONNECT id=a clean=0 expiry=60 receive_maximum=10
+        a< CONNACK present=1
+        a< PUBREL 1
+        a< PUBLISH 2 "t" qos=1 dup "2"
+        a< PUBLISH 3 "t" qos=1 "3"
         a> PUBCOMP 1
         a> PUBACK 2
         a> PUBACK 3
@@ -268,19 +454,35 @@ crate::transcripts! {
     fn what_waits_to_be_sent_again_may_be_cut_again() {
         r##"
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
         p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "2"
         p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
+        a< PUBLISH 3 "t" qos=1 "3"
         a! cut
         a> CONNECT id=a clean=0 expiry=60 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
         a> PUBACK 1
+        a< PUBLISH 2 "t" qos=1 dup "2"
         a> PUBACK 3
         a! cut
         p> PUBLISH 4 "t" qos=1 "4"
+        p< PUBACK 4
         a> CONNECT id=a clean=0 expiry=60 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 2 "t" qos=1 dup "2"
         a> PUBACK 2
+        a< PUBLISH 4 "t" qos=1 "4"
         a> PUBACK 4
         "##
     }
@@ -288,13 +490,18 @@ crate::transcripts! {
     fn options_change_while_it_runs() {
         r##"
         a> CONNECT id=a expiry=60
+        a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
         a! cut
         p> CONNECT id=p
+        p< CONNACK present=0
         p> PUBLISH "t" qos=0 "before"
         ! reload queue_qos0=true
         p> PUBLISH "t" qos=0 "after"
         a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH "t" qos=0 "after"
         "##
     }
 }

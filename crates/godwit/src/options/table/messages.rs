@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         key: "topic.levels_max",
-        kind: count(1, 65_535, "levels"),
+        kind: count(1, 1024, "levels"),
         default: "128",
         live: true,
         short: "most levels of a topic name or filter",
