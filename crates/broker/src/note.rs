@@ -58,6 +58,10 @@ pub enum Note {
         filter: Box<str>,
         code: u8,
     },
+    /// The process is out of descriptors or memory: connections wait in the listener's backlog.
+    AcceptFailed {
+        fault: Box<str>,
+    },
     /// At most once a second a client, with the number since the last.
     Dropped {
         client_id: Box<str>,

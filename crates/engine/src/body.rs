@@ -18,7 +18,7 @@ use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -53,12 +53,21 @@ pub(crate) struct Body {
     pub(crate) now: Now,
     pub(crate) sockets: Vec<Option<Socket>>,
     pub(crate) free: Vec<u32>,
+    /// Free once this tick's outbox is performed: until then a decision may still name them.
+    pub(crate) freed: Vec<u32>,
     /// Sockets to look at in the next tick, whatever the poller says.
     listed: Vec<u32>,
     /// Whether listeners have more to accept.
     pub(crate) accepts: bool,
-    /// Sockets that were closed and whose peers are not done, with the time to forget them.
-    pub(crate) leaving: VecDeque<(Now, u32)>,
+    /// Nothing is accepted before: the process had no descriptor left.
+    pub(crate) accepts_from: Now,
+    /// Sockets that were closed and whose peers were not done, with the time to forget them. One
+    /// that was forgotten sooner stays here until then.
+    leaving: VecDeque<(Now, u32)>,
+    /// Connections that no ring had room for.
+    homeward: VecDeque<(usize, Parcel)>,
+    /// A ring was full at the end of the last tick.
+    blocked: bool,
     pub(crate) buffer: Box<[u8]>,
     gathered: Vec<u8>,
     stop_at: Option<Now>,
@@ -98,9 +107,13 @@ impl Body {
             now: Now::default(),
             sockets: Vec::new(),
             free: Vec::new(),
+            freed: Vec::new(),
             listed: Vec::new(),
             accepts: false,
+            accepts_from: Now::default(),
             leaving: VecDeque::new(),
+            homeward: VecDeque::new(),
+            blocked: false,
             buffer: vec![0; limits::READ_BYTES_PER_TICK + TAIL_COPIED_MAX].into(),
             gathered: Vec::new(),
             stop_at: None,
@@ -118,6 +131,7 @@ impl Body {
         let timeout = self.timeout();
         if timeout != Some(Duration::ZERO) {
             self.bell().sleeps.store(true, SeqCst);
+            fence(SeqCst);
             if self.rings.has_input() {
                 self.wake_up();
                 return Some(Duration::ZERO);
@@ -153,16 +167,17 @@ impl Body {
         }
         let began = Instant::now();
         self.now = Now((began - self.start).as_millis() as u64);
+        self.take_parcels();
         self.look_at_listed();
         for event in &*events {
             self.event(event);
         }
-        self.take_parcels();
         self.take_control();
         self.tick();
         self.act();
         // Peers that still read our last words are waited for, but not for long.
-        let ended = self.stop_at.is_some_and(|at| self.leaving.is_empty() || self.now >= at);
+        let alone = self.sockets.len() == self.free.len() + self.freed.len();
+        let ended = self.stop_at.is_some_and(|at| alone || self.now >= at);
         Ok(Turn { began, ended })
     }
 
@@ -171,16 +186,19 @@ impl Body {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        let reads = !self.listed.is_empty() && !self.is_blocked();
-        if reads || (self.accepts && !self.is_blocked()) {
+        if !self.out.is_empty() {
             return Some(Duration::ZERO);
         }
-        if self.is_blocked() {
+        if self.blocked {
             // The other shard has no way to say that its ring has room again.
             return Some(Duration::from_millis(1));
         }
+        if !self.listed.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let leaving = self.leaving.front().map(|(at, _)| *at);
-        let own = leaving.into_iter().chain(self.stop_at);
+        let accepts = self.accepts.then_some(self.accepts_from);
+        let own = leaving.into_iter().chain(self.stop_at).chain(accepts);
         let next = self.shard.next_tick().into_iter().chain(own).min()?;
         // Whole milliseconds round down: without the one more the last turn would spin.
         let elapsed = self.start.elapsed().as_millis() as u64;
@@ -189,7 +207,7 @@ impl Body {
 
     /// A full ring holds the readers back: nothing is dropped, nobody is overtaken.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.out.lanes.iter().any(|lane| !lane.is_empty())
+        self.blocked
     }
 
     pub(crate) fn list(&mut self, index: u32) {
@@ -202,7 +220,7 @@ impl Body {
     }
 
     fn look_at_listed(&mut self) {
-        if self.is_blocked() {
+        if self.blocked {
             return;
         }
         if self.accepts {
@@ -244,9 +262,9 @@ impl Body {
         match socket.resend() {
             Err(_) => self.lost(index),
             Ok(false) => {}
-            Ok(true) if !socket.congested => {}
+            Ok(true) if socket.congested.is_none() => {}
             Ok(true) => {
-                socket.congested = false;
+                socket.congested = None;
                 let conn = ConnId(index);
                 self.shard.handle(self.now, Input::Writable { conn }, &mut self.out);
                 self.list(index);
@@ -254,7 +272,9 @@ impl Body {
         }
     }
 
-    fn take_parcels(&mut self) {
+    /// What another shard handed over before a peer learnt of it is known here before that peer's
+    /// next word is: rings come before sockets.
+    pub(crate) fn take_parcels(&mut self) {
         for from in 0..self.rings.inbound.len() {
             let Some(mut ring) = self.rings.inbound[from].take() else { continue };
             while !self.out.is_full()
@@ -304,7 +324,11 @@ impl Body {
             && at <= self.now
         {
             self.leaving.pop_front();
-            self.forget(index);
+            let place = self.sockets.get(index as usize);
+            if place.is_some_and(|socket| socket.as_ref().is_some_and(|s| s.leaves_at == Some(at)))
+            {
+                self.forget(index);
+            }
         }
     }
 
@@ -314,6 +338,8 @@ impl Body {
             self.shard.trace_writes(&mut self.out);
         }
         let mut out = std::mem::take(&mut self.out);
+        // First, so that nobody learns from a write what another shard is not yet told.
+        self.push_lanes(&mut out);
         let (mut broken, mut congested) = (Vec::new(), Vec::new());
         for write in out.writes() {
             let index = write.conn.0;
@@ -326,8 +352,8 @@ impl Body {
             if unsent == 0 {
                 continue;
             }
-            if unsent > self.write_bytes_max && !socket.congested {
-                socket.congested = true;
+            if unsent > self.write_bytes_max && socket.congested.is_none() {
+                socket.congested = Some(unsent + self.write_bytes_max);
                 congested.push(index);
             }
             if !socket.watches_room {
@@ -346,9 +372,15 @@ impl Body {
         for note in out.notes.drain(..) {
             (self.log)(&note);
         }
-        self.push_lanes(&mut out);
+        self.push_homeward();
+        self.blocked = !self.homeward.is_empty() || out.lanes.iter().any(|lane| !lane.is_empty());
         out.clear();
         self.out = out;
+        self.free.append(&mut self.freed);
+        if self.free.len() == self.sockets.len() {
+            self.sockets = Vec::new();
+            self.free = Vec::new();
+        }
         // What the writes found out is the next tick's input.
         for index in congested {
             let conn = ConnId(index);
@@ -384,26 +416,30 @@ impl Body {
         if socket.unsent() > 0 || socket.stream.shutdown(std::net::Shutdown::Write).is_err() {
             return self.forget(index);
         }
-        socket.leaving = true;
-        self.leaving.push_back((Now(self.now.0 + LINGER_MS), index));
+        let at = Now(self.now.0 + LINGER_MS);
+        socket.leaves_at = Some(at);
+        self.leaving.push_back((at, index));
         self.read_away(index);
     }
 
     fn send_home(&mut self, index: u32, home: ShardId) {
         let Some(place) = self.sockets.get_mut(index as usize) else { return };
         let Some(mut socket) = place.take() else { return };
-        self.free.push(index);
+        self.freed.push(index);
         let _ = self.poll.registry().deregister(&mut socket.stream);
-        let home = usize::from(home.0);
-        let Some(ring) = &mut self.rings.outbound[home] else { return };
-        let mut parcel = Parcel::Socket { stream: socket.stream, bytes: socket.tail };
-        // Handing over is rare enough to wait for room: the other shard always drains its rings.
-        while let Err(rtrb::PushError::Full(back)) = ring.push(parcel) {
-            parcel = back;
+        let parcel = Parcel::Socket { stream: socket.stream, bytes: socket.tail };
+        self.homeward.push_back((usize::from(home.0), parcel));
+    }
+
+    fn push_homeward(&mut self) {
+        while let Some((home, parcel)) = self.homeward.pop_front() {
+            let Some(ring) = &mut self.rings.outbound[home] else { continue };
+            let pushed = ring.push(parcel);
             self.rings.bells[home].ring();
-            std::thread::yield_now();
+            if let Err(rtrb::PushError::Full(parcel)) = pushed {
+                return self.homeward.push_front((home, parcel));
+            }
         }
-        self.rings.bells[home].ring();
     }
 
     fn push_lanes(&mut self, out: &mut Outbox) {

@@ -2,18 +2,23 @@
 
 use crate::body::Body;
 use crate::socket::Socket;
-use broker::{ConnId, Input, limits};
+use broker::{ConnId, Input, Note, Now, limits};
 use mio::net::TcpStream;
 use mio::{Interest, Token};
 use std::io;
 
 /// Accepted in one tick at most.
 const ACCEPTS_PER_TICK: usize = 256;
+/// How long nothing is accepted when the process is out of descriptors or memory.
+const ACCEPT_PAUSE_MS: u64 = 1_000;
 /// A tail up to here is copied in front of what is read next; a longer one is read into.
 pub(crate) const TAIL_COPIED_MAX: usize = 16 * 1024;
 
 impl Body {
     pub(crate) fn accept(&mut self) {
+        if self.now < self.accepts_from {
+            return;
+        }
         for _ in 0..ACCEPTS_PER_TICK {
             let mut any = false;
             for at in 0..self.listeners.len() {
@@ -25,8 +30,12 @@ impl Body {
                         self.open(stream, peer, false, Vec::new());
                     }
                     Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
-                    // Out of descriptors, or a peer that gave up: the next tick tries again.
-                    Err(_) => return,
+                    // A peer that gave up while it waited: the next one is tried.
+                    Err(fault) if fault.kind() == io::ErrorKind::ConnectionAborted => any = true,
+                    Err(fault) => {
+                        self.accepts_from = Now(self.now.0 + ACCEPT_PAUSE_MS);
+                        return (self.log)(&Note::AcceptFailed { fault: fault.to_string().into() });
+                    }
                 }
             }
             if !any {
@@ -65,14 +74,15 @@ impl Body {
     pub(crate) fn read(&mut self, index: u32) {
         let blocked = self.is_blocked();
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        if socket.leaving {
+        if socket.leaves_at.is_some() {
             return self.read_away(index);
         }
-        if socket.held {
+        // The peer that does not read our answers is not asked for more: it is listed again once
+        // all is sent. Its pings are heard for longer than its messages flow.
+        if socket.held || socket.congested.is_some_and(|unsent_max| socket.unsent() > unsent_max) {
             return;
         }
-        // The peer that does not read gets no more answers until it does.
-        if socket.congested || blocked || self.out.is_full() {
+        if blocked || self.out.is_full() {
             return self.list(index);
         }
         if socket.unfinished {
@@ -135,6 +145,9 @@ impl Body {
     }
 
     fn hand_over(&mut self, index: u32, bytes: &[u8]) {
+        if self.rings.has_input() {
+            self.take_parcels();
+        }
         let conn = ConnId(index);
         self.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut self.out);
         let left = &bytes[self.out.consumed..];
@@ -168,11 +181,7 @@ impl Body {
             && let Some(mut socket) = place.take()
         {
             let _ = self.poll.registry().deregister(&mut socket.stream);
-            self.free.push(index);
-        }
-        if self.free.len() == self.sockets.len() {
-            self.sockets = Vec::new();
-            self.free = Vec::new();
+            self.freed.push(index);
         }
     }
 
@@ -194,7 +203,6 @@ impl Body {
         }
         self.buffer = buffer;
         if done {
-            self.leaving.retain(|(_, leaving)| *leaving != index);
             self.forget(index);
         }
     }

@@ -8,7 +8,11 @@ use broker::{Cross, limits};
 use mio::net::TcpStream;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 
 #[derive(Debug)]
 pub(crate) enum Parcel {
@@ -30,7 +34,9 @@ pub(crate) struct Bell {
 impl Bell {
     /// Wakes the thread if it sleeps or is about to.
     pub(crate) fn ring(&self) {
-        if self.sleeps.swap(false, SeqCst) {
+        // Orders the push before the look, as `Body::doze` orders its store before its own.
+        fence(SeqCst);
+        if self.sleeps.load(Relaxed) && self.sleeps.swap(false, SeqCst) {
             // A thread that cannot be woken is one that has ended.
             let _ = self.waker.wake();
         }

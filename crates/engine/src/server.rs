@@ -1,10 +1,11 @@
 //! Starting and stopping the shards.
 
 use crate::body::{Body, Control, Log, WAKER};
-use crate::host::{Host, STACK_BYTES};
+use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
 use broker::{Command, Interest, Note, Now, Options, Shard, ShardId};
 use mio::Poll;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -85,7 +86,9 @@ impl Server {
                 setup.options.clone(),
                 interest.clone(),
                 setup.seed,
-                setup.seed.rotate_left(at as u32 + 1),
+                // Drawn anew in every process: chance that could be replayed would give out the
+                // same client ids again.
+                RandomState::new().hash_one(at),
                 Now(0),
             );
             let (sender, control) = channel();
@@ -140,13 +143,6 @@ impl Server {
     /// Waits for the shards to end.
     pub fn join(self) -> io::Result<()> {
         self.host.join().map_err(|_| io::Error::other("the shards' thread panicked"))
-    }
-}
-
-/// Without its poller a shard serves nobody: the process ends, loudly, instead of standing there.
-fn watch(ended: io::Result<()>) {
-    if let Err(fault) = ended {
-        panic!("a shard cannot go on: {fault}");
     }
 }
 

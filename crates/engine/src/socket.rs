@@ -18,12 +18,14 @@ pub(crate) struct Socket {
     pub(crate) listed: bool,
     /// Nothing is read until the broker says `Resume`.
     pub(crate) held: bool,
-    /// The broker was told that too much is unsent.
-    pub(crate) congested: bool,
+    /// The broker was told that too much is unsent, and sends no more messages. Our answers to
+    /// what the peer says still grow it: up to here.
+    pub(crate) congested: Option<usize>,
     /// Registered for writability as well.
     pub(crate) watches_room: bool,
-    /// The broker has let go of it: what still comes in is thrown away, until the peer is done.
-    pub(crate) leaving: bool,
+    /// The broker has let go of it: what still comes in is thrown away until the peer is done, at
+    /// the latest until then.
+    pub(crate) leaves_at: Option<broker::Now>,
 }
 
 #[derive(Debug, Default)]
@@ -46,9 +48,9 @@ impl Socket {
             unfinished: false,
             listed: false,
             held: false,
-            congested: false,
+            congested: None,
             watches_room: false,
-            leaving: false,
+            leaves_at: None,
         }
     }
 

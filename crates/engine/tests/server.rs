@@ -265,3 +265,62 @@ fn stopping_says_so_and_publishes_wills() {
     stopping.join().expect("no panic").expect("it stops");
     assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
 }
+
+/// Connections that come and go while messages cross: an index that is used again must not meet
+/// what was decided for the one before it.
+#[test]
+fn connections_that_come_and_go_get_nothing_of_each_other() {
+    let (server, address) = serve(2, Options::default());
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let noise: Vec<_> = (0..2)
+        .map(|at| {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                let mut publisher = Client::connect(address, &format!("noise{at}"));
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    for _ in 0..200 {
+                        publisher.publish("noise", &[b'n'; 200], None);
+                    }
+                    publisher.send(Packet::PingReq);
+                    publisher.expect(|packet| matches!(packet, Packet::PingResp));
+                }
+            })
+        })
+        .collect();
+    for round in 0..300 {
+        let mut listener = Client::connect(address, &format!("listener{round}"));
+        listener.subscribe("noise", QoS::AtMostOnce);
+        // Gone with deliveries on their way; the next one comes at the same time.
+        listener.send(Packet::PingReq);
+        drop(listener);
+        let mut quiet = Client::connect(address, &format!("quiet{round}"));
+        quiet.subscribe("quiet", QoS::AtMostOnce);
+        quiet.send(Packet::PingReq);
+        quiet.expect(|packet| matches!(packet, Packet::PingResp));
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    noise.into_iter().for_each(|thread| thread.join().expect("it goes on"));
+    server.stop().expect("it stops");
+}
+
+/// A client that never reads what it is sent is still heard: its pings keep it alive.
+#[test]
+fn a_client_that_does_not_read_is_still_heard() {
+    let options = Options { write_bytes_max: 64 * 1024, ..Options::default() };
+    let (server, address) = serve(1, options);
+    let mut stalled = Client::connect(address, "stalled");
+    stalled.subscribe("big", QoS::AtMostOnce);
+    let mut publisher = Client::connect(address, "publisher");
+    publisher.subscribe("heard", QoS::AtMostOnce);
+    let payload = vec![b'x'; 256 * 1024];
+    for _ in 0..100 {
+        publisher.publish("big", &payload, None);
+        publisher.send(Packet::PingReq);
+        publisher.expect(|packet| matches!(packet, Packet::PingResp));
+    }
+    stalled.publish("heard", b"still here", None);
+    publisher.expect(
+        |packet| matches!(packet, Packet::Publish(publish) if publish.payload == b"still here"),
+    );
+    server.stop().expect("it stops");
+}

@@ -20,6 +20,9 @@ pub(crate) fn log(note: &Note) {
         Note::Unsubscribed { client_id, filter, code } => {
             debug!(target: "godwit::subscription", %client_id, %filter, code, "unsubscribed");
         }
+        Note::AcceptFailed { fault } => {
+            warn!(target: "godwit::conn", %fault, "no connection can be accepted for a second");
+        }
         Note::Dropped { client_id, drop, count } => {
             let reason = drop.name();
             warn!(target: "godwit::drop", %client_id, reason, count, "messages dropped");
