@@ -153,23 +153,32 @@ impl Body {
         self.rings.has_input() || self.timeout() == Some(Duration::ZERO)
     }
 
-    /// One tick: waits for events as long as told, then does everything that is ready.
-    pub(crate) fn turn(
+    /// Whether another turn would bring its rings forward.
+    pub(crate) fn takes_parcels(&self) -> bool {
+        self.rings.has_input() && !self.is_stopping()
+    }
+
+    /// Waits for events as long as told.
+    pub(crate) fn wait(
         &mut self,
         events: &mut Events,
         timeout: Option<Duration>,
-    ) -> io::Result<Turn> {
+    ) -> io::Result<()> {
         let polled = self.poll.poll(events, timeout);
         self.wake_up();
         match polled {
-            Err(fault) if fault.kind() != io::ErrorKind::Interrupted => return Err(fault),
-            _ => {}
+            Err(fault) if fault.kind() != io::ErrorKind::Interrupted => Err(fault),
+            _ => Ok(()),
         }
+    }
+
+    /// One tick: does everything that is ready.
+    pub(crate) fn turn(&mut self, events: &Events) -> Turn {
         let began = Instant::now();
         self.now = Now((began - self.start).as_millis() as u64);
         self.take_parcels();
         self.look_at_listed();
-        for event in &*events {
+        for event in events {
             self.event(event);
         }
         self.take_control();
@@ -178,7 +187,7 @@ impl Body {
         // Peers that still read our last words are waited for, but not for long.
         let alone = self.sockets.len() == self.free.len() + self.freed.len();
         let ended = self.stop_at.is_some_and(|at| alone || self.now >= at);
-        Ok(Turn { began, ended })
+        Turn { began, ended }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

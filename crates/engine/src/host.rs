@@ -144,7 +144,8 @@ impl Host {
     fn turn_alone(&mut self, events: &mut Events) -> io::Result<Instant> {
         let (body, _) = &mut self.bodies[0];
         let timeout = body.doze();
-        let turn = body.turn(events, timeout)?;
+        body.wait(events, timeout)?;
+        let turn = body.turn(events);
         if turn.ended {
             self.bodies.clear();
             self.alive.fetch_sub(1, SeqCst);
@@ -168,13 +169,17 @@ impl Host {
         let mut ended = Vec::new();
         let mut last = began;
         for (at, (body, busy)) in self.bodies.iter_mut().enumerate() {
-            if !is_ready(body) && !body.has_work() {
+            let ready = is_ready(body);
+            if !ready && !body.has_work() {
                 continue;
             }
             // More events than fit are told of by the poller only once.
             loop {
-                let turn = body.turn(events, Some(Duration::ZERO))?;
-                if turn.ended {
+                events.clear();
+                if ready {
+                    body.wait(events, Some(Duration::ZERO))?;
+                }
+                if body.turn(events).ended {
                     ended.push(at);
                     break;
                 }
@@ -186,10 +191,15 @@ impl Host {
             *busy += now - last;
             last = now;
         }
+        events.clear();
         for &at in ended.iter().rev() {
             let (body, _) = self.bodies.remove(at);
             self.let_go(&body)?;
             self.alive.fetch_sub(1, SeqCst);
+        }
+        // What they have for each other needs nobody's poller.
+        for (body, _) in self.bodies.iter_mut().filter(|(body, _)| body.takes_parcels()) {
+            body.turn(events);
         }
         Ok(began)
     }
@@ -236,7 +246,8 @@ fn guest(
     let mut quiet = 0;
     loop {
         let timeout = body.doze();
-        let turn = body.turn(&mut events, timeout)?;
+        body.wait(&mut events, timeout)?;
+        let turn = body.turn(&events);
         if turn.ended {
             alive.fetch_sub(1, SeqCst);
             return Ok(());
