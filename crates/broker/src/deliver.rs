@@ -30,7 +30,7 @@ pub(crate) struct Hit {
 }
 
 impl Sessions {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deliver(&mut self, hit: Hit, draft: &mut Draft<'_>, out: &mut Outbox) {
         let session = self.get_mut(hit.session);
         let qos = granted(draft.qos, hit.options);

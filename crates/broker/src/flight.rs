@@ -108,19 +108,39 @@ impl Flight {
     }
 
     #[inline]
-    pub(crate) fn find(&mut self, id: PacketId) -> Option<&mut Slot> {
-        let place = (u32::from(id.get()) - 1 + IDS - u32::from(self.first)) % IDS;
-        self.sent.get_mut(place as usize).filter(|slot| slot.state != State::Done)
+    fn place_of(&self, id: PacketId) -> usize {
+        let (zero_based, first) = (id.get() - 1, self.first);
+        if zero_based >= first {
+            return usize::from(zero_based - first);
+        }
+        usize::from(zero_based) + IDS as usize - usize::from(first)
     }
 
-    /// The slot that was found is done: its id is free once everything before it is.
+    #[inline]
+    pub(crate) fn find(&mut self, id: PacketId) -> Option<&mut Slot> {
+        let place = self.place_of(id);
+        self.sent.get_mut(place).filter(|slot| slot.state != State::Done)
+    }
+
+    /// The slot is done if it is in the given state: its id is free once everything before it is.
+    #[inline]
+    pub(crate) fn finish(&mut self, id: PacketId, state: State, qos: QoS) -> Option<Slot> {
+        let slot = *self.find(id)?;
+        if slot.state != state || slot.qos != qos {
+            return None;
+        }
+        self.settle(id);
+        Some(slot)
+    }
+
+    /// The slot that was found is done.
     #[inline]
     pub(crate) fn settle(&mut self, id: PacketId) {
-        let place = (u32::from(id.get()) - 1 + IDS - u32::from(self.first)) % IDS;
-        if let Some(slot) = self.find(id) {
+        let place = self.place_of(id);
+        if let Some(slot) = self.sent.get_mut(place).filter(|slot| slot.state != State::Done) {
             slot.state = State::Done;
             self.unacknowledged -= 1;
-            let unseen = place as usize + self.unseen >= self.sent.len();
+            let unseen = place + self.unseen >= self.sent.len();
             self.unseen_open -= u16::from(unseen);
         }
         while self.sent.front().is_some_and(|slot| slot.state == State::Done) {

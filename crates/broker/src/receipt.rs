@@ -69,12 +69,7 @@ impl Sessions {
     ) {
         let session = self.get_mut(id);
         let Some(flight) = &mut session.flight else { return };
-        let Some(slot) = flight.find(packet_id) else { return };
-        if slot.state != state || slot.qos != qos {
-            return;
-        }
-        let slot = *slot;
-        flight.settle(packet_id);
+        let Some(slot) = flight.finish(packet_id, state, qos) else { return };
         let waits = !flight.waiting.is_empty() || flight.has_unseen();
         let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
         if session.is_member {

@@ -8,6 +8,10 @@ pub(crate) struct Slab<T> {
     free: Vec<u32>,
 }
 
+/// So few places are kept even when all are free: a slab that empties with every message would
+/// allocate with every message.
+const PLACES_KEPT: usize = 64;
+
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
         Slab { places: Vec::new(), free: Vec::new() }
@@ -38,7 +42,7 @@ impl<T> Slab<T> {
     /// After a burst has gone the memory goes back too: trailing free places are cut off once
     /// nothing is left, which is when it costs nothing to find them.
     fn shrink(&mut self) {
-        if self.free.len() == self.places.len() {
+        if self.free.len() == self.places.len() && self.places.len() > PLACES_KEPT {
             self.free = Vec::new();
             self.places = Vec::new();
         }

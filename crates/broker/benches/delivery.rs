@@ -1,0 +1,176 @@
+//! What a delivery costs without the kernel: `cargo bench -p broker --bench delivery`. The clock
+//! runs while the shard does, from a publisher's bytes to the receiver's acknowledgement.
+
+use broker::{ConnId, Input, Interest, Now, Options, Outbox, Shard, ShardId};
+use mqtt::{
+    Connect, Packet, PacketId, Properties, Publish, QoS, Subscribe, SubscribeOptions,
+    SubscriptionsBuf, Version,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn main() {
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        report("fan-out 10 to 500, 20 a read", qos, || Bench::new(10, 500, true, qos).run(20, 40));
+        report("1000 pairs, 4 a read", qos, || Bench::new(1000, 1000, false, qos).run(4, 60));
+    }
+}
+
+/// The best of some rounds: what disturbs a round only makes it slower.
+fn report(name: &str, qos: QoS, round: impl Fn() -> f64) {
+    let best = (0..25).map(|_| round()).fold(f64::MAX, f64::min);
+    println!("{name:<32} {qos:?}: {best:7.1} ns a delivery");
+}
+
+struct Bench {
+    shard: Shard,
+    out: Outbox,
+    publishers: u32,
+    subscribers: u32,
+    fan_out: bool,
+    qos: QoS,
+    spent: Duration,
+    /// Where each publisher's packet ids go on.
+    next_id: u16,
+    /// The same, of what each subscriber gets.
+    next_received: u16,
+}
+
+impl Bench {
+    fn new(publishers: u32, subscribers: u32, fan_out: bool, qos: QoS) -> Bench {
+        let options = Options { sys_interval_s: 0, ..Options::default() };
+        let interest = Arc::new(Interest::new(7, 1));
+        let shard = Shard::new(ShardId(0), 1, Arc::new(options), interest, 7, 8, Now(0));
+        let (out, spent) = (Outbox::new(1), Duration::ZERO);
+        let mut bench = Bench {
+            shard,
+            out,
+            publishers,
+            subscribers,
+            fan_out,
+            qos,
+            spent,
+            next_id: 0,
+            next_received: 0,
+        };
+        for conn in 0..publishers + subscribers {
+            bench.open(ConnId(conn));
+            if conn >= publishers {
+                bench.subscribe(ConnId(conn));
+            }
+        }
+        bench.spent = Duration::ZERO;
+        bench
+    }
+
+    fn open(&mut self, conn: ConnId) {
+        let peer = ([127, 0, 0, 1], 1).into();
+        self.shard.handle(Now(0), Input::Opened { conn, peer, moved: false }, &mut self.out);
+        self.say(
+            conn,
+            &encoded(Packet::Connect(Connect {
+                version: Version::V311,
+                clean_start: true,
+                keep_alive_s: 0,
+                client_id: &format!("client-{}", conn.0),
+                will: None,
+                user_name: None,
+                password: None,
+                properties: Properties::default(),
+            })),
+        );
+        self.out.clear();
+    }
+
+    fn topic(&self, conn: u32) -> String {
+        format!("bench/{}", if self.fan_out { 0 } else { conn % self.publishers })
+    }
+
+    fn subscribe(&mut self, conn: ConnId) {
+        let mut filters = SubscriptionsBuf::default();
+        let topic = self.topic(conn.0);
+        filters.push(&topic, SubscribeOptions { qos: self.qos, ..Default::default() });
+        let filters = filters.as_subscriptions();
+        let (packet_id, properties) = (PacketId::MIN, Properties::default());
+        self.say(conn, &encoded(Packet::Subscribe(Subscribe { packet_id, properties, filters })));
+        self.out.clear();
+    }
+
+    fn say(&mut self, conn: ConnId, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let began = Instant::now();
+            self.shard.handle(Now(1), Input::Bytes { conn, bytes: rest }, &mut self.out);
+            self.spent += began.elapsed();
+            rest = &rest[self.out.consumed..];
+            if !rest.is_empty() {
+                self.out.clear();
+            }
+        }
+    }
+
+    /// Everyone acknowledges so many packets of a kind.
+    fn acknowledge(&mut self, first: u8, conns: std::ops::Range<u32>, from: u16, count: u16) {
+        let mut bytes = Vec::new();
+        for at in 0..count {
+            let [high, low] = next(from, at).to_be_bytes();
+            bytes.extend_from_slice(&[first, 2, high, low]);
+        }
+        conns.for_each(|conn| self.say(ConnId(conn), &bytes));
+        self.out.clear();
+    }
+
+    fn run(mut self, batch: u16, turns: u32) -> f64 {
+        for _ in 0..turns {
+            self.turn(batch);
+        }
+        let published = self.publishers * u32::from(batch) * turns;
+        let each = if self.fan_out { self.subscribers } else { 1 };
+        self.spent.as_nanos() as f64 / (f64::from(published) * f64::from(each))
+    }
+
+    fn turn(&mut self, batch: u16) {
+        for conn in 0..self.publishers {
+            let mut bytes = Vec::new();
+            let topic = self.topic(conn);
+            for at in 0..batch {
+                let id = PacketId::new(next(self.next_id, at));
+                bytes.extend(encoded(Packet::Publish(Publish {
+                    dup: false,
+                    qos: self.qos,
+                    retain: false,
+                    topic: &topic,
+                    packet_id: id.filter(|_| self.qos > QoS::AtMostOnce),
+                    properties: Properties::default(),
+                    payload: &[b'x'; 64],
+                })));
+            }
+            self.say(ConnId(conn), &bytes);
+        }
+        self.out.clear();
+        let (publishers, everyone) = (self.publishers, self.publishers + self.subscribers);
+        let got = if self.fan_out { batch * publishers as u16 } else { batch };
+        let from = self.next_received;
+        if self.qos == QoS::AtLeastOnce {
+            self.acknowledge(0x40, publishers..everyone, from, got);
+        }
+        if self.qos == QoS::ExactlyOnce {
+            self.acknowledge(0x62, 0..publishers, self.next_id, batch);
+            self.acknowledge(0x50, publishers..everyone, from, got);
+            self.acknowledge(0x70, publishers..everyone, from, got);
+        }
+        self.next_id = next(self.next_id, batch) - 1;
+        self.next_received = next(from, got) - 1;
+    }
+}
+
+/// The id `at` places after the zero-based `from`.
+fn next(from: u16, at: u16) -> u16 {
+    ((u32::from(from) + u32::from(at)) % 65_535) as u16 + 1
+}
+
+fn encoded(packet: Packet<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    packet.encode(Version::V311, &mut bytes);
+    bytes
+}
