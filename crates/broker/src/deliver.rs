@@ -29,6 +29,15 @@ pub(crate) struct Hit {
     pub(crate) alone: bool,
 }
 
+/// What the wire says of a message whose slot is in the flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbered {
+    id: PacketId,
+    qos: QoS,
+    retain: bool,
+    ids: u32,
+}
+
 impl Sessions {
     #[inline(always)]
     pub(crate) fn deliver(&mut self, hit: Hit, draft: &mut Draft<'_>, out: &mut Outbox) {
@@ -49,9 +58,10 @@ impl Sessions {
             return self.enqueue(hit, qos, retain, draft, out);
         }
         let message = self.messages.keep(draft);
-        let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
-        let id = self.get_mut(hit.session).flight().send(slot);
-        self.send_numbered(hit.session, slot, id, hit.alone, draft, out);
+        let flight = self.get_mut(hit.session).flight();
+        let id = flight.send(Slot::new(message, qos, retain, hit.ids, hit.group));
+        let numbered = Numbered { id, qos, retain, ids: hit.ids };
+        self.send_numbered(hit.session, numbered, hit.alone, draft, out);
     }
 
     fn send_qos0(&mut self, hit: Hit, retain: bool, draft: &mut Draft<'_>, out: &mut Outbox) {
@@ -78,20 +88,19 @@ impl Sessions {
     pub(crate) fn send_numbered(
         &mut self,
         id: SessionId,
-        slot: Slot,
-        packet_id: PacketId,
+        numbered: Numbered,
         alone: bool,
         draft: &mut Draft<'_>,
         out: &mut Outbox,
     ) {
-        let list = self.ids_of(slot.ids);
+        let list = self.ids_of(numbered.ids);
         let mut form = Form {
             version: Version::V311,
-            qos: slot.qos,
-            retain: slot.retain,
+            qos: numbered.qos,
+            retain: numbered.retain,
             // [MQTT-3.3.1-3]: ours, whatever the publisher's said.
             dup: false,
-            id: Some(packet_id),
+            id: Some(numbered.id),
             subscription_ids: list.as_slice(),
             alias: Alias::None,
             waited_s: waited_s(self.now, draft),
@@ -99,8 +108,10 @@ impl Sessions {
         let sent = send(self.get_mut(id), &mut form, alone, draft, out);
         if sent.is_none() {
             // [MQTT-3.1.2-25]: as if it had been delivered.
-            self.get_mut(id).flight().settle(packet_id);
-            self.forget(slot, false);
+            let Numbered { id: packet_id, qos, .. } = numbered;
+            if let Some(slot) = self.get_mut(id).flight().finish(packet_id, State::Sent, qos) {
+                self.forget(slot, false);
+            }
             draft.kept = None;
         }
         self.count_sent(id, sent, out);
@@ -251,7 +262,9 @@ impl Sessions {
         } else {
             slot.state = State::Sent;
             let packet_id = self.get_mut(id).flight().send(slot);
-            self.send_numbered(id, slot, packet_id, true, &mut draft, out);
+            let (qos, retain, ids) = (slot.qos, slot.retain, slot.ids);
+            let numbered = Numbered { id: packet_id, qos, retain, ids };
+            self.send_numbered(id, numbered, true, &mut draft, out);
         }
         self.messages.restore(slot.message, bytes);
     }
