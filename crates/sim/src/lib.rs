@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fuzz;
+pub mod life;
 pub mod line;
 pub mod oracle;
 pub mod play;

@@ -10,35 +10,56 @@ pub struct Published {
     pub publisher: usize,
     pub topic: String,
     pub qos: QoS,
-    /// When it must not begin to be delivered any more, in ms.
-    pub expires_at: Option<u64>,
-    /// Sent again by a publisher that was cut: subscribers at QoS 1 may get it twice.
-    pub doubtful: bool,
+    pub retain: Retain,
+    /// 0 for never.
+    pub expiry_s: u64,
+    /// Whether the broker has certainly read it. A publisher that was cut sends it again.
+    pub certain: bool,
 }
 
-/// One session's, or one group's, claim on a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retain {
+    /// The empty message: only what is kept is looked at.
+    Clear,
+    Keep,
+    No,
+}
+
+#[derive(Clone, Debug)]
+pub struct Will {
+    pub message: Published,
+    pub delay_s: u64,
+}
+
+/// One session's, or one group's, claim on one sending of a message. A QoS 1 message that its
+/// publisher sends again is another sending: subscribers may rightly get both.
 #[derive(Clone, Debug)]
 struct Claim {
     message: Published,
+    sending: usize,
     qos: QoS,
-    group: Option<usize>,
     /// Must arrive; else it may.
     due: bool,
-    arrived: usize,
+    expires_at: Option<u64>,
+    /// Bytes may have left in time and be read late.
+    may_be_late: bool,
+    /// By whom and on which of its connections it was first read or last read again.
+    read: Option<(usize, usize)>,
+    acknowledged: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Session {
     exists: bool,
     online: bool,
-    /// Reads nothing, or is about to be cut: QoS 0 may be lost.
-    shaky: bool,
+    stalled: bool,
+    connection: usize,
     expiry_s: u32,
     ends_at: Option<u64>,
+    will: Option<Will>,
+    will_at: Option<u64>,
     subscriptions: Vec<(String, QoS)>,
     claims: Vec<Claim>,
-    /// What arrived first, in order: (publisher, topic, QoS, number).
-    arrivals: Vec<(usize, String, QoS, usize)>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,8 +75,11 @@ struct Group {
 pub struct Oracle {
     sessions: Vec<Session>,
     groups: Vec<Group>,
-    retained: Vec<Published>,
+    /// The message and when it expires.
+    retained: Vec<(Published, Option<u64>)>,
     now: u64,
+    sendings: usize,
+    connections: usize,
 }
 
 pub const FOREVER: u32 = u32::MAX;
@@ -66,53 +90,104 @@ impl Oracle {
     }
 
     /// A client connects. Says whether its session must be present.
-    pub fn connect(&mut self, client: usize, clean: bool, expiry_s: u32) -> bool {
+    pub fn connect(
+        &mut self,
+        client: usize,
+        clean: bool,
+        expiry_s: u32,
+        will: Option<Will>,
+    ) -> bool {
         if self.sessions[client].online {
-            self.leave(client, None);
+            self.leave(client);
         }
         if clean {
             self.end(client);
         }
+        self.connections += 1;
         let session = &mut self.sessions[client];
         let present = session.exists;
-        (session.exists, session.online, session.shaky) = (true, true, false);
+        (session.exists, session.online, session.stalled) = (true, true, false);
         (session.expiry_s, session.ends_at) = (expiry_s, None);
+        // Who comes back before the delay is over takes the old will back [MQTT-3.1.3-9].
+        (session.will, session.will_at) = (will, None);
+        session.connection = self.connections;
         present
     }
 
-    /// The client's connection is gone, with another expiry where DISCONNECT said so.
-    pub fn leave(&mut self, client: usize, expiry_s: Option<u32>) {
+    /// The client says goodbye, and so takes its will back [MQTT-3.1.2-10].
+    pub fn disconnect(&mut self, client: usize) {
+        self.sessions[client].will = None;
+        self.leave(client);
+    }
+
+    /// The client's connection is gone.
+    pub fn leave(&mut self, client: usize) {
         let now = self.now;
         let session = &mut self.sessions[client];
-        session.online = false;
-        session.expiry_s = expiry_s.unwrap_or(session.expiry_s);
+        (session.online, session.stalled) = (false, false);
+        // QoS 0 that was on its way is gone with the connection.
+        for claim in &mut session.claims {
+            claim.due &= claim.qos != QoS::AtMostOnce || claim.read.is_some();
+        }
         match session.expiry_s {
-            0 => self.end(client),
+            0 => return self.end(client),
             FOREVER => {}
             seconds => session.ends_at = Some(now + u64::from(seconds) * 1000),
         }
-        // QoS 0 that was on its way is gone with the connection.
-        for claim in &mut self.sessions[client].claims {
-            claim.due &= claim.qos != QoS::AtMostOnce || claim.arrived > 0;
+        match &session.will {
+            Some(will) if will.delay_s > 0 => session.will_at = Some(now + will.delay_s * 1000),
+            _ => self.last_words(client),
+        }
+    }
+
+    fn last_words(&mut self, client: usize) {
+        self.sessions[client].will_at = None;
+        if let Some(will) = self.sessions[client].will.take() {
+            self.publish(&will.message);
         }
     }
 
     fn end(&mut self, client: usize) {
-        self.sessions[client] = Session::default();
+        let will = self.sessions[client].will.take();
+        self.sessions[client] = Session { will, ..Session::default() };
+        self.last_words(client);
     }
 
     /// Whether the client reads what comes.
-    pub fn shake(&mut self, client: usize, shaky: bool) {
-        self.sessions[client].shaky = shaky;
+    pub fn stall(&mut self, client: usize, stalled: bool) {
+        self.sessions[client].stalled = stalled;
+        if stalled {
+            let groups = self.groups.iter_mut().filter(|group| group.members.contains(&client));
+            let claims = groups.flat_map(|group| &mut group.claims);
+            let claims = claims.chain(&mut self.sessions[client].claims);
+            claims.for_each(|claim| claim.may_be_late = true);
+        }
     }
 
-    pub fn pass(&mut self, now: u64) {
-        self.now = now;
-        for client in 0..self.sessions.len() {
-            if self.sessions[client].ends_at.is_some_and(|at| now >= at) {
-                self.end(client);
+    /// Time passes, and what it ends comes to its end in its order. `prompt` says which clients
+    /// had read and acknowledged everything before.
+    pub fn pass(&mut self, until: u64, prompt: &[bool]) {
+        while let Some((at, client)) = self.next_event().filter(|(at, _)| *at <= until) {
+            self.now = at;
+            match self.sessions[client].ends_at.is_some_and(|end| end <= at) {
+                true => self.end(client),
+                false => self.last_words(client),
             }
         }
+        self.now = until;
+        for (session, prompt) in self.sessions.iter_mut().zip(prompt) {
+            let late = session.claims.iter_mut().filter(|claim| claim.is_expired(until));
+            late.filter(|_| !session.online || !prompt).for_each(|claim| claim.due = false);
+        }
+    }
+
+    fn next_event(&self) -> Option<(u64, usize)> {
+        let sessions = self.sessions.iter().enumerate();
+        let events = sessions.flat_map(|(client, session)| {
+            let times = session.ends_at.into_iter().chain(session.will_at);
+            times.map(move |at| (at, client))
+        });
+        events.min()
     }
 
     pub fn subscribe(&mut self, client: usize, filter: &str, qos: QoS) {
@@ -138,44 +213,53 @@ impl Oracle {
         if !group.members.contains(&client) {
             group.members.push(client);
         }
+        // What waited for a member is written to it now, and may be read late.
+        self.stall(client, self.sessions[client].stalled);
     }
 
-    /// An empty retained message: only the store changes that is looked at.
-    pub fn clear(&mut self, topic: &str) {
-        self.retained.retain(|kept| kept.topic != topic);
-    }
-
-    pub fn publish(&mut self, message: &Published, retain: bool) {
-        if retain {
-            self.clear(&message.topic);
-            self.retained.push(message.clone());
+    /// A message is sent, for the first time or again.
+    pub fn publish(&mut self, message: &Published) {
+        let expires_at = (message.expiry_s > 0).then(|| self.now + message.expiry_s * 1000);
+        if message.retain != Retain::No {
+            self.retained.retain(|(kept, _)| kept.topic != message.topic);
         }
-        let expires = message.expires_at.is_some();
+        match message.retain {
+            Retain::Clear => return,
+            Retain::Keep => self.retained.push((message.clone(), expires_at)),
+            Retain::No => {}
+        }
+        self.sendings += 1;
+        let sending = self.sendings;
+        let claim = |granted: QoS, due, may_be_late| Claim {
+            message: message.clone(),
+            sending,
+            qos: granted.min(message.qos),
+            due: due && message.certain,
+            expires_at,
+            may_be_late,
+            read: None,
+            acknowledged: false,
+        };
         for session in &mut self.sessions {
             let matching = session.subscriptions.iter();
             let matching = matching.filter(|(filter, _)| filter_matches(filter, &message.topic));
             let Some(granted) = matching.map(|(_, qos)| *qos).max() else { continue };
-            let qos = granted.min(message.qos);
-            if !session.online && qos == QoS::AtMostOnce {
-                continue;
+            let claim = claim(granted, true, session.stalled);
+            if session.online || claim.qos != QoS::AtMostOnce {
+                session.claims.push(claim);
             }
-            let waits = !session.online || session.shaky;
-            let due = !(waits && (expires || qos == QoS::AtMostOnce));
-            let claim = Claim { message: message.clone(), qos, group: None, due, arrived: 0 };
-            session.claims.push(claim);
         }
-        for (at, group) in self.groups.iter_mut().enumerate() {
+        for group in &mut self.groups {
             if filter_matches(&group.filter, &message.topic) {
-                let qos = group.qos.min(message.qos);
-                let due = qos != QoS::AtMostOnce && !expires;
-                let message = message.clone();
-                group.claims.push(Claim { message, qos, group: Some(at), due, arrived: 0 });
+                let due = group.qos.min(message.qos) != QoS::AtMostOnce && expires_at.is_none();
+                let stalled = group.members.iter().any(|member| self.sessions[*member].stalled);
+                group.claims.push(claim(group.qos, due, stalled));
             }
         }
     }
 
-    /// A message arrived at a client for the first time, or again with DUP. `shared` says that it
-    /// came through a group.
+    /// A message arrived at a client. `shared` says that it came through a group. Tells which
+    /// sending it was.
     pub fn arrived(
         &mut self,
         client: usize,
@@ -183,71 +267,68 @@ impl Oracle {
         qos: QoS,
         dup: bool,
         shared: bool,
-    ) -> Result<(), String> {
-        let now = self.now;
-        let session = &mut self.sessions[client];
-        let claims = match shared {
-            true => self
-                .groups
-                .iter_mut()
-                .filter(|group| group.members.contains(&client))
-                .flat_map(|group| group.claims.iter_mut())
-                .collect::<Vec<_>>(),
-            false => session.claims.iter_mut().collect(),
+    ) -> Result<usize, String> {
+        let (now, connection) = (self.now, self.sessions[client].connection);
+        let wrong = |what: &str| Err(format!("m{number} came to c{client} {what}"));
+        let mut claims = self.claims(client, shared);
+        let last = |one: &Claim| match shared {
+            true => 0,
+            false => last_read(&claims, one),
         };
-        let claim = claims.into_iter().filter(|claim| claim.message.number == number);
-        let claim = claim.min_by_key(|claim| claim.arrived);
-        let Some(claim) = claim else { return Err(format!("m{number} is not for c{client}")) };
-        if claim.qos != qos {
-            return Err(format!("m{number} came to c{client} with {qos:?}, not {:?}", claim.qos));
+        let ours = (0..claims.len()).filter(|at| claims[*at].message.number == number);
+        let ours: Vec<usize> = ours.filter(|at| claims[*at].qos == qos).collect();
+        if ours.is_empty() {
+            return wrong(&format!("with {qos:?}, for which it has no claim"));
         }
-        if claim.arrived > 0 {
-            let again = dup && qos == QoS::AtLeastOnce;
-            let twice = claim.message.doubtful && claim.arrived == 1 && qos != QoS::ExactlyOnce;
-            if !again && !twice {
-                return Err(format!("m{number} came to c{client} again"));
+        let again = ours.iter().find(|at| dup && claims[**at].may_return(client, connection));
+        let unread = || ours.iter().filter(|at| claims[**at].read.is_none());
+        let Some(first) = again.or_else(|| unread().next()).copied() else {
+            return wrong("again");
+        };
+        let in_time =
+            |at: &&usize| claims[**at].may_be_late || dup || !claims[**at].is_expired(now);
+        let in_order = |at: &&usize| claims[**at].sending > last(&claims[**at]);
+        let chosen = match again {
+            Some(_) => first,
+            None if unread().filter(in_time).next().is_none() => {
+                return wrong("after its expiry");
             }
-            claim.arrived += usize::from(!dup);
-            return Ok(());
-        }
-        if claim.message.expires_at.is_some_and(|at| now >= at) {
-            return Err(format!("m{number} came to c{client} after its expiry"));
-        }
-        claim.arrived += 1;
-        let message = &claim.message;
-        let (publisher, topic) = (message.publisher, message.topic.clone());
+            None => match unread().filter(in_time).find(in_order) {
+                Some(at) => *at,
+                None => return wrong("out of order"),
+            },
+        };
+        claims[chosen].read = Some((client, connection));
+        Ok(claims[chosen].sending)
+    }
+
+    /// The broker has read the client's acknowledgement: it must not come again.
+    pub fn acknowledged(&mut self, client: usize, sending: usize, shared: bool) {
+        let claims = self.claims(client, shared).into_iter();
+        let ours = claims.filter(|claim| {
+            claim.sending == sending && claim.read.is_some_and(|(by, _)| by == client)
+        });
+        ours.for_each(|claim| claim.acknowledged = true);
+    }
+
+    fn claims(&mut self, client: usize, shared: bool) -> Vec<&mut Claim> {
         if !shared {
-            let same = session.arrivals.iter().rev();
-            let mut same =
-                same.filter(|(from, on, at, _)| (*from, on, *at) == (publisher, &topic, qos));
-            if same.next().is_some_and(|(.., before)| *before > number) {
-                return Err(format!("m{number} came to c{client} out of order"));
-            }
-            session.arrivals.push((publisher, topic, qos, number));
+            return self.sessions[client].claims.iter_mut().collect();
         }
-        Ok(())
+        let groups = self.groups.iter_mut().filter(|group| group.members.contains(&client));
+        groups.flat_map(|group| &mut group.claims).collect()
     }
 
     /// Once everybody has come back and read everything: what is missing.
     pub fn missing(&self) -> Result<(), String> {
         for (client, session) in self.sessions.iter().enumerate() {
-            if let Some(claim) = session.claims.iter().find(|claim| claim.due && claim.arrived == 0)
-            {
-                return Err(format!("m{} never came to c{client}", claim.message.number));
+            if let Some(number) = unread(&session.claims) {
+                return Err(format!("m{number} never came to c{client}"));
             }
         }
         for group in &self.groups {
-            let lost = group.claims.iter().find(|claim| claim.due && claim.arrived == 0);
-            if let Some(claim) = lost {
-                let number = claim.message.number;
+            if let Some(number) = unread(&group.claims) {
                 return Err(format!("m{number} never came to any member of {}", group.name));
-            }
-            let twice = group.claims.iter().find(|claim| {
-                claim.arrived > 1 + usize::from(claim.message.doubtful && claim.group.is_some())
-            });
-            if let Some(claim) = twice {
-                let number = claim.message.number;
-                return Err(format!("m{number} came to two members of {}", group.name));
             }
         }
         Ok(())
@@ -259,11 +340,41 @@ impl Oracle {
 
     /// Topics and payloads that a new subscriber to everything must get.
     pub fn retained(&self) -> Vec<(String, String)> {
-        let alive = |kept: &&Published| kept.expires_at.is_none_or(|at| self.now < at);
-        let kept = self.retained.iter().filter(alive);
+        let kept = self.retained.iter().filter(|(_, at)| at.is_none_or(|at| self.now < at));
         let mut all: Vec<(String, String)> =
-            kept.map(|kept| (kept.topic.clone(), format!("m{}", kept.number))).collect();
+            kept.map(|(kept, _)| (kept.topic.clone(), format!("m{}", kept.number))).collect();
         all.sort();
         all
     }
+}
+
+impl Claim {
+    fn is_expired(&self, now: u64) -> bool {
+        self.expires_at.is_some_and(|at| now >= at)
+    }
+
+    /// Whether it may come with DUP to a client that has read it before: once a connection
+    /// [MQTT-4.4.0-1], until it was acknowledged.
+    fn may_return(&self, client: usize, connection: usize) -> bool {
+        let elsewhen = |(by, on)| by == client && on != connection;
+        self.qos == QoS::AtLeastOnce && !self.acknowledged && self.read.is_some_and(elsewhen)
+    }
+}
+
+/// The last sending that was read of those which must keep their order with this one
+/// [MQTT-4.6.0-6].
+fn last_read(claims: &[&mut Claim], one: &Claim) -> usize {
+    let stream = |claim: &Claim| (claim.message.publisher, claim.message.topic.clone(), claim.qos);
+    let same = claims.iter().filter(|claim| claim.read.is_some() && stream(claim) == stream(one));
+    same.map(|claim| claim.sending).max().unwrap_or(0)
+}
+
+/// A message that came fewer times than it had to.
+fn unread(claims: &[Claim]) -> Option<usize> {
+    let numbers = claims.iter().map(|claim| claim.message.number);
+    numbers.into_iter().find(|number| {
+        let ours = || claims.iter().filter(|claim| claim.message.number == *number);
+        ours().filter(|claim| claim.read.is_some()).count()
+            < ours().filter(|claim| claim.due).count()
+    })
 }

@@ -160,6 +160,11 @@ impl World {
         wire.end.is_none() && wire.unsent.is_empty()
     }
 
+    /// Whether the broker has more to write than it likes; until that is taken it reads nothing.
+    pub fn is_congested(&self, wire: WireId) -> bool {
+        self.wires[wire.0].congested
+    }
+
     /// The transport goes without a word.
     pub fn cut(&mut self, wire: WireId) {
         let wire = &mut self.wires[wire.0];
