@@ -14,7 +14,6 @@ pub mod settings;
 pub mod transcript;
 pub mod world;
 
-pub use replay::replay;
 pub use transcript::check;
 
 /// One transcript of the protocol's chapters.

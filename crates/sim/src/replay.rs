@@ -25,22 +25,26 @@ const SERVER_LIMITS: [&str; 9] = [
     "shared_available",
 ];
 
-/// How long an expected line may take.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long what nobody sees (a cut, a QoS 0 message without subscribers) may take.
-const PAUSE: Duration = Duration::from_millis(30);
-
-/// Runs a transcript against a broker. The error says what came instead.
-pub fn replay(text: &str, broker: SocketAddr) -> Result<(), String> {
-    let script = Script::parse(text)?;
-    let mut clients: Vec<Client> = script.clients.iter().map(|_| Client::default()).collect();
-    let outcome = play(&script, &mut clients, broker);
-    drop(clients);
-    clean_up(&script, broker);
-    outcome
+/// How patient a replay is with a broker whose host may be busy.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How long an expected line may take.
+    pub patience: Duration,
+    /// How long what nobody sees (a cut, a QoS 0 message without subscribers) may take.
+    pub pause: Duration,
 }
 
-fn play(script: &Script, clients: &mut [Client], broker: SocketAddr) -> Result<(), String> {
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { patience: Duration::from_secs(3), pause: Duration::from_millis(30) }
+    }
+}
+
+/// Runs a transcript against a broker. The error says what came instead.
+pub fn replay(script: &Script, broker: SocketAddr, pace: Pace) -> Result<(), String> {
+    let client = || Client { patience: pace.patience, ..Client::default() };
+    let mut clients: Vec<Client> = script.clients.iter().map(|_| client()).collect();
+    let clients = &mut clients[..];
     let mut said = String::new();
     let mut lines = script.lines.iter().peekable();
     while let Some(line) = lines.next() {
@@ -51,7 +55,7 @@ fn play(script: &Script, clients: &mut [Client], broker: SocketAddr) -> Result<(
                 act_on(clients, act, broker).map_err(|why| format!("{said}{why}"))?;
                 let quiet = !matches!(lines.peek(), Some(Line::Expect { .. }));
                 if quiet && !matches!(act, Act::Send { held: true, .. } | Act::Pass { .. }) {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(pace.pause);
                 }
             }
             Line::Expect { client, text } => {
@@ -64,7 +68,7 @@ fn play(script: &Script, clients: &mut [Client], broker: SocketAddr) -> Result<(
             }
         }
     }
-    std::thread::sleep(PAUSE);
+    std::thread::sleep(pace.pause);
     for (client, name) in clients.iter_mut().zip(&script.clients) {
         if let Some(line) = client.leftover() {
             return Err(format!("{said}and then {name} got: {line}"));
@@ -97,6 +101,7 @@ struct Client {
     held: Vec<u8>,
     unread: Vec<u8>,
     trickles: bool,
+    patience: Duration,
 }
 
 impl Client {
@@ -114,7 +119,7 @@ impl Client {
         }
         if self.stream.is_none() {
             let stream = TcpStream::connect(broker).map_err(|why| format!("{broker}: {why}"))?;
-            let set = stream.set_nodelay(true).and(stream.set_read_timeout(Some(PATIENCE)));
+            let set = stream.set_nodelay(true).and(stream.set_read_timeout(Some(self.patience)));
             set.map_err(|why| why.to_string())?;
             self.unread.clear();
             self.stream = Some(stream);
@@ -155,7 +160,7 @@ impl Client {
     }
 
     fn close(&mut self) -> String {
-        *self = Client { version: self.version, ..Client::default() };
+        *self = Client { version: self.version, patience: self.patience, ..Client::default() };
         "CLOSED".into()
     }
 
@@ -167,7 +172,7 @@ impl Client {
 }
 
 /// Ends the sessions and then clears the retained messages that a transcript leaves behind.
-fn clean_up(script: &Script, broker: SocketAddr) {
+pub fn clean_up(script: &Script, broker: SocketAddr) {
     let sent = script.lines.iter().filter_map(|line| match line {
         Line::Act { act: Act::Send { packet, .. }, .. } => Some(packet.as_str()),
         _ => None,
@@ -198,7 +203,7 @@ fn clean_up(script: &Script, broker: SocketAddr) {
 
 /// Sends lines on a connection of their own and waits for its end.
 fn say(broker: SocketAddr, lines: &[String]) {
-    let mut client = Client::default();
+    let mut client = Client { patience: Pace::default().patience, ..Client::default() };
     let sent = lines.iter().try_for_each(|line| client.send(line, true, broker));
     let sent = sent.and_then(|()| client.send("DISCONNECT", false, broker));
     while sent.is_ok() && client.stream.is_some() && client.next("") != "nothing" {}

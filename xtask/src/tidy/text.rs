@@ -8,10 +8,15 @@ use crate::tree::Tree;
 /// Files that may hold `unsafe`, each for a reason that it states itself.
 const UNSAFE_FILES: &[&str] = &[];
 
+/// The one file of the simulator that speaks to real processes: it replays transcripts.
+const WIRE_FILES: &[&str] = &["crates/sim/src/replay.rs"];
+
 /// Where a row of the table applies.
 enum Where {
     /// The code of these crates that is not test code.
     Code(&'static [&'static str]),
+    /// The same without some files.
+    CodeBut(&'static [&'static str], &'static [&'static str]),
     /// All product code that is not test code.
     Product,
     /// Unit tests and transcripts, which live in virtual time.
@@ -27,14 +32,15 @@ struct Word {
 
 const PURE: Where = Where::Code(&["mqtt", "broker", "rules"]);
 const SIMULATED: Where = Where::Code(&["mqtt", "broker", "rules", "sim"]);
+const WIRELESS: Where = Where::CodeBut(&["mqtt", "broker", "rules", "sim"], WIRE_FILES);
 
 const WORDS: &[Word] = &[
     Word { text: "Instant::now", scope: SIMULATED, instead: "take `now` as an argument" },
     Word { text: "std::time::Instant", scope: PURE, instead: "take `now` as an argument" },
     Word { text: "SystemTime", scope: SIMULATED, instead: "take the time as an argument" },
-    Word { text: "TcpStream", scope: SIMULATED, instead: "leave sockets to engine" },
-    Word { text: "TcpListener", scope: SIMULATED, instead: "leave sockets to engine" },
-    Word { text: "UdpSocket", scope: SIMULATED, instead: "leave sockets to engine" },
+    Word { text: "TcpStream", scope: WIRELESS, instead: "leave sockets to engine" },
+    Word { text: "TcpListener", scope: WIRELESS, instead: "leave sockets to engine" },
+    Word { text: "UdpSocket", scope: WIRELESS, instead: "leave sockets to engine" },
     Word { text: "std::thread", scope: PURE, instead: "leave threads to engine" },
     Word { text: "Mutex", scope: PURE, instead: "give it one owner: the Shard" },
     Word { text: "RwLock", scope: PURE, instead: "give it one owner: the Shard" },
@@ -113,6 +119,9 @@ fn applies(scope: &Where, source: &Source) -> bool {
     let in_crate = |name: &&str| path.starts_with(&format!("crates/{name}/src/"));
     match scope {
         Where::Code(crates) => crates.iter().any(in_crate),
+        Where::CodeBut(crates, files) => {
+            crates.iter().any(in_crate) && !files.contains(&path.as_str())
+        }
         Where::Product => is_product(source),
         Where::FastTests => is_product(source) || path.starts_with("crates/sim/"),
         Where::Everywhere => true,
@@ -121,7 +130,7 @@ fn applies(scope: &Where, source: &Source) -> bool {
 
 fn in_scope(scope: &Where, test: bool) -> bool {
     match scope {
-        Where::Code(_) | Where::Product => !test,
+        Where::Code(_) | Where::CodeBut(..) | Where::Product => !test,
         Where::FastTests => test,
         Where::Everywhere => true,
     }

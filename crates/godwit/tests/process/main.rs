@@ -5,3 +5,4 @@ mod broker;
 mod clients;
 mod options;
 mod signals;
+mod wire;

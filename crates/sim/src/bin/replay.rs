@@ -2,6 +2,7 @@
 //! `cargo run -p sim --bin replay -- --broker host:port [--wait-max SECONDS] [filter]`.
 #![forbid(unsafe_code)]
 
+use sim::replay::{Pace, clean_up, replay};
 use sim::script::Script;
 use std::net::ToSocketAddrs;
 use std::process::ExitCode;
@@ -37,7 +38,9 @@ fn main() -> ExitCode {
             left_out += 1;
             continue;
         }
-        match sim::replay(transcript.text, address) {
+        let outcome = replay(&script, address, Pace::default());
+        clean_up(&script, address);
+        match outcome {
             Ok(()) => passed += 1,
             Err(why) => {
                 failed += 1;

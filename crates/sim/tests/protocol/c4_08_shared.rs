@@ -576,6 +576,7 @@ crate::transcripts! {
 
     fn hash_client_gives_a_publisher_one_member_and_another_publisher_another() {
         r##"
+        # sim only: the seed of the process decides
         # options: shared_strategy=hash_client
         # shards: 1
         a> CONNECT id=a
@@ -615,6 +616,7 @@ crate::transcripts! {
 
     fn hash_topic_gives_a_topic_one_member() {
         r##"
+        # sim only: the seed of the process decides
         # options: shared_strategy=hash_topic
         # shards: 1
         a> CONNECT id=a
@@ -650,6 +652,7 @@ crate::transcripts! {
 
     fn random_spreads() {
         r##"
+        # sim only: the seed of the process decides
         # options: shared_strategy=random
         # shards: 1
         a> CONNECT id=a

@@ -1,0 +1,152 @@
+//! Every transcript that can be replayed over TCP, against the real program with one shard and
+//! with two. Each has a process of its own with its options, so that none sees another's messages.
+
+use crate::broker::{Broker, run};
+use sim::replay::{Pace, replay};
+use sim::script::Script;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+/// A longer wait belongs to virtual time.
+const WAIT_MS_MAX: u64 = 1200;
+/// Replays mostly wait, so there are more of them than cores.
+const THREADS: usize = 8;
+/// So many at least, so that none gets lost unseen.
+const REPLAYS_MIN: usize = 380;
+
+/// A host may be busy, and between clients of two shards there is no order but in virtual time: a
+/// replay gets more tries and more time with each. A broker that is wrong stays wrong.
+const TRIES: u32 = 8;
+
+struct Replay {
+    name: String,
+    script: Script,
+    arguments: Vec<String>,
+}
+
+#[derive(Default)]
+struct Tally {
+    replayed: usize,
+    repeated: Vec<String>,
+    failed: Vec<String>,
+}
+
+#[test]
+fn transcripts_hold_on_the_wire() {
+    let (replays, left_out) = replays();
+    assert!(replays.len() >= REPLAYS_MIN, "only {} replays, {left_out:?}", replays.len());
+    let (todo, tally) = (Mutex::new(replays.into_iter()), Mutex::new(Tally::default()));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                // The lock must not be held while the replay runs.
+                let next = || todo.lock().unwrap().next();
+                while let Some(replay) = next() {
+                    attempt(&replay, &tally);
+                }
+            });
+        }
+    });
+    let Tally { replayed, repeated, failed } = tally.into_inner().unwrap();
+    println!("{replayed} replayed; repeated: {repeated:?}");
+    println!("transcripts left out: {left_out:?}");
+    assert!(failed.is_empty(), "{} failed\n{}", failed.len(), failed.join("\n"));
+}
+
+fn attempt(todo: &Replay, tally: &Mutex<Tally>) {
+    let mut outcome = Ok(());
+    for at in 0..TRIES {
+        let pause = Duration::from_millis(25 << at.min(4));
+        let pace = Pace { patience: Duration::from_secs(2 + u64::from(at)), pause };
+        let arguments: Vec<&str> = todo.arguments.iter().map(String::as_str).collect();
+        let broker = Broker::start(&arguments);
+        outcome = replay(&todo.script, broker.address, pace);
+        if outcome.is_ok() {
+            break;
+        }
+        tally.lock().unwrap().repeated.push(todo.name.clone());
+    }
+    let mut tally = tally.lock().unwrap();
+    tally.replayed += 1;
+    let failure = outcome.err().map(|why| format!("--- {}\n{why}\n", todo.name));
+    tally.failed.extend(failure);
+}
+
+/// What to replay, and how many transcripts are left out for which reason.
+fn replays() -> (Vec<Replay>, BTreeMap<&'static str, usize>) {
+    let (mut replays, mut left_out) = (Vec::new(), BTreeMap::new());
+    for transcript in sim::transcripts() {
+        let script = Script::parse(transcript.text).expect("the simulator reads it, too");
+        let reason = match script.waits_ms() > WAIT_MS_MAX {
+            _ if !script.is_replayable() => "only the simulator does it",
+            true => "it waits too long",
+            false if !is_allowed(&script) => "the program allows no such options",
+            false => {
+                let chapter = transcript.chapter.rsplit("::").next().unwrap_or_default();
+                let shards = script.shards.map_or(vec![1, 2], |shards| vec![shards]);
+                replays.extend(shards.into_iter().map(|shards| Replay {
+                    name: format!("{chapter}::{} with {shards} shards", transcript.name),
+                    arguments: arguments(&script, shards),
+                    script: script.clone(),
+                }));
+                continue;
+            }
+        };
+        *left_out.entry(reason).or_default() += 1;
+    }
+    (replays, left_out)
+}
+
+/// The simulator may have smaller bounds than the program lets anyone set.
+fn is_allowed(script: &Script) -> bool {
+    let arguments = arguments(script, 1);
+    let check = ["check"].into_iter().chain(arguments.iter().map(String::as_str));
+    script.settings.is_empty() || run(&check.collect::<Vec<_>>()).0 == Some(0)
+}
+
+fn arguments(script: &Script, shards: usize) -> Vec<String> {
+    let mut arguments = vec![format!("--shards={shards}"), "--set=sys.interval_s=0".into()];
+    for (name, value) in &script.settings {
+        let (_, key) = KEYS.iter().find(|(known, _)| known == name).expect("a row of the table");
+        arguments.push(format!("--set={key}={value}"));
+    }
+    arguments
+}
+
+/// Names of the broker's options in transcripts, and the program's keys for them.
+const KEYS: &[(&str, &str)] = &[
+    ("check_payload_format", "message.check_payload_format"),
+    ("client_id_bytes_max", "connect.client_id_bytes_max"),
+    ("connect_timeout_ms", "connect.timeout_ms"),
+    ("inflight_max", "session.inflight_max"),
+    ("keep_alive_s_max", "connect.keep_alive_s_max"),
+    ("memory_bytes_max", "memory.bytes_max"),
+    ("message_expiry_s_max", "message.expiry_s_max"),
+    ("packet_bytes_max", "connection.packet_bytes_max"),
+    ("qos_max", "message.qos_max"),
+    ("queue_bytes_max", "queue.bytes_max"),
+    ("queue_messages_max", "queue.messages_max"),
+    ("queue_policy", "queue.policy"),
+    ("queue_qos0", "queue.qos0"),
+    ("receive_maximum", "connection.receive_maximum"),
+    ("response_information", "connect.response_information"),
+    ("retain_available", "retain.available"),
+    ("retained_bytes_max", "retain.bytes_max"),
+    ("retained_messages_max", "retain.messages_max"),
+    ("session_expiry_s_default", "session.expiry_s_default"),
+    ("session_expiry_s_max", "session.expiry_s_max"),
+    ("shared_available", "shared.available"),
+    ("shared_strategies", "shared.strategies"),
+    ("shared_strategy", "shared.strategy"),
+    ("subscription_ids_available", "subscription.ids_available"),
+    ("subscriptions_max", "session.subscriptions_max"),
+    ("sys_interval_s", "sys.interval_s"),
+    ("topic_alias_max", "connection.topic_alias_max"),
+    ("topic_alias_out_max", "connection.topic_alias_out_max"),
+    ("topic_bytes_max", "topic.bytes_max"),
+    ("topic_levels_max", "topic.levels_max"),
+    ("wildcard_available", "subscription.wildcard_available"),
+    ("write_bytes_max", "connection.write_bytes_max"),
+];
