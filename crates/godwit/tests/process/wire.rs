@@ -2,7 +2,7 @@
 //! with two. Each has a process of its own with its options, so that none sees another's messages.
 
 use crate::broker::{Broker, run};
-use sim::replay::{Pace, replay};
+use sim::replay::{Manner, replay};
 use sim::script::Script;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -59,10 +59,11 @@ fn attempt(todo: &Replay, tally: &Mutex<Tally>) {
     let mut outcome = Ok(());
     for at in 0..TRIES {
         let pause = Duration::from_millis(25 << at.min(4));
-        let pace = Pace { patience: Duration::from_secs(2 + u64::from(at)), pause };
+        let patience = Duration::from_secs(2 + u64::from(at));
+        let manner = Manner { patience, pause, ..Manner::default() };
         let arguments: Vec<&str> = todo.arguments.iter().map(String::as_str).collect();
         let broker = Broker::start(&arguments);
-        outcome = replay(&todo.script, broker.address, pace);
+        outcome = replay(&todo.script, broker.address, manner);
         if outcome.is_ok() {
             break;
         }

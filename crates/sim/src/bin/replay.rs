@@ -1,8 +1,8 @@
-//! Replays the transcripts of the protocol against any broker:
+//! Replays the transcripts of the protocol against any broker, reason strings aside:
 //! `cargo run -p sim --bin replay -- --broker host:port [--wait-max SECONDS] [filter]`.
 #![forbid(unsafe_code)]
 
-use sim::replay::{Pace, clean_up, replay};
+use sim::replay::{Manner, clean_up, replay};
 use sim::script::Script;
 use std::net::ToSocketAddrs;
 use std::process::ExitCode;
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         eprintln!("--broker host:port, not {broker}");
         return ExitCode::FAILURE;
     };
+    let manner = Manner { reason_strings: false, ..Manner::default() };
     let (mut passed, mut failed, mut left_out) = (0, 0, 0);
     for transcript in sim::transcripts() {
         let name = transcript.name;
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
             left_out += 1;
             continue;
         }
-        let outcome = replay(&script, address, Pace::default());
+        let outcome = replay(&script, address, manner);
         clean_up(&script, address);
         match outcome {
             Ok(()) => passed += 1,
