@@ -52,6 +52,8 @@ pub(crate) enum State {
 pub(crate) struct HeldSubAck {
     pub(crate) packet_id: PacketId,
     pub(crate) codes: Vec<u8>,
+    /// The first refusal among the codes, in words.
+    pub(crate) what: Option<&'static str>,
     pub(crate) groups: Vec<Arc<str>>,
 }
 
@@ -213,7 +215,7 @@ impl Shard {
         let session = self.sessions.get_mut(id);
         for property in packet.properties.iter() {
             if let Property::SessionExpiryInterval(seconds) = property {
-                if session.expiry_s == 0 && seconds > 0 {
+                if !session.asked_to_stay && seconds > 0 {
                     return Err(Violation::SessionExpiryRaised.into());
                 }
                 session.expiry_s = seconds.min(max);

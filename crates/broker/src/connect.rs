@@ -61,6 +61,13 @@ impl Asked {
     }
 }
 
+/// What is in force for a connection, and what CONNACK says of it.
+struct Agreed {
+    keep_alive_s: u16,
+    session_expiry_s: u32,
+    properties: PropertiesBuf,
+}
+
 impl Shard {
     /// The first packet of a connection.
     pub(crate) fn connect(
@@ -80,8 +87,10 @@ impl Shard {
             }
         };
         let asked = Asked::new(packet.properties);
-        let client_id = match self.admit(&packet, &asked) {
-            Ok(client_id) => client_id,
+        let admitted = self.admit(&packet, &asked);
+        let agreed = admitted.and_then(|id| Ok((self.agree(&packet, &asked, &id)?, id)));
+        let (agreed, client_id) = match agreed {
+            Ok(agreed) => agreed,
             Err(refusal) => {
                 self.sessions.counters.connections_refused += 1;
                 let said = (refusal.reason(), refusal.what());
@@ -99,7 +108,7 @@ impl Shard {
             out.effects.push(Effect::Move { conn, shard: home });
             return Ok(Moved::Away);
         }
-        self.welcome(conn, &packet, &asked, &client_id, out);
+        self.welcome(conn, &packet, &asked, &agreed, &client_id, out);
         Ok(Moved::Here)
     }
 
@@ -125,16 +134,96 @@ impl Shard {
         if !packet.client_id.is_empty() {
             // [MQTT-3.1.3-5]: any text up to the option's length.
             if packet.client_id.len() > usize::from(self.options.client_id_bytes_max) {
-                return Err(Refusal::ClientIdNotValid);
+                return Err(Refusal::ClientIdTooLong);
             }
             return Ok(packet.client_id.into());
         }
         // [MQTT-3.1.3-6] [MQTT-3.1.3-8] [3.1.1:MQTT-3.1.3-8]: 3.1 has no assigned ids, and 3.1.1
         // cannot say which one it assigned to a session that is to be kept.
         match packet.version {
-            Version::V31 => Err(Refusal::ClientIdNotValid),
-            Version::V311 if !packet.clean_start => Err(Refusal::ClientIdNotValid),
+            Version::V31 => Err(Refusal::ClientIdMissing),
+            Version::V311 if !packet.clean_start => Err(Refusal::ClientIdMissing),
             Version::V311 | Version::V5 => Ok(self.assign_client_id()),
+        }
+    }
+
+    /// What goes for this connection. Refused is a client so narrow that it would not take CONNACK
+    /// [MQTT-3.1.2-24]; for whoever takes it, every other answer of fixed length is shorter.
+    fn agree(
+        &self,
+        packet: &Connect<'_>,
+        asked: &Asked,
+        client_id: &str,
+    ) -> Result<Agreed, Refusal> {
+        let options = &self.options;
+        // [MQTT-3.2.2-22]: the client's own unless CONNACK says another.
+        let keep_alive_s = match (packet.keep_alive_s, options.keep_alive_s_max) {
+            (asked, 0) => asked,
+            (0, max) => max,
+            (asked, max) => asked.min(max),
+        };
+        let session_expiry_s = match packet.version {
+            Version::V5 => asked.session_expiry_s.unwrap_or(0).min(options.session_expiry_s_max),
+            _ if packet.clean_start => 0,
+            _ => options.session_expiry_s_default.min(options.session_expiry_s_max),
+        };
+        let mut agreed =
+            Agreed { keep_alive_s, session_expiry_s, properties: PropertiesBuf::default() };
+        if packet.version == Version::V5 {
+            self.tell_agreed(packet, asked, client_id, &mut agreed);
+        }
+        let mut bytes = Vec::with_capacity(64);
+        welcoming(packet.version, false, &agreed).encode(packet.version, &mut bytes);
+        if bytes.len() > asked.packet_bytes_max as usize {
+            return Err(Refusal::AnswerTooLarge);
+        }
+        Ok(agreed)
+    }
+
+    /// CONNACK's properties: what differs from the specification's defaults or from what was asked.
+    fn tell_agreed(
+        &self,
+        packet: &Connect<'_>,
+        asked: &Asked,
+        client_id: &str,
+        agreed: &mut Agreed,
+    ) {
+        let (options, properties) = (&self.options, &mut agreed.properties);
+        if asked.session_expiry_s.is_some_and(|asked| asked != agreed.session_expiry_s) {
+            properties.push(Property::SessionExpiryInterval(agreed.session_expiry_s));
+        }
+        if options.receive_maximum < u16::MAX {
+            properties.push(Property::ReceiveMaximum(options.receive_maximum));
+        }
+        if options.qos_max < 2 {
+            properties.push(Property::MaximumQoS(options.qos_max)); // [MQTT-3.2.2-9]
+        }
+        if !options.retain_available {
+            properties.push(Property::RetainAvailable(0));
+        }
+        properties.push(Property::MaximumPacketSize(options.packet_bytes_max));
+        if packet.client_id.is_empty() {
+            // [MQTT-3.1.3-7] [MQTT-3.2.2-16]
+            properties.push(Property::AssignedClientIdentifier(client_id));
+        }
+        if options.topic_alias_max > 0 {
+            properties.push(Property::TopicAliasMaximum(options.topic_alias_max));
+        }
+        if !options.wildcard_available {
+            properties.push(Property::WildcardSubscriptionAvailable(0));
+        }
+        if !options.subscription_ids_available {
+            properties.push(Property::SubscriptionIdentifierAvailable(0));
+        }
+        if !options.shared_available {
+            properties.push(Property::SharedSubscriptionAvailable(0));
+        }
+        if agreed.keep_alive_s != packet.keep_alive_s {
+            properties.push(Property::ServerKeepAlive(agreed.keep_alive_s));
+        }
+        // [MQTT-3.1.2-28]
+        if asked.response_information && !options.response_information.is_empty() {
+            properties.push(Property::ResponseInformation(&options.response_information));
         }
     }
 
@@ -191,6 +280,7 @@ impl Shard {
         conn: ConnId,
         packet: &Connect<'_>,
         asked: &Asked,
+        agreed: &Agreed,
         client_id: &str,
         out: &mut Outbox,
     ) {
@@ -212,17 +302,18 @@ impl Shard {
             Some(id) => id,
             None => self.sessions.create(client_id, packet.version),
         };
-        let keep_alive_s = self.begin(conn, id, packet, asked);
+        self.begin(conn, id, packet, asked, agreed);
         out.notes.push(Note::Connected {
             client_id: client_id.into(),
             conn,
             peer,
             version: packet.version,
             session_present: present,
-            keep_alive_s,
+            keep_alive_s: agreed.keep_alive_s,
         });
-        let assigned = packet.client_id.is_empty().then_some(client_id);
-        self.connack(id, packet, asked, present, assigned, keep_alive_s, out);
+        let mut bytes = Vec::with_capacity(64);
+        welcoming(packet.version, present, agreed).encode(packet.version, &mut bytes);
+        self.sessions.reply(id, &bytes, out);
         self.announce(id, true, out);
         if let Some(flight) = &mut self.sessions.get_mut(id).flight {
             flight.forget_seen();
@@ -233,20 +324,16 @@ impl Shard {
         }
     }
 
-    /// The session takes this connection and what its CONNECT asks for. Returns the keep-alive in
-    /// force.
-    fn begin(&mut self, conn: ConnId, id: SessionId, packet: &Connect<'_>, asked: &Asked) -> u16 {
+    /// The session takes this connection and what was agreed on.
+    fn begin(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Connect<'_>,
+        asked: &Asked,
+        agreed: &Agreed,
+    ) {
         let options = self.options.clone();
-        let keep_alive_s = match (packet.keep_alive_s, options.keep_alive_s_max) {
-            (asked, 0) => asked,
-            (0, max) => max,
-            (asked, max) => asked.min(max),
-        };
-        let expiry_s = match packet.version {
-            Version::V5 => asked.session_expiry_s.unwrap_or(0).min(options.session_expiry_s_max),
-            _ if packet.clean_start => 0,
-            _ => options.session_expiry_s_default.min(options.session_expiry_s_max),
-        };
         self.sessions.online += 1;
         self.sessions.counters.connections_accepted += 1;
         let session = self.sessions.get_mut(id);
@@ -256,7 +343,8 @@ impl Shard {
         session.problem_information = asked.problem_information;
         session.window = asked.receive_maximum.min(options.inflight_max);
         session.packet_bytes_max = asked.packet_bytes_max;
-        session.expiry_s = expiry_s;
+        session.expiry_s = agreed.session_expiry_s;
+        session.asked_to_stay = asked.session_expiry_s.is_some_and(|seconds| seconds > 0);
         let aliases = asked.topic_alias_max.min(options.topic_alias_out_max);
         session.aliases = (aliases > 0).then(|| Box::new(AliasesOut::new(aliases)));
         if session.rare.is_some() || packet.will.is_some() {
@@ -266,7 +354,7 @@ impl Shard {
             rare.ends_at = None;
             rare.will = packet.will.as_ref().map(|will| Box::new(Will::new(will)));
         }
-        let silence_ms_max = u32::from(keep_alive_s) * 1500;
+        let silence_ms_max = u32::from(agreed.keep_alive_s) * 1500;
         let now = self.now;
         if let Some(known) = self.conn_mut(conn) {
             known.state = State::Live { session: id };
@@ -282,70 +370,6 @@ impl Shard {
                 self.timers.set(due, timer);
             }
         }
-        keep_alive_s
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "CONNACK says everything at once")]
-    fn connack(
-        &mut self,
-        id: SessionId,
-        packet: &Connect<'_>,
-        asked: &Asked,
-        session_present: bool,
-        assigned: Option<&str>,
-        keep_alive_s: u16,
-        out: &mut Outbox,
-    ) {
-        let options = self.options.clone();
-        let mut properties = PropertiesBuf::default();
-        if packet.version == Version::V5 {
-            let expiry_s = self.sessions.get(id).expiry_s;
-            if asked.session_expiry_s.is_some_and(|asked| asked != expiry_s) {
-                properties.push(Property::SessionExpiryInterval(expiry_s));
-            }
-            if options.receive_maximum < u16::MAX {
-                properties.push(Property::ReceiveMaximum(options.receive_maximum));
-            }
-            if options.qos_max < 2 {
-                properties.push(Property::MaximumQoS(options.qos_max)); // [MQTT-3.2.2-9]
-            }
-            if !options.retain_available {
-                properties.push(Property::RetainAvailable(0));
-            }
-            properties.push(Property::MaximumPacketSize(options.packet_bytes_max));
-            if let Some(assigned) = assigned {
-                // [MQTT-3.1.3-7] [MQTT-3.2.2-16]
-                properties.push(Property::AssignedClientIdentifier(assigned));
-            }
-            if options.topic_alias_max > 0 {
-                properties.push(Property::TopicAliasMaximum(options.topic_alias_max));
-            }
-            if !options.wildcard_available {
-                properties.push(Property::WildcardSubscriptionAvailable(0));
-            }
-            if !options.subscription_ids_available {
-                properties.push(Property::SubscriptionIdentifierAvailable(0));
-            }
-            if !options.shared_available {
-                properties.push(Property::SharedSubscriptionAvailable(0));
-            }
-            if keep_alive_s != packet.keep_alive_s {
-                properties.push(Property::ServerKeepAlive(keep_alive_s));
-            }
-            // [MQTT-3.1.2-28]
-            if asked.response_information && !options.response_information.is_empty() {
-                properties.push(Property::ResponseInformation(&options.response_information));
-            }
-        }
-        let ack = ConnAck {
-            // 3.1 has no such flag: its byte is reserved.
-            session_present: session_present && packet.version != Version::V31,
-            reason: Reason::Success,
-            properties: properties.as_properties(),
-        };
-        let mut bytes = Vec::with_capacity(64);
-        Packet::ConnAck(ack).encode(packet.version, &mut bytes);
-        self.sessions.reply(id, &bytes, out);
     }
 
     /// The same client id came again: the older connection goes [MQTT-3.1.4-3].
@@ -424,6 +448,15 @@ impl Shard {
         if let Some(session) = self.sessions.remove(id) {
             out.notes.push(Note::SessionEnded { client_id: session.client_id, expired });
         }
+    }
+}
+
+/// CONNACK for a client that is welcome. In 3.1 the byte of Session Present is reserved.
+fn welcoming(version: Version, present: bool, agreed: &Agreed) -> ConnAck<'_> {
+    ConnAck {
+        session_present: present && version != Version::V31,
+        reason: Reason::Success,
+        properties: agreed.properties.as_properties(),
     }
 }
 

@@ -199,9 +199,9 @@ impl Shard {
         refusal: Refusal,
         out: &mut Outbox,
     ) -> Result<(), End> {
-        if refusal == Refusal::QuotaExceeded {
-            self.sessions.counters.drops[Drop::OutOfMemory as usize] += 1;
-        }
+        let full = refusal == Refusal::QuotaExceeded;
+        let drop = if full { Drop::OutOfMemory } else { Drop::Refused };
+        self.sessions.counters.drops[drop as usize] += 1;
         let version = self.sessions.get(id).version;
         if packet.qos == QoS::AtMostOnce {
             return Ok(());

@@ -8,17 +8,21 @@
 //! | PUBLISH QoS 1, 2, not permitted | PUBACK or PUBREC with it | acknowledged, dropped |
 //! | PUBLISH QoS 1, 2, no room | PUBACK or PUBREC with it | closed, not acknowledged |
 //! | SUBSCRIBE, per filter | the reason | 0x80 |
+//! | SUBSCRIBE, UNSUBSCRIBE whose answer is too large | DISCONNECT with 0x95 | cannot be |
 
 use mqtt::Reason;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
+    AnswerTooLarge,
     AuthMethodUnsupported,
-    ClientIdNotValid,
+    ClientIdMissing,
+    ClientIdTooLong,
     Draining,
     NotAuthorized,
     PayloadFormatInvalid,
     QoSUnsupported,
+    QueueFull,
     QuotaExceeded,
     RetainUnsupported,
     SharedUnsupported,
@@ -31,13 +35,14 @@ pub enum Refusal {
 impl Refusal {
     pub fn reason(self) -> Reason {
         match self {
+            Refusal::AnswerTooLarge => Reason::PacketTooLarge,
             Refusal::AuthMethodUnsupported => Reason::BadAuthenticationMethod,
-            Refusal::ClientIdNotValid => Reason::ClientIdentifierNotValid,
+            Refusal::ClientIdMissing | Refusal::ClientIdTooLong => Reason::ClientIdentifierNotValid,
             Refusal::Draining => Reason::ServerUnavailable,
             Refusal::NotAuthorized => Reason::NotAuthorized,
             Refusal::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
             Refusal::QoSUnsupported => Reason::QoSNotSupported,
-            Refusal::QuotaExceeded => Reason::QuotaExceeded,
+            Refusal::QueueFull | Refusal::QuotaExceeded => Reason::QuotaExceeded,
             Refusal::RetainUnsupported => Reason::RetainNotSupported,
             Refusal::SharedUnsupported => Reason::SharedSubscriptionsNotSupported,
             Refusal::SubscriptionIdsUnsupported => Reason::SubscriptionIdentifiersNotSupported,
@@ -50,12 +55,15 @@ impl Refusal {
     /// A sentence for Reason Strings and logs.
     pub fn what(self) -> &'static str {
         match self {
+            Refusal::AnswerTooLarge => "the answer is above the client's Maximum Packet Size",
             Refusal::AuthMethodUnsupported => "the authentication method is not supported",
-            Refusal::ClientIdNotValid => "the client id is empty or too long",
+            Refusal::ClientIdMissing => "the client id is empty where the version wants one",
+            Refusal::ClientIdTooLong => "the client id is too long",
             Refusal::Draining => "the server is shutting down",
             Refusal::NotAuthorized => "not permitted: $SYS topics belong to the server",
             Refusal::PayloadFormatInvalid => "the payload is not the UTF-8 that it promises",
             Refusal::QoSUnsupported => "the QoS is above the server's maximum",
+            Refusal::QueueFull => "the queue is full: the client takes messages too slowly",
             Refusal::QuotaExceeded => "no room: a limit of the server is reached",
             Refusal::RetainUnsupported => "retained messages are not supported",
             Refusal::SharedUnsupported => "shared subscriptions are not supported",
@@ -73,10 +81,13 @@ impl Refusal {
             Refusal::NotAuthorized | Refusal::PayloadFormatInvalid | Refusal::TopicNameInvalid => {
                 true
             }
-            Refusal::AuthMethodUnsupported
-            | Refusal::ClientIdNotValid
+            Refusal::AnswerTooLarge
+            | Refusal::AuthMethodUnsupported
+            | Refusal::ClientIdMissing
+            | Refusal::ClientIdTooLong
             | Refusal::Draining
             | Refusal::QoSUnsupported
+            | Refusal::QueueFull
             | Refusal::QuotaExceeded
             | Refusal::RetainUnsupported
             | Refusal::SharedUnsupported

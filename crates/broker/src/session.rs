@@ -33,6 +33,9 @@ pub(crate) struct Session {
     pub(crate) is_member: bool,
     /// Request Problem Information [MQTT-3.1.2-29].
     pub(crate) problem_information: bool,
+    /// CONNECT's Session Expiry Interval was not 0: only then may DISCONNECT name another than 0,
+    /// whatever was granted.
+    pub(crate) asked_to_stay: bool,
     /// The client's Receive Maximum or ours, whichever is lower.
     pub(crate) window: u16,
     pub(crate) packet_bytes_max: u32,
@@ -290,6 +293,7 @@ impl Sessions {
             unfinished: false,
             is_member: false,
             problem_information: true,
+            asked_to_stay: false,
             window: u16::MAX,
             packet_bytes_max: u32::MAX,
             flight: None,

@@ -134,7 +134,7 @@ impl Shard {
             // It may have left meanwhile, session and all.
             let conn = if self.sessions.contains(id) { self.sessions.get(id).conn() } else { None };
             if let Some(conn) = conn {
-                self.end(conn, End::Refusal(Refusal::QuotaExceeded), out);
+                self.end(conn, End::Refusal(Refusal::QueueFull), out);
             }
         }
         while !self.sessions.orphans.is_empty() || !self.sessions.rooms.is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::conn::{End, HeldSubAck, State};
 use crate::deliver::Hit;
+use crate::explain::explained;
 use crate::flight::granted;
 use crate::input::{ConnId, Cross, Member, SessionId};
 use crate::limits::{CURSOR_STEPS_PER_TURN, NONE};
@@ -14,7 +15,7 @@ use crate::shard::Shard;
 use crate::topics::{Packed, Subscriber, is_wildcard};
 use mqtt::{
     Packet, Properties, Property, QoS, Reason, SubAck, Subscribe, SubscribeOptions, UnsubAck,
-    Unsubscribe, Violation,
+    Unsubscribe, Violation, varint_len,
 };
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ impl Shard {
         packet: Subscribe<'_>,
         out: &mut Outbox,
     ) -> Result<(), End> {
+        self.permit_answer(id, packet.filters.len())?;
         let mut subscription_id = 0;
         for property in packet.properties.iter() {
             if let Property::SubscriptionIdentifier(given) = property {
@@ -33,6 +35,7 @@ impl Shard {
             }
         }
         let (mut codes, mut cursors, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        let mut what = None;
         // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
         for (filter, options) in packet.filters.iter() {
             let granted = self.subscribe_one(id, filter, options, subscription_id, out)?;
@@ -53,7 +56,10 @@ impl Shard {
                     groups.extend(awaited);
                     qos as u8
                 }
-                Err(refusal) => refusal.reason().code(),
+                Err(refusal) => {
+                    what = what.or(Some(refusal.what()));
+                    refusal.reason().code()
+                }
             };
             let client_id = self.sessions.get(id).client_id.clone();
             out.notes.push(Note::Subscribed { client_id, filter: filter.into(), code });
@@ -65,7 +71,7 @@ impl Shard {
             waiting.retain(|old| cursors.iter().all(|new| new.filter != old.filter));
             waiting.extend(cursors);
         }
-        let held = HeldSubAck { packet_id: packet.packet_id, codes, groups };
+        let held = HeldSubAck { packet_id: packet.packet_id, codes, what, groups };
         if held.groups.is_empty() {
             self.suback(id, &held, out);
             return Ok(());
@@ -78,16 +84,24 @@ impl Shard {
     }
 
     fn suback(&mut self, id: SessionId, held: &HeldSubAck, out: &mut Outbox) {
-        let version = self.sessions.get(id).version;
-        let mut bytes = Vec::with_capacity(8 + held.codes.len());
-        let ack = SubAck {
-            packet_id: held.packet_id,
-            properties: Properties::default(),
-            codes: &held.codes,
-        };
-        Packet::SubAck(ack).encode(version, &mut bytes);
+        let session = self.sessions.get(id);
+        let what = held.what.filter(|_| session.is_explained_to());
+        let bytes = explained(what, session.packet_bytes_max, |properties, bytes| {
+            let ack = SubAck { packet_id: held.packet_id, properties, codes: &held.codes };
+            ack.encode(session.version, bytes);
+        });
         self.sessions.reply(id, &bytes, out);
         self.sessions.feed(id);
+    }
+
+    /// SUBACK and UNSUBACK carry a byte a filter: they alone can outgrow the Maximum Packet Size of
+    /// a client that took CONNACK [MQTT-3.1.2-24].
+    fn permit_answer(&self, id: SessionId, filters: usize) -> Result<(), Refusal> {
+        // Packet id, no properties, codes.
+        let remaining = 2 + 1 + filters;
+        let len = 1 + varint_len(remaining as u32) + remaining;
+        let fits = len <= self.sessions.get(id).packet_bytes_max as usize;
+        if fits { Ok(()) } else { Err(Refusal::AnswerTooLarge) }
     }
 
     /// The owner of a shared group on another shard has entered a member.
@@ -291,6 +305,7 @@ impl Shard {
         packet: Unsubscribe<'_>,
         out: &mut Outbox,
     ) -> Result<(), End> {
+        self.permit_answer(id, packet.filters.len())?;
         let mut codes = Vec::new();
         for filter in packet.filters.iter() {
             let found = match mqtt::Share::parse(filter)? {

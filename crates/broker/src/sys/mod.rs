@@ -18,12 +18,14 @@ pub enum Drop {
     QueueFull,
     /// `memory_bytes_max`.
     OutOfMemory,
+    /// The publisher may not say it, or not so.
+    Refused,
 }
 
-pub const DROPS: usize = 5;
+pub const DROPS: usize = 6;
 
 pub const DROP_NAMES: [&str; DROPS] =
-    ["expired", "offline", "packet_too_large", "queue_full", "out_of_memory"];
+    ["expired", "offline", "packet_too_large", "queue_full", "out_of_memory", "refused"];
 
 impl Drop {
     pub fn name(self) -> &'static str {
@@ -139,6 +141,11 @@ pub const ROWS: &[Row] = &[
         topic: "publish/messages/dropped/queue_full",
         about: "dropped: the session's queue was full",
         value: |c| c.drops[Drop::QueueFull as usize],
+    },
+    Row {
+        topic: "publish/messages/dropped/refused",
+        about: "dropped: the publisher may not say it, or not so",
+        value: |c| c.drops[Drop::Refused as usize],
     },
     Row {
         topic: "publish/messages/received",

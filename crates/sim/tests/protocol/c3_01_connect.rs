@@ -86,7 +86,7 @@ crate::transcripts! {
         b> CONNECT id=123456789 &
         b> PINGREQ
         b< CONNACK present=0 ClientIdentifierNotValid \
-            reason_string="the client id is empty or too long"
+            reason_string="the client id is too long"
         b< CLOSED
         c> CONNECT id=123456789 v=311
         c< CONNACK present=0 ClientIdentifierNotValid
@@ -673,6 +673,48 @@ crate::transcripts! {
         d> CONNECT id=d
         d< CONNACK present=0
         d> HEX e0 01 8e
+        d< CLOSED
+        "##
+    }
+
+    // [MQTT-3.1.2-24]
+    fn a_client_too_narrow_for_its_connack_is_refused() {
+        r##"
+        # connack: whole
+        a> CONNECT id=a maximum_packet_size=16
+        a< CONNACK present=0 receive_maximum=1024 maximum_packet_size=2097152 \
+            topic_alias_maximum=64
+        b> CONNECT id=a maximum_packet_size=15
+        b< CONNACK present=0 PacketTooLarge
+        b< CLOSED
+        c> CONNECT id=a maximum_packet_size=4
+        c< CLOSED
+        d> CONNECT id=a maximum_packet_size=4 auth_method=SCRAM
+        d< CLOSED
+        a> PINGREQ
+        a< PINGRESP
+        "##
+    }
+
+    // [MQTT-3.2.2-19] [MQTT-3.14.2-3]
+    fn reason_strings_stay_out_of_packets_that_they_would_make_too_large() {
+        r##"
+        a> CONNECT id=a maximum_packet_size=49 auth_method=SCRAM
+        a< CONNACK present=0 BadAuthenticationMethod
+        a< CLOSED
+        b> CONNECT id=b maximum_packet_size=50 auth_method=SCRAM
+        b< CONNACK present=0 BadAuthenticationMethod \
+            reason_string="the authentication method is not supported"
+        b< CLOSED
+        c> CONNECT id=c maximum_packet_size=27
+        c< CONNACK present=0
+        c> CONNECT id=c
+        c< DISCONNECT ProtocolError
+        c< CLOSED
+        d> CONNECT id=d maximum_packet_size=28
+        d< CONNACK present=0
+        d> CONNECT id=d
+        d< DISCONNECT ProtocolError reason_string="sent a second CONNECT"
         d< CLOSED
         "##
     }

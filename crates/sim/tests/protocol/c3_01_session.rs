@@ -430,4 +430,19 @@ crate::transcripts! {
         a< CLOSED
         "##
     }
+
+    fn what_connect_asked_for_decides_whether_disconnect_raises_the_expiry() {
+        r##"
+        # options: session_expiry_s_max=0
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0 expiry=0
+        a> DISCONNECT expiry=10
+        a< CLOSED
+        b> CONNECT id=b expiry=0
+        b< CONNACK present=0
+        b> DISCONNECT expiry=10
+        b< DISCONNECT ProtocolError reason_string="raised a session expiry of 0 in DISCONNECT"
+        b< CLOSED
+        "##
+    }
 }

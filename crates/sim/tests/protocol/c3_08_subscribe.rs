@@ -244,9 +244,9 @@ crate::transcripts! {
         a< CONNACK present=0 wildcard_available=0 subscription_id_available=0 \
             shared_available=0
         a> SUBSCRIBE 1 "a/+" qos=0 "a" qos=1 "$share/g/t" qos=0
-        a< SUBACK 1 [0xa2 1 0x9e]
+        a< SUBACK 1 [0xa2 1 0x9e] reason_string="wildcards in topic filters are not supported"
         a> SUBSCRIBE 2 "b" qos=0 subscription_id=1
-        a< SUBACK 2 [0xa1]
+        a< SUBACK 2 [0xa1] reason_string="subscription identifiers are not supported"
         b> CONNECT id=b v=311
         b< CONNACK present=0
         b> SUBSCRIBE 1 "a/+" qos=0 "a" qos=1
@@ -260,9 +260,10 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "a/b/c" qos=0 "a/b/c/d" qos=0 "0123456789" qos=0 "0123456789a" qos=0
-        a< SUBACK 1 [0 0x8f 0 0x8f]
+        a< SUBACK 1 [0 0x8f 0 0x8f] \
+            reason_string="the topic filter has too many levels or bytes"
         a> SUBSCRIBE 2 "$share/group/a/b/c" qos=0 "$share/group/a/b/c/d" qos=0
-        a< SUBACK 2 [0 0x8f]
+        a< SUBACK 2 [0 0x8f] reason_string="the topic filter has too many levels or bytes"
         b> CONNECT id=b v=311
         b< CONNACK present=0
         b> SUBSCRIBE 1 "a/b/c/d" qos=0
@@ -276,7 +277,7 @@ crate::transcripts! {
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "1" qos=0 "$share/g/2" qos=0 "3" qos=0
-        a< SUBACK 1 [0 0 0x97]
+        a< SUBACK 1 [0 0 0x97] reason_string="no room: a limit of the server is reached"
         a> SUBSCRIBE 2 "1" qos=1
         a< SUBACK 2 [1]
         a> SUBSCRIBE 3 "$share/g/2" qos=1
@@ -423,6 +424,59 @@ crate::transcripts! {
         a< SUBACK 1 [0]
         a> UNSUBSCRIBE 2 "t" user="a":"b"
         a< UNSUBACK 2 [0]
+        "##
+    }
+
+    // [MQTT-3.9.2-1] [MQTT-3.1.2-29]
+    fn a_suback_says_why_where_the_client_takes_it() {
+        r##"
+        # options: topic_levels_max=3 subscriptions_max=2
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "a" qos=0 "a/b/c/d" qos=0 "b" qos=0 "c" qos=0
+        a< SUBACK 1 [0 0x8f 0 0x97] \
+            reason_string="the topic filter has too many levels or bytes"
+        a> SUBSCRIBE 2 "$share/g/t" qos=0
+        a< SUBACK 2 [0x97] reason_string="no room: a limit of the server is reached"
+        b> CONNECT id=b maximum_packet_size=54
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "a/b/c/d" qos=0
+        b< SUBACK 1 [0x8f] reason_string="the topic filter has too many levels or bytes"
+        b> SUBSCRIBE 2 "a/b/c/d" qos=0 "a" qos=0
+        b< SUBACK 2 [0x8f 0]
+        c> CONNECT id=c request_problem=0
+        c< CONNACK present=0
+        c> SUBSCRIBE 1 "a/b/c/d" qos=0
+        c< SUBACK 1 [0x8f]
+        "##
+    }
+
+    // [MQTT-3.1.2-24]
+    fn a_request_whose_answer_the_client_would_not_take_is_refused() {
+        r##"
+        a> CONNECT id=a expiry=60 maximum_packet_size=16
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "1" qos=0 "2" qos=0 "3" qos=0 "4" qos=0 "5" qos=0 "6" qos=0 "7" qos=0 \
+            "8" qos=0 "9" qos=0 "10" qos=0 "11" qos=0
+        a< SUBACK 1 [0 0 0 0 0 0 0 0 0 0 0]
+        a> SUBSCRIBE 2 "a" qos=0 "b" qos=0 "c" qos=0 "d" qos=0 "e" qos=0 "f" qos=0 "g" qos=0 \
+            "h" qos=0 "i" qos=0 "j" qos=0 "k" qos=0 "l" qos=0
+        a< DISCONNECT PacketTooLarge
+        a< CLOSED
+        a> CONNECT id=a expiry=60 clean=0 maximum_packet_size=16
+        a< CONNACK present=1
+        a> UNSUBSCRIBE 3 "2" "3" "4" "5" "6" "7" "8" "9" "10" "11" "12"
+        a< UNSUBACK 3 [0 0 0 0 0 0 0 0 0 0 0x11]
+        a> UNSUBSCRIBE 4 "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11" "12"
+        a< DISCONNECT PacketTooLarge
+        a< CLOSED
+        a> CONNECT id=a expiry=60 clean=0
+        a< CONNACK present=1
+        a> PUBLISH 1 "a" qos=1 "was never subscribed to"
+        a< PUBACK 1 NoMatchingSubscribers
+        a> PUBLISH 2 "1" qos=1 "still is"
+        a< PUBLISH "1" qos=0 "still is"
+        a< PUBACK 2
         "##
     }
 }

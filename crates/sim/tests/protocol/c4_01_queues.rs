@@ -63,7 +63,8 @@ crate::transcripts! {
         p< PUBACK 2
         p> PUBLISH 3 "t" qos=1 "3"
         p< PUBACK 3
-        a< DISCONNECT QuotaExceeded reason_string="no room: a limit of the server is reached"
+        a< DISCONNECT QuotaExceeded \
+            reason_string="the queue is full: the client takes messages too slowly"
         a< CLOSED
         p> PUBLISH 4 "t" qos=1 "4"
         p< PUBACK 4
@@ -352,7 +353,8 @@ crate::transcripts! {
         a! resume
         a< PUBLISH "t" qos=0 "1"*2000
         a< PUBLISH "t" qos=0 "2"*1000
-        a< DISCONNECT QuotaExceeded reason_string="no room: a limit of the server is reached"
+        a< DISCONNECT QuotaExceeded \
+            reason_string="the queue is full: the client takes messages too slowly"
         a< CLOSED
         "##
     }

@@ -427,4 +427,30 @@ crate::transcripts! {
         a< PINGRESP
         "##
     }
+
+    // [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.1.2-29]
+    fn acknowledgements_say_why_where_the_client_takes_it() {
+        r##"
+        a> CONNECT id=a maximum_packet_size=56
+        a< CONNACK present=0
+        a> PUBLISH 1 "$SYS/x" qos=1 "x"
+        a< PUBACK 1 NotAuthorized \
+            reason_string="not permitted: $SYS topics belong to the server"
+        a> PUBLISH 2 "$SYS/x" qos=2 "x"
+        a< PUBREC 2 NotAuthorized \
+            reason_string="not permitted: $SYS topics belong to the server"
+        b> CONNECT id=b maximum_packet_size=55
+        b< CONNACK present=0
+        b> PUBLISH 1 "$SYS/x" qos=1 "x"
+        b< PUBACK 1 NotAuthorized
+        b> PUBLISH 2 "$SYS/x" qos=2 "x"
+        b< PUBREC 2 NotAuthorized
+        c> CONNECT id=c request_problem=0
+        c< CONNACK present=0
+        c> PUBLISH 1 "$SYS/x" qos=1 "x"
+        c< PUBACK 1 NotAuthorized
+        c> PUBLISH 2 "$SYS/x" qos=2 "x"
+        c< PUBREC 2 NotAuthorized
+        "##
+    }
 }

@@ -90,6 +90,7 @@ crate::transcripts! {
         a< PUBLISH "$SYS/broker/publish/messages/dropped/out_of_memory" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/publish/messages/dropped/packet_too_large" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/publish/messages/dropped/queue_full" qos=0 retain "0"
+        a< PUBLISH "$SYS/broker/publish/messages/dropped/refused" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/publish/messages/received" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/publish/messages/sent" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/retained messages/count" qos=0 retain "0"
@@ -125,6 +126,7 @@ crate::transcripts! {
         p< PUBLISH "$SYS/broker/publish/messages/dropped/out_of_memory" qos=0 "0"
         p< PUBLISH "$SYS/broker/publish/messages/dropped/packet_too_large" qos=0 "0"
         p< PUBLISH "$SYS/broker/publish/messages/dropped/queue_full" qos=0 "0"
+        p< PUBLISH "$SYS/broker/publish/messages/dropped/refused" qos=0 "0"
         p> PUBLISH 1 "t" qos=1 "1"
         p< PUBLISH "t" qos=0 "1"
         p< PUBACK 1
@@ -261,6 +263,28 @@ crate::transcripts! {
         a> SUBSCRIBE 1 "#" qos=0 "+/broker/uptime" qos=0
         a< SUBACK 1 [0 0]
         + 3s
+        "##
+    }
+
+    fn refused_messages_are_counted_whatever_their_qos() {
+        r##"
+        # options: sys_interval_s=10 topic_levels_max=6
+        # shards: 1
+        # sim only: counts
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$SYS/broker/publish/messages/dropped/refused" qos=0
+        a< SUBACK 1 [0]
+        + 1s
+        a< PUBLISH "$SYS/broker/publish/messages/dropped/refused" qos=0 "0"
+        a> PUBLISH "$SYS/x" qos=0 "x"
+        a> PUBLISH "a/b/c/d/e/f/g" qos=0 "x"
+        b> CONNECT id=b v=311
+        b< CONNACK present=0
+        b> PUBLISH 1 "$SYS/x" qos=1 "x"
+        b< PUBACK 1
+        + 10s
+        a< PUBLISH "$SYS/broker/publish/messages/dropped/refused" qos=0 "3"
         "##
     }
 }
