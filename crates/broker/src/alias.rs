@@ -67,6 +67,7 @@ impl AliasesOut {
         if hits < 2 {
             return Alias::None;
         }
+        // [MQTT-3.1.2-26]
         if self.topics.len() < usize::from(self.max) {
             self.topics.push(Known { topic: topic.into(), hits });
             let at = self.topics.len() as u32 - 1;

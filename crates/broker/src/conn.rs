@@ -96,6 +96,7 @@ impl Shard {
             known.heard = now;
         }
         while !out.is_full() {
+            // Nothing is read after what ended the connection [MQTT-3.1.4-6].
             let Some(known) = self.conn(conn) else {
                 out.consumed = bytes.len();
                 return;
@@ -106,6 +107,7 @@ impl Shard {
                 State::Live { session } => Some(session),
             };
             let rest = &bytes[out.consumed..];
+            // [MQTT-3.2.2-15]
             let bytes_max = match live {
                 Some(_) => self.options.packet_bytes_max,
                 None => self.options.packet_bytes_max.min(limits::CONNECT_BYTES_MAX),
@@ -230,7 +232,8 @@ impl Shard {
         Err(End::Asked(packet.reason))
     }
 
-    /// We end a connection: what the version allows us to say about it, then the close.
+    /// We end a connection: what the version allows us to say about it, then the close
+    /// [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.2.2-7] [MQTT-3.14.4-2].
     pub(crate) fn end(&mut self, conn: ConnId, end: End, out: &mut Outbox) {
         let Some(known) = self.conn(conn) else { return };
         let (peer, session) = (known.peer, known.session());
@@ -250,6 +253,7 @@ impl Shard {
             End::Violation(violation) => Some((violation.reason(), violation.what())),
             End::Refusal(refusal) => Some((refusal.reason(), refusal.what())),
         };
+        // Before CONNACK there is no session, and no DISCONNECT [MQTT-3.14.0-1].
         if let (Some(id), Some((reason, what))) = (session, said) {
             self.sessions.say_disconnect(id, reason, Some(what), out);
         }
@@ -283,7 +287,8 @@ pub(crate) enum Moved {
 }
 
 impl Sessions {
-    /// A packet that is not PUBLISH to a connected client.
+    /// A packet that is not PUBLISH to a connected client: no window holds it back
+    /// [MQTT-3.3.4-10] [MQTT-4.9.0-3].
     pub(crate) fn reply(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) {
         let session = self.get_mut(id);
         let Some(conn) = session.conn() else { return };
@@ -293,7 +298,8 @@ impl Sessions {
         self.counters.bytes_sent += bytes.len() as u64;
     }
 
-    /// DISCONNECT, which only 5.0 has from a server [MQTT-3.14.4-1].
+    /// DISCONNECT, which only 5.0 has from a server [MQTT-3.14.4-1]. A reason and its words are all
+    /// that it says [MQTT-3.14.2-2].
     pub(crate) fn say_disconnect(
         &mut self,
         id: SessionId,

@@ -69,7 +69,8 @@ struct Agreed {
 }
 
 impl Shard {
-    /// The first packet of a connection.
+    /// The first packet of a connection. What the specification asks of a client is all that we
+    /// ask [MQTT-7.0.0-2].
     pub(crate) fn connect(
         &mut self,
         conn: ConnId,
@@ -79,6 +80,7 @@ impl Shard {
         if frame.packet_type() != mqtt::PacketType::Connect as u8 {
             return Err(Violation::ConnectExpected.into());
         }
+        // [MQTT-3.1.4-1]
         let packet = match Connect::decode(frame) {
             Ok(packet) => packet,
             Err(violation) => {
@@ -112,13 +114,13 @@ impl Shard {
         Ok(Moved::Here)
     }
 
-    /// The client id to go on with, or why not.
+    /// The client id to go on with, or why not [MQTT-3.1.4-2].
     fn admit(&mut self, packet: &Connect<'_>, asked: &Asked) -> Result<Box<str>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
         if asked.authentication {
-            // [MQTT-4.12.0-1]
+            // [MQTT-4.12.0-1]: with none supported, none is ever named [MQTT-4.12.0-6].
             return Err(Refusal::AuthMethodUnsupported);
         }
         if let Some(will) = &packet.will {
@@ -134,12 +136,12 @@ impl Shard {
         if !packet.client_id.is_empty() {
             // [MQTT-3.1.3-5]: any text up to the option's length.
             if packet.client_id.len() > usize::from(self.options.client_id_bytes_max) {
-                return Err(Refusal::ClientIdTooLong);
+                return Err(Refusal::ClientIdTooLong); // [3.1.1:MQTT-3.1.3-9]
             }
             return Ok(packet.client_id.into());
         }
-        // [MQTT-3.1.3-6] [MQTT-3.1.3-8] [3.1.1:MQTT-3.1.3-8]: 3.1 has no assigned ids, and 3.1.1
-        // cannot say which one it assigned to a session that is to be kept.
+        // [MQTT-3.1.3-6] [MQTT-3.1.3-8] [3.1.1:MQTT-3.1.3-7] [3.1.1:MQTT-3.1.3-8]: 3.1 has no
+        // assigned ids, and 3.1.1 cannot say which one a session got that is to be kept.
         match packet.version {
             Version::V31 => Err(Refusal::ClientIdMissing),
             Version::V311 if !packet.clean_start => Err(Refusal::ClientIdMissing),
@@ -165,6 +167,7 @@ impl Shard {
         let session_expiry_s = match packet.version {
             Version::V5 => asked.session_expiry_s.unwrap_or(0).min(options.session_expiry_s_max),
             _ if packet.clean_start => 0,
+            // [3.1.1:MQTT-3.1.2-4]
             _ => options.session_expiry_s_default.min(options.session_expiry_s_max),
         };
         let mut agreed =
@@ -238,7 +241,8 @@ impl Shard {
     }
 
     /// A protocol level that we do not speak is told so, in the words of the nearest one that we
-    /// do [MQTT-3.1.2-2] [3.1.1:MQTT-3.1.2-2]. Anything else wrong with a CONNECT just closes.
+    /// do [MQTT-3.1.2-2] [3.1.1:MQTT-3.1.2-2]. Anything else wrong with a CONNECT of 3.x just
+    /// closes [3.1.1:MQTT-3.1.4-1].
     fn refuse_unknown(
         &mut self,
         conn: ConnId,
@@ -286,21 +290,23 @@ impl Shard {
     ) {
         let peer = self.conn(conn).map(|known| known.peer);
         let Some(peer) = peer else { return };
+        // [MQTT-3.1.3-2]
         let mut kept = self.sessions.find(client_id);
         if let Some(old) = kept {
             self.take_over(old, peer, out);
             // Its session may have ended with its connection.
             kept = self.sessions.find(client_id);
         }
-        // [MQTT-3.1.2-4]
+        // [MQTT-3.1.2-4] [MQTT-3.1.4-4] [3.1.1:MQTT-3.1.2-6]
         if let Some(old) = kept.filter(|_| packet.clean_start) {
             self.end_session(old, false, out);
             kept = None;
         }
+        // [MQTT-3.2.2-2] [MQTT-3.2.2-3]
         let present = kept.is_some();
         let id = match kept {
-            Some(id) => id,
-            None => self.sessions.create(client_id, packet.version),
+            Some(id) => id,                                          // [MQTT-3.1.2-5]
+            None => self.sessions.create(client_id, packet.version), // [MQTT-3.1.2-6]
         };
         self.begin(conn, id, packet, asked, agreed);
         out.notes.push(Note::Connected {
@@ -311,6 +317,8 @@ impl Shard {
             session_present: present,
             keep_alive_s: agreed.keep_alive_s,
         });
+        // The first packet, before whatever waits, and the only one of its kind [MQTT-3.1.4-5]
+        // [MQTT-3.2.0-1] [MQTT-3.2.0-2].
         let mut bytes = Vec::with_capacity(64);
         welcoming(packet.version, present, agreed).encode(packet.version, &mut bytes);
         self.sessions.reply(id, &bytes, out);
@@ -345,6 +353,7 @@ impl Shard {
         session.packet_bytes_max = asked.packet_bytes_max;
         session.expiry_s = agreed.session_expiry_s;
         session.asked_to_stay = asked.session_expiry_s.is_some_and(|seconds| seconds > 0);
+        // [MQTT-3.1.2-27]
         let aliases = asked.topic_alias_max.min(options.topic_alias_out_max);
         session.aliases = (aliases > 0).then(|| Box::new(AliasesOut::new(aliases)));
         if session.rare.is_some() || packet.will.is_some() {
@@ -352,6 +361,7 @@ impl Shard {
             // [MQTT-3.1.3-9]: back before the delay was over.
             rare.will_at = None;
             rare.ends_at = None;
+            // A CONNECT without a will leaves none [MQTT-3.1.2-7] [3.1.1:MQTT-3.1.2-12].
             rare.will = packet.will.as_ref().map(|will| Box::new(Will::new(will)));
         }
         let silence_ms_max = u32::from(agreed.keep_alive_s) * 1500;
@@ -372,7 +382,8 @@ impl Shard {
         }
     }
 
-    /// The same client id came again: the older connection goes [MQTT-3.1.4-3].
+    /// The same client id came again: the older connection goes [MQTT-3.1.4-3]
+    /// [3.1.1:MQTT-3.1.4-2].
     fn take_over(&mut self, id: SessionId, by: std::net::SocketAddr, out: &mut Outbox) {
         let session = self.sessions.get(id);
         let Some(conn) = session.conn() else { return };
@@ -395,6 +406,7 @@ impl Shard {
         self.arm_will(id, out);
         let session = self.sessions.get_mut(id);
         let (expiry_s, generation) = (session.expiry_s, session.generation);
+        // [MQTT-3.1.2-23] [MQTT-4.1.0-1]
         if expiry_s == 0 {
             return self.end_session(id, false, out);
         }
@@ -426,7 +438,8 @@ impl Shard {
         }
     }
 
-    /// The session is over: its will, if one waits, its subscriptions, its messages.
+    /// The session is over: its will, if one waits, its subscriptions, its messages. Retained
+    /// messages are no part of it [3.1.1:MQTT-3.1.2-7].
     pub(crate) fn end_session(&mut self, id: SessionId, expired: bool, out: &mut Outbox) {
         self.publish_will(id, out);
         while let Some(last) = self.sessions.get(id).subscriptions.len().checked_sub(1) {
@@ -470,7 +483,8 @@ fn protocol_level(body: &[u8]) -> u8 {
 }
 
 impl Sessions {
-    /// What a shared group gave to a member that went away before it was sent goes to another.
+    /// What a shared group gave to a member that went away before it was sent goes to another;
+    /// what was sent stays with the member [MQTT-4.8.2-4].
     fn return_waiting(&mut self, id: SessionId) {
         let Some(flight) = &mut self.get_mut(id).flight else { return };
         if flight.waiting.iter().all(|slot| slot.group == NONE) {

@@ -46,6 +46,7 @@ impl Sessions {
         // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
         let retain = draft.retain && (hit.from_retained || hit.options.retain_as_published());
         let (online, conn) = (session.conn != NONE && !session.congested, session.conn);
+        // What waits goes first [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         if qos == QoS::AtMostOnce {
             let behind = session.flight.as_ref().is_some_and(|flight| flight.waiting_qos0 > 0);
             if !online || behind {
@@ -70,7 +71,7 @@ impl Sessions {
             version: Version::V311,
             qos: QoS::AtMostOnce,
             retain,
-            dup: false,
+            dup: false, // [MQTT-4.3.1-1]
             id: None,
             subscription_ids: list.as_slice(),
             alias: Alias::None,
@@ -98,7 +99,7 @@ impl Sessions {
             version: Version::V311,
             qos: numbered.qos,
             retain: numbered.retain,
-            // [MQTT-3.3.1-3]: ours, whatever the publisher's said.
+            // Ours, whatever the publisher's said [MQTT-3.3.1-3] [MQTT-4.3.2-2] [MQTT-4.3.3-2].
             dup: false,
             id: Some(numbered.id),
             subscription_ids: list.as_slice(),
@@ -142,6 +143,7 @@ impl Sessions {
         let session = self.get_mut(hit.session);
         let away = session.conn == NONE;
         let clean_and_away = away && session.expiry_s == 0;
+        // QoS 1 and 2 wait for who is away [3.1.1:MQTT-3.1.2-5].
         if clean_and_away || (qos == QoS::AtMostOnce && away && !self.options.queue_qos0) {
             self.release_ids(hit.ids);
             if hit.group != NONE {
@@ -308,6 +310,7 @@ impl Sessions {
         }
     }
 
+    /// Once sent, a message no longer expires [MQTT-4.3.3-7].
     fn resend_publish(&mut self, id: SessionId, at: PacketId, slot: Slot, out: &mut Outbox) {
         let bytes = self.messages.lend(slot.message);
         self.resend_copy(id, at, slot, &bytes.view().draft(), out);

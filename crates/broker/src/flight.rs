@@ -63,7 +63,7 @@ pub(crate) struct Flight {
 const IDS: u32 = u16::MAX as u32;
 
 impl Flight {
-    /// Whether one more QoS 1 or 2 message may be sent.
+    /// Whether one more QoS 1 or 2 message may be sent [MQTT-4.9.0-1] [MQTT-4.9.0-2].
     #[inline]
     pub(crate) fn has_room(&self, window: u16) -> bool {
         self.unacknowledged < window && self.unseen == 0 && self.sent.len() < FLIGHT_SPAN_MAX
@@ -98,7 +98,8 @@ impl Flight {
         PacketId::MIN.saturating_add(zero_based as u16)
     }
 
-    /// [MQTT-2.2.1-4]: the next id is unused, since all those in use lie behind it.
+    /// The next id is unused, since all those in use lie behind it [MQTT-2.2.1-4] [MQTT-4.3.2-1]
+    /// [MQTT-4.3.3-1].
     #[inline]
     pub(crate) fn send(&mut self, slot: Slot) -> PacketId {
         let id = self.id_at(self.sent.len());

@@ -55,11 +55,14 @@ impl Shard {
         if self.groups.any || self.shards > 1 {
             draft.publisher = self.publisher_hash(id);
         }
+        // [MQTT-3.3.1-8]
         if packet.retain {
             self.retain(&mut draft, out);
         }
         let matched = self.route(Some(id), &mut draft, out);
         self.scratch.properties = properties;
+        // Whoever is to have it has it or will get it: now it is ours to answer for [MQTT-4.3.2-4]
+        // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
         if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
             self.sessions.get_mut(id).flight().received.push(packet_id);
         }
@@ -105,10 +108,11 @@ impl Shard {
     ) -> Result<Option<Arc<str>>, End> {
         let Some(alias) = alias else { return Ok(None) };
         let Some(known) = self.conn_mut(conn) else { return Ok(None) };
-        // [MQTT-3.3.2-8] [MQTT-3.3.2-9]
+        // [MQTT-3.3.2-8] [MQTT-3.3.2-9] [MQTT-3.2.2-17] [MQTT-3.2.2-18]
         if alias == 0 || alias > known.topic_alias_max {
             return Err(Violation::AliasOutOfRange.into());
         }
+        // [MQTT-3.3.2-12]
         let place = usize::from(alias) - 1;
         if packet.topic.is_empty() {
             let topic = known.aliases.get(place).cloned().flatten();
@@ -123,7 +127,7 @@ impl Shard {
         Ok(None)
     }
 
-    /// What we said in CONNACK that we cannot do.
+    /// What we said in CONNACK that we cannot do [MQTT-3.2.2-11] [MQTT-3.2.2-14].
     #[inline]
     fn check_ability(&self, packet: &Publish<'_>) -> Result<(), End> {
         if packet.qos as u8 > self.options.qos_max {
@@ -206,10 +210,12 @@ impl Shard {
         if packet.qos == QoS::AtMostOnce {
             return Ok(());
         }
+        // [3.1.1:MQTT-4.8.0-2]
         if version != Version::V5 && !refusal.acknowledged_in_v3() {
             return Err(refusal.into());
         }
-        // In 3.x a QoS 2 exchange goes on: PUBREL will come and be answered.
+        // In 3.x a QoS 2 exchange goes on: PUBREL will come and be answered. In 5.0 it is over, and
+        // the id is free [MQTT-4.3.3-9].
         if version != Version::V5
             && let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id)
         {
@@ -288,7 +294,8 @@ impl Shard {
         matched
     }
 
-    /// To this shard's subscribers and the shared groups that it owns.
+    /// To this shard's subscribers, every one whose filter matches, and the shared groups that it
+    /// owns [MQTT-4.5.0-1] [MQTT-3.3.2-3].
     #[inline]
     pub(crate) fn route_here(
         &mut self,

@@ -7,13 +7,14 @@ use crate::session::Sessions;
 use mqtt::{Ack, PacketId, PacketType, Properties, QoS, Reason};
 
 impl Sessions {
+    /// A QoS 1 message is unacknowledged until here [MQTT-4.3.2-3].
     #[inline]
     pub(crate) fn puback(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
         self.finish(id, packet_id, State::Sent, QoS::AtLeastOnce, out);
     }
 
-    /// The message is the client's now. A reason from 0x80 on ends the exchange
-    /// [MQTT-4.4.0-2] [MQTT-4.8.2-6].
+    /// The message is the client's now, and is not sent again [MQTT-4.3.3-3] [MQTT-4.3.3-6]. A
+    /// reason from 0x80 on ends the exchange [MQTT-4.4.0-2] [MQTT-4.8.2-6].
     pub(crate) fn pubrec(&mut self, id: SessionId, ack: &Ack<'_>, out: &mut Outbox) {
         let flight = self.get_mut(id).flight.as_mut();
         let slot = flight.and_then(|flight| flight.find(ack.packet_id));
@@ -38,12 +39,14 @@ impl Sessions {
         self.acknowledge(id, PacketType::PubRel, ack.packet_id, Reason::Success, out);
     }
 
+    /// PUBREL is unacknowledged until here [MQTT-4.3.3-5].
     pub(crate) fn pubcomp(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
         self.finish(id, packet_id, State::Released, QoS::ExactlyOnce, out);
     }
 
     /// The client forgets the id of its QoS 2 message: from here on the id is a new message
-    /// [MQTT-4.3.3-11] [MQTT-4.3.3-12].
+    /// [MQTT-4.3.3-11] [MQTT-4.3.3-12]. What became of the old one, expired or not, does not matter
+    /// [MQTT-4.3.3-13].
     pub(crate) fn pubrel(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
         let flight = self.get_mut(id).flight();
         let place = flight.received.iter().position(|&received| received == packet_id);
@@ -81,7 +84,8 @@ impl Sessions {
         }
     }
 
-    /// Writes one of the four acknowledgements, in its shortest form. 3.x knows no reasons.
+    /// Writes one of the four acknowledgements under the id that it answers [MQTT-2.2.1-5], in its
+    /// shortest form. 3.x knows no reasons.
     #[inline]
     pub(crate) fn acknowledge(
         &mut self,

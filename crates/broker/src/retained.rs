@@ -109,6 +109,7 @@ impl Retained {
             return;
         }
         let new = if clears { None } else { Some(message.clone()) };
+        // Whatever its QoS [3.1.1:MQTT-3.3.1-7].
         let old = node.stored.replace(Stored { stamp, message: new });
         if let Some(old) = old.and_then(|stored| stored.message) {
             self.messages -= 1;

@@ -295,7 +295,8 @@ impl Shard {
         let group = self.sessions.keep_group(group);
         let hit = Hit {
             session,
-            options: Packed::new(options),
+            options: Packed::new(options), // [MQTT-4.8.2-3]
+            // Beside a copy for a subscription of its own, which has another [MQTT-3.3.4-5].
             ids: if id == 0 { ids::NONE } else { id },
             group,
             from_retained: false,

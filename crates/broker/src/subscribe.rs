@@ -41,7 +41,7 @@ impl Shard {
             let granted = self.subscribe_one(id, filter, options, subscription_id, out)?;
             let code = match granted {
                 Ok(Granted::Own { qos, is_new }) => {
-                    // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+                    // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
                     if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
                         cursors.push(Cursor {
                             filter: filter.into(),
@@ -63,6 +63,7 @@ impl Shard {
             };
             let client_id = self.sessions.get(id).client_id.clone();
             out.notes.push(Note::Subscribed { client_id, filter: filter.into(), code });
+            // [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1]
             codes.push(code);
         }
         if !cursors.is_empty() {
@@ -83,6 +84,7 @@ impl Shard {
         Ok(())
     }
 
+    /// [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
     fn suback(&mut self, id: SessionId, held: &HeldSubAck, out: &mut Outbox) {
         let session = self.sessions.get(id);
         let what = held.what.filter(|_| session.is_explained_to());
@@ -145,6 +147,7 @@ impl Shard {
         if let Err(refusal) = self.permit_filter(id, inner, group, subscription_id) {
             return Ok(Err(refusal));
         }
+        // [MQTT-3.2.2-10]
         let qos = options.qos.min(self.qos_max());
         let options = SubscribeOptions { qos, ..options };
         if share.is_some() {
@@ -170,7 +173,7 @@ impl Shard {
             return Err(Refusal::SharedUnsupported);
         }
         if !options.wildcard_available && is_wildcard(filter) {
-            return Err(Refusal::WildcardUnsupported);
+            return Err(Refusal::WildcardUnsupported); // [3.1.1:MQTT-3.8.3-2]
         }
         let levels = filter.split('/').count();
         if filter.len() > usize::from(options.topic_bytes_max)
@@ -319,8 +322,10 @@ impl Shard {
             let reason = if found { Reason::Success } else { Reason::NoSubscriptionExisted };
             let (client_id, code) = (self.sessions.get(id).client_id.clone(), reason.code());
             out.notes.push(Note::Unsubscribed { client_id, filter: filter.into(), code });
+            // [MQTT-3.11.3-1]
             codes.push(code);
         }
+        // [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.10.4-6]
         let version = self.sessions.get(id).version;
         let mut bytes = Vec::with_capacity(8 + codes.len());
         let ack = UnsubAck {
@@ -333,6 +338,8 @@ impl Shard {
         Ok(())
     }
 
+    /// The subscription goes, with what was still to come for it; what is in the session's queue
+    /// or flight stays [MQTT-3.10.4-1] [MQTT-3.10.4-2] [MQTT-3.10.4-3].
     fn unsubscribe_own(&mut self, id: SessionId, text: &str) -> bool {
         let Some(filter) = self.topics.find(text) else { return false };
         let Some(at) = self.sessions.get(id).subscription(filter) else { return false };

@@ -70,7 +70,8 @@ impl Shard {
         draft.qos = will.qos;
         draft.expiry_s = will.expiry_s.min(self.options.message_expiry_s_max);
         draft.publisher = publisher;
-        // A will was accepted long before there was no room for it: then it is sent, not stored.
+        // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: but a will was accepted long before there was no room
+        // for it, and then is sent and not stored.
         draft.retain = will.retain && !self.retained_is_full(&will.topic);
         if draft.retain {
             self.retain(&mut draft, out);

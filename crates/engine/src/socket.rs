@@ -1,5 +1,5 @@
 //! One TCP socket as its shard sees it: what was read and not yet consumed, what was decided and
-//! not yet written.
+//! not yet written, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
 
 use broker::outbox::Write;
 use mio::net::TcpStream;

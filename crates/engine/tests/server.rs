@@ -150,6 +150,7 @@ fn flood(address: SocketAddr, id: usize, messages: u32) {
     }
 }
 
+// [MQTT-7.1.1-1] [MQTT-4.2-1]
 #[test]
 fn a_flood_between_shards_loses_nothing_and_keeps_its_order() {
     const PUBLISHERS: usize = 4;

@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub fn packet_id(&mut self) -> Result<PacketId, Violation> {
-        // [3.1.1:MQTT-2.3.1-1]
+        // [MQTT-2.2.1-3] [3.1.1:MQTT-2.3.1-1]
         PacketId::new(self.u16()?).ok_or(Violation::PacketIdZero)
     }
 

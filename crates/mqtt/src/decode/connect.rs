@@ -28,7 +28,7 @@ impl<'a> Connect<'a> {
         // The payload, in its fixed order. [MQTT-3.1.3-1] [MQTT-3.1.3-3] [MQTT-3.1.3-4]
         let client_id = body.text()?;
         let will = match flags & WILL_FLAG {
-            0 => None,
+            0 => None,                                   // [3.1.1:MQTT-3.1.2-11]
             _ => Some(will(&mut body, flags, version)?), // [MQTT-3.1.2-9]
         };
         // 3.1 lets both be missing in spite of their flags, for clients older than itself.

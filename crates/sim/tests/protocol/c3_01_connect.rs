@@ -1,7 +1,7 @@
 //! CONNECT and CONNACK: versions, ids, what is refused and what is agreed on.
 
 crate::transcripts! {
-    // [MQTT-3.1.4-5] [MQTT-3.2.0-1] [MQTT-3.2.0-2] [MQTT-3.1.2-6]
+    // [MQTT-3.1.4-5] [MQTT-3.2.0-1] [MQTT-3.2.0-2] [MQTT-3.1.2-6] [MQTT-7.0.0-2]
     fn a_5_0_client_is_welcome() {
         r##"
         # connack: whole
@@ -13,7 +13,7 @@ crate::transcripts! {
         "##
     }
 
-    // [3.1.1:MQTT-3.1.4-4] [3.1.1:MQTT-3.2.0-1]
+    // [3.1.1:MQTT-3.1.4-4] [3.1.1:MQTT-3.2.0-1] [3.1.1:MQTT-7.0.0-2]
     fn a_3_1_1_client_is_welcome() {
         r##"
         a> CONNECT id=a v=311
@@ -77,7 +77,8 @@ crate::transcripts! {
         "##
     }
 
-    // [MQTT-3.1.3-8] [MQTT-3.2.2-7] [MQTT-3.1.4-6] [3.1.1:MQTT-3.1.3-9]
+    // [MQTT-3.1.3-8] [MQTT-3.2.2-7] [MQTT-3.1.4-2] [MQTT-3.1.4-6] [MQTT-4.13.2-1]
+    // [3.1.1:MQTT-3.1.3-9]
     fn a_client_id_above_the_limit_is_refused() {
         r##"
         # options: client_id_bytes_max=8
@@ -299,7 +300,7 @@ crate::transcripts! {
         "##
     }
 
-    // [MQTT-4.13.1-1] [3.1.1:MQTT-4.8.0-1]
+    // [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.14.4-2] [3.1.1:MQTT-4.8.0-1]
     fn packets_that_only_servers_send_close() {
         r##"
         a> CONNECT id=a
@@ -500,10 +501,14 @@ crate::transcripts! {
         # options: topic_alias_max=0
         a> CONNECT id=a
         a< CONNACK present=0 receive_maximum=1024 maximum_packet_size=2097152
+        a> PUBLISH "t" qos=0 "x" alias=1
+        a< DISCONNECT TopicAliasInvalid \
+            reason_string="used a topic alias of 0 or above the maximum"
+        a< CLOSED
         "##
     }
 
-    // [MQTT-3.2.2-12] [MQTT-3.2.2-13] [MQTT-3.2.2-6]
+    // [MQTT-3.2.2-12] [MQTT-3.2.2-13] [MQTT-3.2.2-6] [MQTT-3.1.4-2]
     fn a_will_beyond_the_server_s_ability_is_refused() {
         r##"
         # options: qos_max=1 retain_available=false
@@ -539,7 +544,7 @@ crate::transcripts! {
         "##
     }
 
-    // [MQTT-4.12.0-1] [MQTT-4.12.0-6]
+    // [MQTT-4.12.0-1] [MQTT-4.12.0-6] [MQTT-4.12.0-7]
     fn authentication_methods_are_refused() {
         r##"
         a> CONNECT id=a auth_method=SCRAM

@@ -176,7 +176,6 @@ crate::transcripts! {
         "##
     }
 
-    // [MQTT-3.14.2-2]
     fn disconnect_may_change_the_expiry() {
         r##"
         a> CONNECT id=a expiry=60
@@ -212,7 +211,7 @@ crate::transcripts! {
         "##
     }
 
-    // [MQTT-3.1.4-3] [3.1.1:MQTT-3.1.4-2]
+    // [MQTT-3.1.4-3] [MQTT-3.1.3-2] [MQTT-3.14.2-2] [3.1.1:MQTT-3.1.4-2]
     fn the_same_client_id_takes_over() {
         r##"
         a> CONNECT id=a expiry=60

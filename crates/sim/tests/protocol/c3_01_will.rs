@@ -182,6 +182,31 @@ crate::transcripts! {
         "##
     }
 
+    // [3.1.1:MQTT-3.1.2-12]
+    fn a_connect_without_a_will_leaves_none_of_a_former_one() {
+        r##"
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "w" qos=0
+        b< SUBACK 1 [0]
+        a> CONNECT id=a v=311 clean=0 will="w" will_payload="gone"
+        a< CONNACK present=0
+        a! cut
+        b< PUBLISH "w" qos=0 "gone"
+        a> CONNECT id=a v=311 clean=0
+        a< CONNACK present=1
+        a! cut
+        c> CONNECT id=c expiry=60 will="w" will_payload="gone" will_delay=10
+        c< CONNACK present=0
+        d> CONNECT id=c v=311 clean=0
+        d< CONNACK present=1
+        c< DISCONNECT SessionTakenOver
+        c< CLOSED
+        d! cut
+        + 20s
+        "##
+    }
+
     fn a_new_will_replaces_the_old() {
         r##"
         b> CONNECT id=b

@@ -350,6 +350,7 @@ crate::transcripts! {
         "##
     }
 
+    // [3.1.1:MQTT-4.8.0-2]
     fn memory_that_is_full_refuses_what_would_be_kept() {
         r##"
         # options: memory_bytes_max=4000 queue_bytes_max=1000000

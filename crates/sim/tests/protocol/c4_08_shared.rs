@@ -76,6 +76,7 @@ crate::transcripts! {
         "##
     }
 
+    // [MQTT-3.3.4-5]
     fn a_member_that_also_subscribes_itself_gets_both() {
         r##"
         a> CONNECT id=a
