@@ -1,5 +1,6 @@
 //! docs/conformance.md: for every normative statement the code that keeps it and the tests that
 //! show it. Places are files and functions, never lines, so that an edit elsewhere changes nothing.
+//! A statement that lost its code or its test has no row to stand in: then there is no document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,33 +12,32 @@ use crate::tree::Tree;
 /// Where a clause is claimed.
 #[derive(Clone, Default)]
 struct Places {
-    code: BTreeSet<String>,
-    tests: BTreeSet<String>,
+    code: BTreeSet<Place>,
+    tests: BTreeSet<Place>,
 }
 
-/// How far a statement is shown; the order is the order in the document.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Neither,
-    CodeOnly,
-    TestOnly,
-    Shown,
+/// A file, and the function in it if it is one's.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    path: String,
+    function: String,
 }
 
 pub(super) fn write(tree: &Tree) -> Result<String, String> {
     let lists = Lists::read(tree)?;
     let claimed = claimed(tree, &lists)?;
     let nothing = Places::default();
-    let mut rows = Vec::new();
+    let (mut rows, mut bare) = (Vec::new(), Vec::new());
     for statement in &lists.statements {
         if !lists.not_ours.contains_key(&statement.clause) {
             let all = shares(statement, &lists);
             let all = all.iter().map(|clause| claimed.get(clause).unwrap_or(&nothing));
             let own = claimed.get(&statement.clause).unwrap_or(&nothing);
-            rows.push((statement, standing(own, all.clone().collect()), union(own, all)));
+            bare.extend(lacks(statement, own, &all.clone().collect::<Vec<_>>()));
+            rows.push((statement, union(own, all)));
         }
     }
-    Ok(document(&lists, &rows))
+    if bare.is_empty() { Ok(document(&lists, &rows)) } else { Err(bare.join("\n")) }
 }
 
 /// The 5.0 statements that say what a 3.1.1 statement says; none for one of 5.0.
@@ -45,17 +45,20 @@ fn shares(statement: &Statement, lists: &Lists) -> Vec<Clause> {
     lists.same.get(&statement.clause).cloned().unwrap_or_default()
 }
 
-/// A statement is kept by its own tag, or by all the statements that say it in other words.
-fn standing(own: &Places, all: Vec<&Places>) -> Standing {
+/// What a statement misses. It is kept by its own tag, or by all the statements that say it in
+/// other words.
+fn lacks(statement: &Statement, own: &Places, all: &[&Places]) -> Option<String> {
     let shared = |has: fn(&Places) -> bool| !all.is_empty() && all.iter().all(|one| has(one));
     let code = !own.code.is_empty() || shared(|one| !one.code.is_empty());
     let tests = !own.tests.is_empty() || shared(|one| !one.tests.is_empty());
-    match (code, tests) {
-        (false, false) => Standing::Neither,
-        (true, false) => Standing::CodeOnly,
-        (false, true) => Standing::TestOnly,
-        (true, true) => Standing::Shown,
-    }
+    let missing = match (code, tests) {
+        (false, false) => "neither code nor test",
+        (true, false) => "no test",
+        (false, true) => "no code",
+        (true, true) => return None,
+    };
+    let Statement { clause, paraphrase, .. } = statement;
+    Some(format!("{} {} has {missing}: {paraphrase}", clause.version, clause.id))
 }
 
 fn union<'a>(own: &Places, all: impl Iterator<Item = &'a Places>) -> Places {
@@ -74,8 +77,7 @@ fn claimed(tree: &Tree, lists: &Lists) -> Result<BTreeMap<Clause, Places>, Strin
         let functions = source.functions();
         for (clause, line) in found_in(source) {
             if !lists.has(&clause) {
-                let (path, line) = (&source.path, line + 1);
-                unknown.push(format!("{path}:{line}: no statement {} in the lists", clause.id));
+                unknown.push(unknown_at(&source.path, line, &clause));
                 continue;
             }
             let place = place(source, &functions, line);
@@ -85,7 +87,31 @@ fn claimed(tree: &Tree, lists: &Lists) -> Result<BTreeMap<Clause, Places>, Strin
             if test { &mut places.tests } else { &mut places.code }.insert(place);
         }
     }
+    for (path, clause, line) in vectors(tree) {
+        if lists.has(&clause) {
+            let place = Place { path: path.to_string(), function: String::new() };
+            claimed.entry(clause).or_default().tests.insert(place);
+        } else {
+            unknown.push(unknown_at(path, line, &clause));
+        }
+    }
     if unknown.is_empty() { Ok(claimed) } else { Err(unknown.join("\n")) }
+}
+
+fn unknown_at(path: &str, line: usize, clause: &Clause) -> String {
+    format!("{path}:{}: no statement {} in the lists", line + 1, clause.id)
+}
+
+/// What packets in bytes show: the tags in their files' comments.
+fn vectors(tree: &Tree) -> impl Iterator<Item = (&str, Clause, usize)> {
+    let is = |path: &str| {
+        path.starts_with("crates/") && path.contains("/vectors/") && path.ends_with(".txt")
+    };
+    let files = tree.files.iter().filter(move |file| is(&file.path));
+    files.flat_map(|file| {
+        let text = file.text.as_deref().unwrap_or_default();
+        tags(text).into_iter().map(|(clause, line)| (file.path.as_str(), clause, line))
+    })
 }
 
 /// Code claims in comments. Tests may do so in their tables and transcripts, too.
@@ -97,15 +123,12 @@ fn found_in(source: &Source) -> Vec<(Clause, usize)> {
 }
 
 /// The file, and the function that the line is in or right above.
-fn place(source: &Source, functions: &[Function], line: usize) -> String {
-    let path = source.path.trim_start_matches("crates/").replace("/src/", "/");
+fn place(source: &Source, functions: &[Function], line: usize) -> Place {
     let inside = functions.iter().rev().find(|f| (f.first..=f.last).contains(&line));
     let below =
         || functions.iter().find(|f| f.first > line && only_comments(source, line, f.first));
-    match inside.or_else(below) {
-        Some(function) => format!("{path} {}", function.name),
-        None => path,
-    }
+    let function = inside.or_else(below).map(|function| function.name.clone());
+    Place { path: source.path.clone(), function: function.unwrap_or_default() }
 }
 
 /// Between a comment and the function that it is about stand only more comments and attributes.
@@ -114,75 +137,36 @@ fn only_comments(source: &Source, from: usize, to: usize) -> bool {
     between.into_iter().all(|line| line.is_empty() || line.starts_with('#'))
 }
 
-type Row<'a> = (&'a Statement, Standing, Places);
+type Row<'a> = (&'a Statement, Places);
 
 fn document(lists: &Lists, rows: &[Row<'_>]) -> String {
     let mut text = String::from(HEAD);
-    text.push_str(
-        "\n| | statements | code and test | code only | test only | neither | not ours |\n",
-    );
-    text.push_str("|---|--:|--:|--:|--:|--:|--:|\n");
+    line(&mut text, "\n| | statements | code and test | do not apply |\n|---|--:|--:|--:|");
     for version in [Version::V5, Version::V311] {
-        let of = |rows: &&Row<'_>| rows.0.clause.version == version;
-        let count = |is: Standing| rows.iter().filter(of).filter(|row| row.1 == is).count();
+        let shown = rows.iter().filter(|row| row.0.clause.version == version).count();
         let not_ours = lists.not_ours.keys().filter(|clause| clause.version == version).count();
-        let all = lists.statements.iter().filter(|s| s.clause.version == version).count();
-        let shown = count(Standing::Shown);
-        let (code, tests) = (count(Standing::CodeOnly), count(Standing::TestOnly));
-        let neither = count(Standing::Neither);
-        line(
-            &mut text,
-            &format!("| {version} | {all} | {shown} | {code} | {tests} | {neither} | {not_ours} |"),
-        );
+        let all = shown + not_ours;
+        line(&mut text, &format!("| {version} | {all} | {shown} | {not_ours} |"));
     }
-    for (is, title) in [
-        (Standing::Neither, "Neither code nor test"),
-        (Standing::CodeOnly, "Code without a test"),
-        (Standing::TestOnly, "Test without tagged code"),
-        (Standing::Shown, "Code and test"),
-    ] {
-        section(&mut text, title, rows.iter().filter(|row| row.1 == is));
+    for version in [Version::V5, Version::V311] {
+        line(&mut text, &format!("\n## MQTT {version}\n"));
+        line(&mut text, "| id | binds | statement | code | tests |\n|---|---|---|---|---|");
+        for (statement, places) in rows.iter().filter(|row| row.0.clause.version == version) {
+            let Statement { clause, binds, paraphrase } = statement;
+            let (id, what) = (&clause.id, cell(paraphrase));
+            let (code, tests) = (list(&places.code), list(&places.tests));
+            line(&mut text, &format!("| {id} | {binds} | {what} | {code} | {tests} |"));
+        }
     }
-    line(&mut text, "\n## Not ours\n\n| version | id | statement | why |\n|---|---|---|---|");
+    line(&mut text, "\n## Do not apply\n\n| version | id | statement | why |\n|---|---|---|---|");
     for statement in &lists.statements {
         if let Some(why) = lists.not_ours.get(&statement.clause) {
-            let Statement { clause, paraphrase, .. } = statement;
-            line(
-                &mut text,
-                &format!(
-                    "| {} | {} | {} | {} |",
-                    clause.version,
-                    clause.id,
-                    cell(paraphrase),
-                    cell(why)
-                ),
-            );
+            let Statement { clause: Clause { version, id }, paraphrase, .. } = statement;
+            let (what, why) = (cell(paraphrase), cell(why));
+            line(&mut text, &format!("| {version} | {id} | {what} | {why} |"));
         }
     }
     text
-}
-
-fn section<'a>(text: &mut String, title: &str, rows: impl Iterator<Item = &'a Row<'a>>) {
-    let mut rows = rows.peekable();
-    if rows.peek().is_none() {
-        return;
-    }
-    line(text, &format!("\n## {title}\n"));
-    line(text, "| version | id | binds | statement | code | tests |\n|---|---|---|---|---|---|");
-    for (statement, _, places) in rows {
-        let Statement { clause, binds, paraphrase } = statement;
-        line(
-            text,
-            &format!(
-                "| {} | {} | {binds} | {} | {} | {} |",
-                clause.version,
-                clause.id,
-                cell(paraphrase),
-                list(&places.code),
-                list(&places.tests)
-            ),
-        );
-    }
 }
 
 fn line(text: &mut String, line: &str) {
@@ -193,8 +177,17 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-fn list(places: &BTreeSet<String>) -> String {
-    places.iter().map(String::as_str).collect::<Vec<_>>().join("<br>")
+fn list(places: &BTreeSet<Place>) -> String {
+    places.iter().map(Place::link).collect::<Vec<_>>().join("<br>")
+}
+
+impl Place {
+    /// A link to the file, and the function's name.
+    fn link(&self) -> String {
+        let Place { path, function } = self;
+        let short = path.trim_start_matches("crates/").replace("/src/", "/");
+        format!("[{short}](../{path}) {function}").trim_end().to_string()
+    }
 }
 
 const HEAD: &str = "\
@@ -202,9 +195,10 @@ const HEAD: &str = "\
 
 Every normative statement of the OASIS specifications MQTT 5.0 and MQTT 3.1.1, in our own words,
 with the code that keeps it and the tests that show it. Made by `cargo x gen` from the lists in
-`docs/clauses` and the tags `[MQTT-...]` in code and tests: do not edit. S binds the server, B both
-sides, C the client (a server may have to see it). A statement of 3.1.1 counts by its own tag, or by
-the 5.0 statements that `docs/clauses/same.tsv` says are the same.
+`docs/clauses` and the tags `[MQTT-...]` in code, tests and packet vectors: do not edit. S binds the
+server, B both sides, C the client (a server may have to see it). A statement of 3.1.1 counts by its
+own tag, or by the 5.0 statements that `docs/clauses/same.tsv` says are the same. A statement that
+has no code or no test fails `cargo x gen`, and with it CI.
 ";
 
 #[cfg(test)]
@@ -216,11 +210,15 @@ mod tests {
                       MQTT-1.1.0-3\tC\tthree\nMQTT-1.1.0-4\tB\tfour\n";
     const V311: &str =
         "id\tbinds\tparaphrase\nMQTT-1.1.0-1\tS\tone and two\nMQTT-1.1.0-9\tB\tnine\n";
-    const CODE: &str = "//! A.\nfn publish() {\n    // [MQTT-1.1.0-1]\n}\n/// [MQTT-1.1.0-2]\n\
-                        fn retain() {}\n#[cfg(test)]\nmod tests {\n    // [MQTT-1.1.0-1]\n    \
-                        #[test]\n    fn one_holds() { t(\"[3.1.1:MQTT-1.1.0-9]\"); }\n}\n";
+    const SAME: &str = "MQTT-1.1.0-1\tMQTT-1.1.0-1\nMQTT-1.1.0-1\tMQTT-1.1.0-2\n";
+    const CODE: &str = "//! A. [3.1.1:MQTT-1.1.0-9]\nuse x;\nfn publish() {\n    \
+                        // [MQTT-1.1.0-1]\n}\n/// [MQTT-1.1.0-2] [MQTT-1.1.0-4]\n\
+                        fn retain() {}\n#[cfg(test)]\n\
+                        mod tests {\n    // [MQTT-1.1.0-1] [MQTT-1.1.0-2]\n    #[test]\n    \
+                        fn one_holds() { t(\"[3.1.1:MQTT-1.1.0-9]\"); }\n}\n";
+    const VECTORS: &str = "# Four. [MQTT-1.1.0-4]\nany  00\n     ! Four\n";
 
-    fn tree(code: &str, same: &str) -> Tree {
+    fn tree(code: &str, vectors: &str, same: &str) -> Tree {
         let file = |path: &str, text: &str| File {
             path: path.into(),
             bytes: text.len() as u64,
@@ -232,49 +230,81 @@ mod tests {
             file("docs/clauses/same.tsv", same),
             file("docs/clauses/not-ours.tsv", "5.0\tMQTT-1.1.0-3\ta client's own choice\n"),
             file("crates/broker/src/publish.rs", code),
+            file("crates/mqtt/vectors/four.txt", vectors),
         ])
     }
 
     #[test]
-    fn statements_stand_by_what_shows_them_with_the_bare_ones_on_top() {
-        let same = "MQTT-1.1.0-1\tMQTT-1.1.0-1\nMQTT-1.1.0-1\tMQTT-1.1.0-2\n";
-        let text = write(&tree(CODE, same)).expect("good lists");
+    fn a_statement_leads_to_its_code_and_its_tests() {
+        let text = write(&tree(CODE, VECTORS, SAME)).expect("good lists");
         let (_, tables) = text.split_once("\n\n| |").expect("a head and tables");
+        let publish = "[broker/publish.rs](../crates/broker/src/publish.rs)";
+        let vectors = "[mqtt/vectors/four.txt](../crates/mqtt/vectors/four.txt)";
         assert_eq!(
             tables,
-            " statements | code and test | code only | test only | neither | not ours |\n\
-             |---|--:|--:|--:|--:|--:|--:|\n\
-             | 5.0 | 4 | 1 | 1 | 0 | 1 | 1 |\n\
-             | 3.1.1 | 2 | 0 | 1 | 1 | 0 | 0 |\n\
-             \n## Neither code nor test\n\n\
-             | version | id | binds | statement | code | tests |\n|---|---|---|---|---|---|\n\
-             | 5.0 | MQTT-1.1.0-4 | B | four |  |  |\n\
-             \n## Code without a test\n\n\
-             | version | id | binds | statement | code | tests |\n|---|---|---|---|---|---|\n\
-             | 5.0 | MQTT-1.1.0-2 | S | two | broker/publish.rs retain |  |\n\
-             | 3.1.1 | MQTT-1.1.0-1 | S | one and two | broker/publish.rs publish<br>\
-             broker/publish.rs retain | broker/publish.rs one_holds |\n\
-             \n## Test without tagged code\n\n\
-             | version | id | binds | statement | code | tests |\n|---|---|---|---|---|---|\n\
-             | 3.1.1 | MQTT-1.1.0-9 | B | nine |  | broker/publish.rs one_holds |\n\
-             \n## Code and test\n\n\
-             | version | id | binds | statement | code | tests |\n|---|---|---|---|---|---|\n\
-             | 5.0 | MQTT-1.1.0-1 | S | one | broker/publish.rs publish | \
-             broker/publish.rs one_holds |\n\
-             \n## Not ours\n\n| version | id | statement | why |\n|---|---|---|---|\n\
-             | 5.0 | MQTT-1.1.0-3 | three | a client's own choice |\n"
+            format!(
+                " statements | code and test | do not apply |\n|---|--:|--:|--:|\n\
+                 | 5.0 | 4 | 3 | 1 |\n| 3.1.1 | 2 | 2 | 0 |\n\
+                 \n## MQTT 5.0\n\n\
+                 | id | binds | statement | code | tests |\n|---|---|---|---|---|\n\
+                 | MQTT-1.1.0-1 | S | one | {publish} publish | {publish} one_holds |\n\
+                 | MQTT-1.1.0-2 | S | two | {publish} retain | {publish} one_holds |\n\
+                 | MQTT-1.1.0-4 | B | four | {publish} retain | {vectors} |\n\
+                 \n## MQTT 3.1.1\n\n\
+                 | id | binds | statement | code | tests |\n|---|---|---|---|---|\n\
+                 | MQTT-1.1.0-1 | S | one and two | {publish} publish<br>{publish} retain | \
+                 {publish} one_holds |\n\
+                 | MQTT-1.1.0-9 | B | nine | {publish} | {publish} one_holds |\n\
+                 \n## Do not apply\n\n| version | id | statement | why |\n|---|---|---|---|\n\
+                 | 5.0 | MQTT-1.1.0-3 | three | a client's own choice |\n"
+            )
+        );
+    }
+
+    #[test]
+    fn a_statement_that_loses_its_test_fails() {
+        let code = CODE.replace("// [MQTT-1.1.0-1] [MQTT-1.1.0-2]", "// [MQTT-1.1.0-1]");
+        let why = write(&tree(&code, VECTORS, "")).expect_err("two has no test");
+        assert_eq!(
+            why,
+            "5.0 MQTT-1.1.0-2 has no test: two\n\
+             3.1.1 MQTT-1.1.0-1 has neither code nor test: one and two"
+        );
+        let why = write(&tree(CODE, "", SAME)).expect_err("four's vector is gone");
+        assert_eq!(why, "5.0 MQTT-1.1.0-4 has no test: four");
+    }
+
+    #[test]
+    fn a_statement_that_loses_its_code_fails() {
+        let code = CODE.replace(" [MQTT-1.1.0-4]", "");
+        let why = write(&tree(&code, VECTORS, SAME)).expect_err("four has no code");
+        assert_eq!(why, "5.0 MQTT-1.1.0-4 has no code: four");
+    }
+
+    #[test]
+    fn one_half_of_a_3_1_1_statement_is_not_enough() {
+        let code = CODE.replace("// [MQTT-1.1.0-1] [MQTT-1.1.0-2]", "// [MQTT-1.1.0-2]");
+        let why = write(&tree(&code, VECTORS, SAME)).expect_err("one has no test");
+        assert_eq!(
+            why,
+            "5.0 MQTT-1.1.0-1 has no test: one\n3.1.1 MQTT-1.1.0-1 has no test: one and two"
         );
     }
 
     #[test]
     fn a_tag_that_names_no_statement_is_refused_with_its_place() {
-        let why = write(&tree("//! A.\n// [MQTT-7.7.7-7]\n", "")).expect_err("no such statement");
-        assert_eq!(why, "crates/broker/src/publish.rs:2: no statement MQTT-7.7.7-7 in the lists");
+        let why = write(&tree("//! A.\n// [MQTT-7.7.7-7]\n", "# [MQTT-7.7.7-8]\n", ""));
+        assert_eq!(
+            why.expect_err("no such statements"),
+            "crates/broker/src/publish.rs:2: no statement MQTT-7.7.7-7 in the lists\n\
+             crates/mqtt/vectors/four.txt:1: no statement MQTT-7.7.7-8 in the lists"
+        );
     }
 
     #[test]
     fn a_list_that_names_no_statement_is_refused_with_its_line() {
-        let why = write(&tree(CODE, "# why\nMQTT-1.1.0-8\tMQTT-1.1.0-1\n")).expect_err("no such");
+        let same = "# why\nMQTT-1.1.0-8\tMQTT-1.1.0-1\n";
+        let why = write(&tree(CODE, VECTORS, same)).expect_err("no such");
         assert_eq!(why, "docs/clauses/same.tsv:2: no statement MQTT-1.1.0-8 in 3.1.1");
     }
 }
