@@ -7,7 +7,8 @@ use crate::session::Sessions;
 use mqtt::{Ack, PacketId, PacketType, Properties, QoS, Reason};
 
 impl Sessions {
-    /// A QoS 1 message is unacknowledged until here [MQTT-4.3.2-3].
+    /// A QoS 1 message is unacknowledged until here [MQTT-4.3.2-3], and no longer, whatever the
+    /// reason says [MQTT-4.4.0-2] [MQTT-4.8.2-6].
     #[inline]
     pub(crate) fn puback(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
         self.finish(id, packet_id, State::Sent, QoS::AtLeastOnce, out);

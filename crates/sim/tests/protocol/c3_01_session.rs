@@ -21,7 +21,7 @@ crate::transcripts! {
         "##
     }
 
-    // [MQTT-3.1.2-5] [MQTT-3.1.2-23] [MQTT-3.2.2-3] [MQTT-4.1.0-1]
+    // [MQTT-3.1.2-5] [MQTT-3.1.2-23] [MQTT-3.2.0-1] [MQTT-3.2.2-3] [MQTT-4.1.0-1]
     fn a_session_with_expiry_survives_its_connection() {
         r##"
         a> CONNECT id=a expiry=60
@@ -38,6 +38,30 @@ crate::transcripts! {
         a> CONNECT id=a clean=0
         a< CONNACK present=1
         a< PUBLISH 1 "t" qos=1 "while away"
+        "##
+    }
+
+    // [MQTT-4.1.0-1] [3.1.1:MQTT-4.1.0-2]
+    fn a_session_does_not_expire_while_its_client_is_there() {
+        r##"
+        # options: session_expiry_s_default=10
+        a> CONNECT id=a expiry=10
+        a< CONNACK present=0
+        b> CONNECT id=b v=311 clean=0
+        b< CONNACK present=0
+        a! cut
+        b! cut
+        + 5s
+        a> CONNECT id=a clean=0 expiry=10
+        a< CONNACK present=1
+        b> CONNECT id=b v=311 clean=0
+        b< CONNACK present=1
+        + 20s
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        b> PUBLISH 1 "t" qos=1 "x"
+        b< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "x"
         "##
     }
 

@@ -166,6 +166,25 @@ crate::transcripts! {
     }
 
     // [MQTT-3.1.3-9]
+    fn a_new_will_does_not_inherit_the_former_s_delay() {
+        r##"
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "w" qos=0
+        b< SUBACK 1 [0]
+        a> CONNECT id=a expiry=60 will="w" will_payload="old" will_delay=10
+        a< CONNACK present=0
+        a! cut
+        + 5s
+        a> CONNECT id=a clean=0 expiry=60 will="w" will_payload="new" will_delay=10
+        a< CONNACK present=1
+        + 20s
+        a> PINGREQ
+        a< PINGRESP
+        "##
+    }
+
+    // [MQTT-3.1.3-9]
     fn a_takeover_within_the_delay_forgets_the_will() {
         r##"
         b> CONNECT id=b

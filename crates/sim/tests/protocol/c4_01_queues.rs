@@ -506,4 +506,35 @@ crate::transcripts! {
         a< PUBLISH "t" qos=0 "after"
         "##
     }
+
+    // [MQTT-4.6.0-5] [MQTT-4.6.0-6]
+    fn messages_of_one_qos_stay_in_order_behind_those_that_wait() {
+        r##"
+        # options: queue_qos0=true
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        p> PUBLISH "t" qos=0 "3"
+        a> CONNECT id=a clean=0 expiry=60 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "1"
+        p> PUBLISH "t" qos=0 "4"
+        p> PUBLISH 5 "t" qos=1 "5"
+        p< PUBACK 5
+        a> PUBACK 1
+        a< PUBLISH 2 "t" qos=1 "2"
+        a< PUBLISH "t" qos=0 "3"
+        a< PUBLISH "t" qos=0 "4"
+        a> PUBACK 2
+        a< PUBLISH 3 "t" qos=1 "5"
+        "##
+    }
 }

@@ -1,7 +1,8 @@
 //! QoS 0, 1 and 2: handshakes in both directions, flow control, queues in order.
 
 crate::transcripts! {
-    // [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-2.2.1-5] [3.1.1:MQTT-4.3.2-2] [3.1.1:MQTT-2.3.1-6]
+    // [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-2.2.1-5] [MQTT-3.3.4-1] [3.1.1:MQTT-4.3.2-2]
+    // [3.1.1:MQTT-2.3.1-6]
     fn qos_1_in() {
         r##"
         a> CONNECT id=a
@@ -19,6 +20,9 @@ crate::transcripts! {
         p> PUBLISH 65535 "t" qos=1 dup "so is a repetition"
         p< PUBACK 65535
         a< PUBLISH "t" qos=0 "so is a repetition"
+        p> PUBLISH 1 "t" qos=2 "and so in another QoS"
+        p< PUBREC 1
+        a< PUBLISH "t" qos=0 "and so in another QoS"
         "##
     }
 
@@ -50,7 +54,8 @@ crate::transcripts! {
         "##
     }
 
-    // [MQTT-4.3.3-8] [MQTT-4.3.3-10] [MQTT-4.3.3-11] [MQTT-4.3.3-12] [3.1.1:MQTT-4.3.3-2]
+    // [MQTT-4.3.3-8] [MQTT-4.3.3-10] [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-3.3.4-1]
+    // [3.1.1:MQTT-4.3.3-2]
     fn qos_2_in() {
         r##"
         a> CONNECT id=a

@@ -748,4 +748,29 @@ crate::transcripts! {
         a< PUBLISH "t" qos=0 "x"
         "##
     }
+
+    fn what_a_member_was_given_and_not_sent_goes_to_another_when_it_leaves() {
+        r##"
+        a> CONNECT id=a expiry=60 receive_maximum=1
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$share/g/t" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1" &
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 1
+        p< PUBACK 2
+        a< PUBLISH 1 "t" qos=1 "1"
+        a! cut
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/t" qos=1
+        b< SUBACK 1 [1]
+        b< PUBLISH 1 "t" qos=1 "2"
+        a> CONNECT id=a expiry=60 clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
+        "##
+    }
 }
