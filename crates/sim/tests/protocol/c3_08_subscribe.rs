@@ -235,7 +235,7 @@ crate::transcripts! {
         "##
     }
 
-    // [3.1.1:MQTT-3.8.3-2]
+    // [3.1.1:MQTT-3.8.3-2] [3.1.1:MQTT-3.9.3-2]
     fn what_is_not_available_is_refused_by_its_code() {
         r##"
         # options: wildcard_available=false shared_available=false \
