@@ -27,6 +27,7 @@ mod alias;
 mod deliver;
 mod encode;
 mod explain;
+mod feed;
 mod flight;
 mod receipt;
 mod session;

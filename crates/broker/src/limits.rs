@@ -18,7 +18,7 @@ pub const READ_BYTES_PER_TICK: usize = 64 * 1024;
 pub const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
 /// ... or has this many deliveries, which bounds the time that one takes.
 pub const OUTBOX_DELIVERIES_MAX: usize = 256 * 1024;
-/// Messages a retained cursor may look at in one turn, and those it may send.
+/// Nodes of the retained tree that all cursors together may look at in one turn.
 pub const CURSOR_STEPS_PER_TURN: u32 = 4096;
 /// Packet ids are 1 to 65,535; a window spans fewer, so that an id never names two messages.
 pub const FLIGHT_SPAN_MAX: usize = 65_000;

@@ -101,6 +101,8 @@ pub struct Outbox {
     /// How many bytes the last `Input::Bytes` took.
     pub consumed: usize,
     pub deliveries: usize,
+    /// Nodes of the retained tree that cursors looked at this turn.
+    pub cursor_steps: u32,
     bytes: usize,
 }
 
@@ -172,6 +174,7 @@ impl Outbox {
         self.effects.clear();
         self.notes.clear();
         self.deliveries = 0;
+        self.cursor_steps = 0;
         self.bytes = 0;
     }
 }

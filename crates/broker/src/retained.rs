@@ -9,8 +9,8 @@ use crate::input::{Now, Stamp};
 use crate::limits::NONE;
 use crate::message::Message;
 use crate::slab::Slab;
-use crate::topics::Packed;
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 #[derive(Debug)]
@@ -34,19 +34,20 @@ pub(crate) struct Retained {
     root: u32,
     pub(crate) messages: u32,
     pub(crate) bytes: u64,
-    /// Tombstones, oldest first.
+    /// Tombstones, oldest first, one a topic.
     tombstones: VecDeque<(Now, Box<str>)>,
-    /// Topics by the second in which their message expires.
-    expiries: BTreeMap<u64, Vec<Box<str>>>,
+    /// The nodes whose message expires, by the second in which it does.
+    expiries: BTreeSet<(u64, u32)>,
 }
 
-/// A subscription that is being fed: what it asks for and the last topic it got.
+/// What a search from one place on found.
 #[derive(Debug)]
-pub(crate) struct Cursor {
-    pub(crate) filter: Box<str>,
-    pub(crate) after: Option<Box<str>>,
-    pub(crate) options: Packed,
-    pub(crate) id: u32,
+pub(crate) enum Found<'a> {
+    Message(&'a Message),
+    /// Nothing yet: the steps are used up. The search goes on after this topic.
+    Pause(Box<str>),
+    /// Nothing more.
+    End,
 }
 
 /// How long a clear is remembered against an older set that is still on its way.
@@ -63,7 +64,7 @@ impl Retained {
             messages: 0,
             bytes: 0,
             tombstones: VecDeque::new(),
-            expiries: BTreeMap::new(),
+            expiries: BTreeSet::new(),
         }
     }
 
@@ -111,20 +112,29 @@ impl Retained {
         let new = if clears { None } else { Some(message.clone()) };
         // Whatever its QoS [3.1.1:MQTT-3.3.1-7].
         let old = node.stored.replace(Stored { stamp, message: new });
+        let is_tombstone = old.as_ref().is_some_and(|stored| stored.message.is_none());
         if let Some(old) = old.and_then(|stored| stored.message) {
-            self.messages -= 1;
-            self.bytes -= old.bytes() as u64;
+            self.discount(at, &old);
         }
         if !clears {
             self.messages += 1;
             self.bytes += message.bytes() as u64;
-            if let Some(at) = message.expires_at() {
-                self.expiries.entry(at.0 / 1000 + 1).or_default().push(topic);
+            if let Some(second) = expiry_second(&message) {
+                self.expiries.insert((second, at));
             }
-        } else if tombstones {
-            self.tombstones.push_back((now, topic));
-        } else {
+        } else if !tombstones {
             self.bury(at);
+        } else if !is_tombstone {
+            self.tombstones.push_back((now, topic));
+        }
+    }
+
+    /// A message that a node held is gone.
+    fn discount(&mut self, at: u32, old: &Message) {
+        self.messages -= 1;
+        self.bytes -= old.bytes() as u64;
+        if let Some(second) = expiry_second(old) {
+            self.expiries.remove(&(second, at));
         }
     }
 
@@ -150,28 +160,31 @@ impl Retained {
             && now.0 >= at.0 + TOMBSTONE_MS
         {
             let Some((_, topic)) = self.tombstones.pop_front() else { return };
-            if let Some(at) = self.node_of(&topic)
-                && self.nodes[at].stored.as_ref().is_some_and(|stored| stored.message.is_none())
-            {
+            let Some(at) = self.node_of(&topic) else { continue };
+            let tombstone = self.nodes[at].stored.as_ref().filter(|it| it.message.is_none());
+            let Some(cleared_at) = tombstone.map(|stored| stored.stamp.at) else { continue };
+            if now.0 >= cleared_at + TOMBSTONE_MS {
                 self.bury(at);
+            } else {
+                // Cleared again meanwhile: the last time counts.
+                self.tombstones.push_back((Now(cleared_at), topic));
             }
         }
-        let later = self.expiries.split_off(&(now.0 / 1000 + 1));
-        for topic in std::mem::replace(&mut self.expiries, later).into_values().flatten() {
-            let Some(at) = self.node_of(&topic) else { continue };
-            let message = self.nodes[at].stored.as_ref().and_then(|stored| stored.message.as_ref());
-            if let Some(message) = message.filter(|message| message.is_expired(now)) {
-                self.messages -= 1;
-                self.bytes -= message.bytes() as u64;
-                self.bury(at);
+        while let Some(&(second, at)) = self.expiries.first()
+            && now.0 / 1000 >= second
+        {
+            let old = self.nodes[at].stored.take().and_then(|stored| stored.message);
+            if let Some(old) = old {
+                self.discount(at, &old);
             }
+            self.bury(at);
         }
     }
 
     /// When `sweep` has something to do.
     pub(crate) fn next_sweep(&self) -> Option<Now> {
         let tombstone = self.tombstones.front().map(|(at, _)| at.0 + TOMBSTONE_MS);
-        let expiry = self.expiries.keys().next().map(|second| second * 1000);
+        let expiry = self.expiries.first().map(|(second, _)| second * 1000);
         tombstone.into_iter().chain(expiry).min().map(Now)
     }
 
@@ -180,34 +193,82 @@ impl Retained {
     }
 
     /// The next message, in the order of topics, that matches the filter and comes after a topic.
-    pub(crate) fn next(&self, filter: &str, after: Option<&str>, now: Now) -> Option<&Message> {
-        let filter: Vec<&str> = filter.split('/').collect();
-        let after: Option<Vec<&str>> = after.map(|topic| topic.split('/').collect());
-        let search = Search { retained: self, now };
-        search.below(self.root, &filter, after.as_deref(), true)
+    /// Looks at no more nodes than `steps` allows, beside those on the way to that topic, and
+    /// takes from it what it used.
+    pub(crate) fn next(
+        &self,
+        filter: &str,
+        after: Option<&str>,
+        now: Now,
+        steps: &mut u32,
+    ) -> Found<'_> {
+        let levels: Vec<&str> = filter.split('/').collect();
+        let behind: Option<Vec<&str>> = after.map(|topic| topic.split('/').collect());
+        let search =
+            Search { retained: self, now, steps: Cell::new(*steps), last: Cell::new(NONE) };
+        let halt = search.below(self.root, &levels, behind.as_deref(), true);
+        *steps = search.steps.get();
+        match (halt, search.last.get(), after) {
+            (Some(Halt::Message(message)), ..) => Found::Message(message),
+            (None, ..) => Found::End,
+            (Some(Halt::Tired), NONE, after) => Found::Pause(after.unwrap_or_default().into()),
+            (Some(Halt::Tired), last, _) => Found::Pause(self.topic_of(last)),
+        }
     }
+
+    fn topic_of(&self, mut at: u32) -> Box<str> {
+        let mut levels = Vec::new();
+        while at != self.root {
+            levels.push(&*self.nodes[at].name);
+            at = self.nodes[at].parent;
+        }
+        levels.reverse();
+        levels.join("/").into()
+    }
+}
+
+fn expiry_second(message: &Message) -> Option<u64> {
+    message.expires_at().map(|at| at.0 / 1000 + 1)
 }
 
 struct Search<'a> {
     retained: &'a Retained,
     now: Now,
+    /// Nodes that may still be looked at.
+    steps: Cell<u32>,
+    /// The node that was looked at last: all before it, in the order of topics, are done.
+    last: Cell<u32>,
+}
+
+/// Why a search comes back before the end.
+enum Halt<'a> {
+    Message(&'a Message),
+    Tired,
 }
 
 impl<'a> Search<'a> {
-    fn here(&self, at: u32) -> Option<&'a Message> {
+    fn here(&self, at: u32) -> Option<Halt<'a>> {
         let message = self.retained.nodes[at].stored.as_ref()?.message.as_ref()?;
-        (!message.is_expired(self.now)).then_some(message)
+        (!message.is_expired(self.now)).then_some(Halt::Message(message))
+    }
+
+    /// One more node. False where that would be one too many.
+    fn step(&self, at: u32) -> bool {
+        let Some(left) = self.steps.get().checked_sub(1) else { return false };
+        self.steps.set(left);
+        self.last.set(at);
+        true
     }
 
     /// Looks below a node for the rest of the filter. `after` holds the levels of the topic that
-    /// was sent last as far as it lies below this node; an empty slice is this node itself.
+    /// the search goes on from as far as it lies below this node; an empty slice is this node.
     fn below(
         &self,
         at: u32,
         filter: &[&str],
         after: Option<&[&str]>,
         root: bool,
-    ) -> Option<&'a Message> {
+    ) -> Option<Halt<'a>> {
         let Some((level, rest)) = filter.split_first() else {
             return if after.is_none() { self.here(at) } else { None };
         };
@@ -219,27 +280,34 @@ impl<'a> Search<'a> {
                 Some([first, below @ ..]) if first == level => Some(below),
                 _ => None,
             };
-            return self.below(*children.get(*level)?, rest, after, false);
+            let child = *children.get(*level)?;
+            if after.is_none() && !self.step(child) {
+                return Some(Halt::Tired);
+            }
+            return self.below(child, rest, after, false);
         }
         let everything = *level == "#";
         // `a/#` takes `a` too [MQTT-4.7.1-1]; the topic itself comes before what lies below it.
         if everything
             && after.is_none()
             && !root
-            && let Some(message) = self.here(at)
+            && let Some(halt) = self.here(at)
         {
-            return Some(message);
+            return Some(halt);
         }
         let from = bound.map_or(Bound::Unbounded, Bound::Included);
         for (name, &child) in children.range::<str, _>((from, Bound::Unbounded)) {
+            let after = after.filter(|_| bound == Some(name)).map(|after| &after[1..]);
+            if after.is_none() && !self.step(child) {
+                return Some(Halt::Tired);
+            }
             // [MQTT-4.7.2-1]
             if root && name.starts_with('$') {
                 continue;
             }
-            let after = after.filter(|_| bound == Some(name)).map(|after| &after[1..]);
             let filter = if everything { filter } else { rest };
-            if let Some(message) = self.below(child, filter, after, false) {
-                return Some(message);
+            if let Some(halt) = self.below(child, filter, after, false) {
+                return Some(halt);
             }
         }
         None
@@ -260,12 +328,19 @@ mod tests {
         retained
     }
 
-    fn walk(retained: &Retained, filter: &str) -> Vec<String> {
-        let mut found: Vec<String> = Vec::new();
-        while let Some(next) = retained.next(filter, found.last().map(|s| &**s), Now(0)) {
-            found.push(next.topic().to_owned());
+    /// Every topic in order, found with so many steps at a time.
+    fn walk(retained: &Retained, filter: &str, steps: u32) -> Vec<String> {
+        let (mut found, mut after): (Vec<String>, Option<Box<str>>) = (Vec::new(), None);
+        loop {
+            match retained.next(filter, after.as_deref(), Now(0), &mut steps.clone()) {
+                Found::Message(message) => {
+                    after = Some(message.topic().into());
+                    found.push(message.topic().to_owned());
+                }
+                Found::Pause(topic) => after = Some(topic),
+                Found::End => return found,
+            }
         }
-        found
     }
 
     #[test]
@@ -293,7 +368,10 @@ mod tests {
             "b/#",
             "+/#",
         ] {
-            let mut found = walk(&retained, filter);
+            let mut found = walk(&retained, filter, u32::MAX);
+            for steps in 1..5 {
+                assert_eq!(walk(&retained, filter, steps), found, "{filter} by {steps} steps");
+            }
             found.sort();
             let mut expected: Vec<&str> = topics
                 .iter()
@@ -303,6 +381,43 @@ mod tests {
             expected.sort_unstable();
             assert_eq!(found, expected, "{filter}");
         }
+    }
+
+    #[test]
+    fn a_search_looks_at_no_more_nodes_than_it_may() {
+        let topics: Vec<String> = (0..10_000).map(|at| format!("{at}/y")).collect();
+        let retained = store(&topics.iter().map(String::as_str).collect::<Vec<_>>());
+        let (mut after, mut turns) = (None, 0);
+        loop {
+            let mut steps = 100;
+            match retained.next("+/x", after.as_deref(), Now(0), &mut steps) {
+                Found::Message(message) => panic!("{} matches +/x", message.topic()),
+                Found::Pause(topic) => after = Some(topic),
+                Found::End => break,
+            }
+            turns += 1;
+        }
+        assert_eq!(turns, 10_000 / 100 - 1, "the last turn finds the end");
+    }
+
+    #[test]
+    fn a_topic_that_is_set_or_cleared_again_and_again_is_remembered_once() {
+        let stamp = |at| Stamp { at, ..Stamp::default() };
+        let mut retained = Retained::new();
+        for at in 0..1000 {
+            let draft = Draft { expiry_s: 1_000_000, ..Draft::new("t", b"x", Now(at)) };
+            retained.set(Message::new(&draft), stamp(at), Now(at), true);
+        }
+        assert_eq!(retained.expiries.len(), 1);
+        for at in 1000..2000 {
+            let clear = Message::new(&Draft::new("t", b"", Now(at)));
+            retained.set(clear, stamp(at), Now(at), true);
+        }
+        assert_eq!((retained.expiries.len(), retained.tombstones.len()), (0, 1));
+        retained.sweep(Now(1000 + TOMBSTONE_MS));
+        assert_eq!(retained.nodes.len(), 2, "the last clear counts");
+        retained.sweep(Now(1000 + 2 * TOMBSTONE_MS));
+        assert_eq!(retained.nodes.len(), 1);
     }
 
     #[test]
@@ -326,7 +441,7 @@ mod tests {
         retained.set(set(b""), stamp(4), Now(0), true);
         retained.set(set(b"late"), stamp(3), Now(0), true);
         assert!(retained.get("t").is_none());
-        retained.sweep(Now(TOMBSTONE_MS));
+        retained.sweep(Now(4 + TOMBSTONE_MS));
         assert_eq!(retained.nodes.len(), 1);
     }
 }

@@ -3,11 +3,11 @@
 //! The fields that a delivery touches stand first; what most sessions never have is boxed.
 
 use crate::alias::AliasesOut;
+use crate::feed::Cursors;
 use crate::flight::{Flight, Slot, State};
 use crate::input::{ConnId, Now, SessionId};
 use crate::limits::NONE;
 use crate::message::Messages;
-use crate::retained::Cursor;
 use crate::slab::Slab;
 use crate::sys::{Counters, DROPS, Drop};
 use crate::topics::FilterId;
@@ -65,8 +65,8 @@ pub(crate) struct Rare {
     /// When the session of a client that is away ends.
     pub(crate) ends_at: Option<Now>,
     pub(crate) shares: Vec<Share>,
-    /// Retained messages still to be sent, a cursor a subscription.
-    pub(crate) cursors: Vec<Cursor>,
+    /// Retained messages still to be sent.
+    pub(crate) cursors: Cursors,
     pub(crate) drops: [u64; DROPS],
     /// The drop that was noted last, to say no more than once a second.
     pub(crate) drop_noted: Option<Now>,

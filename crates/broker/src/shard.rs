@@ -125,9 +125,11 @@ impl Shard {
     /// What a tick left over: overflowing queues under the policy `Disconnect`, messages that go
     /// back to their shared groups, members whose room changed.
     fn settle(&mut self, out: &mut Outbox) {
-        while let Some(id) = self.sessions.hungry.pop() {
-            if self.sessions.contains(id) {
-                self.feed_cursors(id, out);
+        while !self.sessions.hungry.is_empty() {
+            for id in std::mem::take(&mut self.sessions.hungry) {
+                if self.sessions.contains(id) {
+                    self.feed_cursors(id, out);
+                }
             }
         }
         while let Some(id) = self.sessions.overruns.pop() {
@@ -222,7 +224,12 @@ impl Shard {
         }
         self.scratch.timers = timers;
         self.plan_sweep();
-        for id in std::mem::take(&mut self.sessions.unfinished) {
+        let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
+        // Another one is first each time: what one may do in a tick is bounded for all together.
+        if !unfinished.is_empty() {
+            unfinished.rotate_left(1);
+        }
+        for id in unfinished {
             if out.is_full() {
                 self.sessions.unfinished.push(id);
                 continue;

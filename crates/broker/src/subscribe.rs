@@ -1,18 +1,15 @@
-//! SUBSCRIBE and UNSUBSCRIBE, and the feeding of retained messages to a new subscription.
+//! SUBSCRIBE and UNSUBSCRIBE.
 
 use crate::conn::{End, HeldSubAck, State};
-use crate::deliver::Hit;
 use crate::explain::explained;
-use crate::flight::granted;
+use crate::feed::Cursor;
 use crate::input::{ConnId, Cross, Member, SessionId};
-use crate::limits::{CURSOR_STEPS_PER_TURN, NONE};
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
-use crate::retained::Cursor;
 use crate::session::{Share, Subscription};
 use crate::shard::Shard;
-use crate::topics::{Packed, Subscriber, is_wildcard};
+use crate::topics::{FilterId, Packed, Subscriber, is_wildcard};
 use mqtt::{
     Packet, Properties, Property, QoS, Reason, SubAck, Subscribe, SubscribeOptions, UnsubAck,
     Unsubscribe, Violation, varint_len,
@@ -34,17 +31,17 @@ impl Shard {
                 subscription_id = given;
             }
         }
-        let (mut codes, mut cursors, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut codes, mut groups) = (Vec::new(), Vec::new());
         let mut what = None;
         // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
         for (filter, options) in packet.filters.iter() {
             let granted = self.subscribe_one(id, filter, options, subscription_id, out)?;
             let code = match granted {
-                Ok(Granted::Own { qos, is_new }) => {
+                Ok(Granted::Own { known, qos, is_new }) => {
                     // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
                     if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
-                        cursors.push(Cursor {
-                            filter: filter.into(),
+                        self.sessions.get_mut(id).rare().cursors.push(Cursor {
+                            filter: known,
                             after: None,
                             options: Packed::new(SubscribeOptions { qos, ..options }),
                             id: subscription_id,
@@ -65,12 +62,6 @@ impl Shard {
             out.notes.push(Note::Subscribed { client_id, filter: filter.into(), code });
             // [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1]
             codes.push(code);
-        }
-        if !cursors.is_empty() {
-            let waiting = &mut self.sessions.get_mut(id).rare().cursors;
-            // The same filter again starts again: what it was to be sent is sent once.
-            waiting.retain(|old| cursors.iter().all(|new| new.filter != old.filter));
-            waiting.extend(cursors);
         }
         let held = HeldSubAck { packet_id: packet.packet_id, codes, what, groups };
         if held.groups.is_empty() {
@@ -154,8 +145,8 @@ impl Shard {
             let awaited = self.subscribe_shared(id, filter, options, subscription_id, out);
             return Ok(Ok(Granted::Shared { qos, awaited }));
         }
-        let is_new = self.subscribe_own(id, filter, options, subscription_id);
-        Ok(Ok(Granted::Own { qos, is_new }))
+        let (known, is_new) = self.subscribe_own(id, filter, options, subscription_id);
+        Ok(Ok(Granted::Own { known, qos, is_new }))
     }
 
     fn permit_filter(
@@ -203,14 +194,15 @@ impl Shard {
         QoS::from_bits(self.options.qos_max).unwrap_or(QoS::ExactlyOnce)
     }
 
-    /// A session's own subscription, new or in place of the same filter's [MQTT-3.8.4-3].
+    /// A session's own subscription, new or in place of the same filter's [MQTT-3.8.4-3]. Says
+    /// which filter it is, and whether the subscription is new.
     fn subscribe_own(
         &mut self,
         id: SessionId,
         text: &str,
         options: SubscribeOptions,
         subscription_id: u32,
-    ) -> bool {
+    ) -> (FilterId, bool) {
         let (filter, unknown) = self.topics.find_or_insert(text);
         if unknown {
             self.want(text);
@@ -222,13 +214,13 @@ impl Shard {
             let subscriber = &mut self.topics.filter_mut(filter).subscribers[place as usize];
             subscriber.options = packed;
             subscriber.id = subscription_id;
-            return false;
+            return (filter, false);
         }
         let entry = session.subscriptions.len() as u32;
         let subscriber = Subscriber { session: id, entry, id: subscription_id, options: packed };
         let place = self.topics.add(filter, subscriber);
         session.add_subscription(Subscription { filter, place });
-        true
+        (filter, true)
     }
 
     /// A filter came up on this shard: others forward to it from now on.
@@ -346,7 +338,7 @@ impl Shard {
         self.drop_subscription(id, at);
         // Retained messages that were on their way for it are no longer asked for.
         if let Some(rare) = &mut self.sessions.get_mut(id).rare {
-            rare.cursors.retain(|cursor| *cursor.filter != *text);
+            rare.cursors.remove(filter);
         }
         true
     }
@@ -370,47 +362,9 @@ impl Shard {
         }
         true
     }
-
-    /// Sends retained messages to new subscriptions, as far as there is room. What is left waits
-    /// for an acknowledgement, the socket or the next tick.
-    pub(crate) fn feed_cursors(&mut self, id: SessionId, out: &mut Outbox) {
-        for _ in 0..CURSOR_STEPS_PER_TURN {
-            let session = self.sessions.get_mut(id);
-            let (online, room) = (session.conn != NONE && !session.congested, session.has_room());
-            let Some(rare) = &mut session.rare else { return };
-            let Some(cursor) = rare.cursors.first() else { return };
-            if !online {
-                return;
-            }
-            if out.is_full() {
-                return self.sessions.postpone(id);
-            }
-            let next = self.retained.next(&cursor.filter, cursor.after.as_deref(), self.now);
-            let Some(message) = next.cloned() else {
-                rare.cursors.remove(0);
-                continue;
-            };
-            if granted(message.qos(), cursor.options) != QoS::AtMostOnce && !room {
-                return;
-            }
-            let hit = Hit {
-                session: id,
-                options: cursor.options,
-                ids: cursor.id,
-                group: NONE,
-                from_retained: true,
-                alone: true,
-            };
-            if let Some(cursor) = rare.cursors.first_mut() {
-                cursor.after = Some(message.topic().into());
-            }
-            self.sessions.deliver(hit, &mut message.draft(), out);
-        }
-        self.sessions.postpone(id);
-    }
 }
 
 enum Granted {
-    Own { qos: QoS, is_new: bool },
+    Own { known: FilterId, qos: QoS, is_new: bool },
     Shared { qos: QoS, awaited: Option<Arc<str>> },
 }
