@@ -14,6 +14,8 @@ pub(crate) struct AliasesOut {
     candidates: [Candidate; CANDIDATES],
     max: u16,
     sent: u32,
+    topic_bytes: usize,
+    counted: i64,
 }
 
 #[derive(Debug)]
@@ -49,27 +51,50 @@ impl AliasesOut {
             candidates: [Candidate::default(); CANDIDATES],
             max,
             sent: 0,
+            topic_bytes: 0,
+            counted: 0,
         }
     }
 
-    /// Decides for the message that is sent now [MQTT-3.3.2-11].
-    pub(crate) fn choose(&mut self, topic: &str) -> Alias {
+    /// What it takes, and how much that is more or less than when this was asked last.
+    pub(crate) fn growth(&mut self) -> i64 {
+        let known = self.topics.len() * size_of::<Known>() * 4;
+        let bytes = size_of::<AliasesOut>() + known + 2 * self.topic_bytes;
+        bytes as i64 - std::mem::replace(&mut self.counted, bytes as i64)
+    }
+
+    /// What `growth` has told in all.
+    pub(crate) fn counted(&self) -> i64 {
+        self.counted
+    }
+
+    /// Gives up the numbers: what the client knows already stays good, we only use it no more.
+    pub(crate) fn retire(&mut self) {
+        self.topics = Vec::new();
+        self.by_topic = HashMap::default();
+        (self.topic_bytes, self.max) = (0, 0);
+    }
+
+    /// Decides for the message that is sent now [MQTT-3.3.2-11]. A new alias only where it may be
+    /// remembered.
+    pub(crate) fn choose(&mut self, topic: &str, may_learn: bool) -> Alias {
         self.age();
         if let Some(&at) = self.by_topic.get(topic) {
             self.topics[at as usize].hits += 1;
             return Alias::Known(at as u16 + 1);
         }
         // An alias replaces topic bytes by three bytes of property.
-        if topic.len() <= 3 {
+        if topic.len() <= 3 || !may_learn {
             return Alias::None;
         }
         let hits = self.candidate(topic);
-        if hits < 2 {
+        if hits < 2 || self.max == 0 {
             return Alias::None;
         }
         // [MQTT-3.1.2-26]
         if self.topics.len() < usize::from(self.max) {
             self.topics.push(Known { topic: topic.into(), hits });
+            self.topic_bytes += topic.len();
             let at = self.topics.len() as u32 - 1;
             self.by_topic.insert(topic.into(), at);
             return Alias::New(at as u16 + 1);
@@ -81,6 +106,7 @@ impl AliasesOut {
         }
         let gone =
             std::mem::replace(&mut self.topics[at as usize], Known { topic: topic.into(), hits });
+        self.topic_bytes = self.topic_bytes + topic.len() - gone.topic.len();
         self.by_topic.remove(&gone.topic);
         self.by_topic.insert(topic.into(), at);
         Alias::New(at as u16 + 1)
@@ -115,14 +141,14 @@ mod tests {
     #[test]
     fn a_topic_gets_its_alias_the_second_time_and_is_replaced_by_a_more_frequent_one() {
         let mut aliases = AliasesOut::new(1);
-        assert_eq!(aliases.choose("first/topic"), Alias::None);
-        assert_eq!(aliases.choose("first/topic"), Alias::New(1));
-        assert_eq!(aliases.choose("first/topic"), Alias::Known(1));
+        assert_eq!(aliases.choose("first/topic", true), Alias::None);
+        assert_eq!(aliases.choose("first/topic", true), Alias::New(1));
+        assert_eq!(aliases.choose("first/topic", true), Alias::Known(1));
         for _ in 0..3 {
-            assert_eq!(aliases.choose("second/topic"), Alias::None);
+            assert_eq!(aliases.choose("second/topic", true), Alias::None);
         }
-        assert_eq!(aliases.choose("second/topic"), Alias::New(1));
-        assert_eq!(aliases.choose("first/topic"), Alias::None);
+        assert_eq!(aliases.choose("second/topic", true), Alias::New(1));
+        assert_eq!(aliases.choose("first/topic", true), Alias::None);
     }
 
     #[test]
@@ -130,7 +156,7 @@ mod tests {
         let mut aliases = AliasesOut::new(4);
         for round in 0..20_000_u32 {
             let topic = format!("topic/number/{}", round * round % 37);
-            if let Alias::Known(alias) | Alias::New(alias) = aliases.choose(&topic) {
+            if let Alias::Known(alias) | Alias::New(alias) = aliases.choose(&topic, true) {
                 assert!((1..=4).contains(&alias));
             }
         }

@@ -31,6 +31,8 @@ pub(crate) struct Conn {
     pub(crate) topic_alias_max: u16,
     /// Alias `n` stands at `n - 1`. Gone with the connection [MQTT-3.3.2-7].
     pub(crate) aliases: Vec<Option<Arc<str>>>,
+    /// What those cost.
+    pub(crate) alias_bytes: u32,
 }
 
 #[derive(Debug)]
@@ -224,10 +226,8 @@ impl Shard {
             }
         }
         // [MQTT-3.14.4-3]
-        if packet.reason == Reason::Success
-            && let Some(rare) = &mut session.rare
-        {
-            rare.will = None;
+        if packet.reason == Reason::Success {
+            self.sessions.set_will(id, None);
         }
         Err(End::Asked(packet.reason))
     }

@@ -6,6 +6,7 @@ use crate::conn::{End, Moved, State};
 use crate::explain::explained;
 use crate::input::{ConnId, Cross, Now, SessionId, ShardId};
 use crate::limits::NONE;
+use crate::memory::SMALL;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
@@ -93,12 +94,7 @@ impl Shard {
         let agreed = admitted.and_then(|id| Ok((self.agree(&packet, &asked, &id)?, id)));
         let (agreed, client_id) = match agreed {
             Ok(agreed) => agreed,
-            Err(refusal) => {
-                self.sessions.counters.connections_refused += 1;
-                let said = (refusal.reason(), refusal.what());
-                self.refuse_connect(conn, packet.version, said, asked.packet_bytes_max, out);
-                return Err(refusal.into());
-            }
+            Err(refusal) => return Err(self.refuse(conn, &packet, &asked, refusal, out)),
         };
         // A client without an id is at home wherever chance sends it.
         let home = match packet.client_id {
@@ -110,8 +106,36 @@ impl Shard {
             out.effects.push(Effect::Move { conn, shard: home });
             return Ok(Moved::Away);
         }
+        if !self.has_memory_for(&packet, &client_id) {
+            return Err(self.refuse(conn, &packet, &asked, Refusal::QuotaExceeded, out));
+        }
         self.welcome(conn, &packet, &asked, &agreed, &client_id, out);
         Ok(Moved::Here)
+    }
+
+    /// Whether a full memory has room for this client: a session that is there already costs
+    /// nothing, and its client may take from us what waits for it.
+    fn has_memory_for(&self, packet: &Connect<'_>, client_id: &str) -> bool {
+        let will = packet.will.as_ref();
+        let small = will.is_none_or(|will| {
+            will.topic.len() + will.payload.len() + will.properties.as_bytes().len() <= SMALL
+        });
+        !self.is_full() || (small && self.sessions.find(client_id).is_some())
+    }
+
+    /// CONNACK with why not.
+    fn refuse(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        asked: &Asked,
+        refusal: Refusal,
+        out: &mut Outbox,
+    ) -> End {
+        self.sessions.counters.connections_refused += 1;
+        let said = (refusal.reason(), refusal.what());
+        self.refuse_connect(conn, packet.version, said, asked.packet_bytes_max, out);
+        refusal.into()
     }
 
     /// The client id to go on with, or why not [MQTT-3.1.4-2].
@@ -355,15 +379,16 @@ impl Shard {
         session.asked_to_stay = asked.session_expiry_s.is_some_and(|seconds| seconds > 0);
         // [MQTT-3.1.2-27]
         let aliases = asked.topic_alias_max.min(options.topic_alias_out_max);
-        session.aliases = (aliases > 0).then(|| Box::new(AliasesOut::new(aliases)));
-        if session.rare.is_some() || packet.will.is_some() {
-            let rare = session.rare();
+        if let Some(rare) = &mut session.rare {
             // [MQTT-3.1.3-9]: back before the delay was over.
             rare.will_at = None;
             rare.ends_at = None;
-            // A CONNECT without a will leaves none [MQTT-3.1.2-7] [3.1.1:MQTT-3.1.2-12].
-            rare.will = packet.will.as_ref().map(|will| Box::new(Will::new(will)));
         }
+        // A CONNECT without a will leaves none [MQTT-3.1.2-7] [3.1.1:MQTT-3.1.2-12].
+        let will = packet.will.as_ref().map(|will| Box::new(Will::new(will)));
+        self.sessions.set_will(id, will);
+        let aliases = (aliases > 0).then(|| Box::new(AliasesOut::new(aliases)));
+        self.sessions.set_aliases(id, aliases);
         let silence_ms_max = u32::from(agreed.keep_alive_s) * 1500;
         let now = self.now;
         if let Some(known) = self.conn_mut(conn) {
@@ -401,7 +426,7 @@ impl Shard {
         let session = self.sessions.get_mut(id);
         session.conn = NONE;
         session.congested = false;
-        session.aliases = None;
+        self.sessions.set_aliases(id, None);
         self.announce(id, false, out);
         self.arm_will(id, out);
         let session = self.sessions.get_mut(id);

@@ -6,6 +6,7 @@ use crate::encode::Form;
 use crate::flight::{Slot, State, granted};
 use crate::input::SessionId;
 use crate::limits::NONE;
+use crate::memory::CROWDED_WINDOW;
 use crate::message::Draft;
 use crate::options::QueuePolicy;
 use crate::outbox::{Outbox, Range};
@@ -55,7 +56,7 @@ impl Sessions {
             debug_assert_ne!(conn, NONE);
             return self.send_qos0(hit, retain, draft, out);
         }
-        if !online || !session.has_room() {
+        if !online || !session.has_room() || !self.has_memory_for(hit.session) {
             return self.enqueue(hit, qos, retain, draft, out);
         }
         let message = self.messages.keep(draft);
@@ -77,7 +78,11 @@ impl Sessions {
             alias: Alias::None,
             waited_s: waited_s(self.now, draft),
         };
-        let sent = send(self.get_mut(hit.session), &mut form, hit.alone, draft, out);
+        let may_learn = !self.is_crowded();
+        let sent = send(self.get_mut(hit.session), &mut form, hit.alone, may_learn, draft, out);
+        if let Alias::New(_) = form.alias {
+            self.count_aliases(hit.session);
+        }
         self.release_ids(hit.ids);
         if hit.group != NONE {
             self.release_group(hit.group);
@@ -106,7 +111,11 @@ impl Sessions {
             alias: Alias::None,
             waited_s: waited_s(self.now, draft),
         };
-        let sent = send(self.get_mut(id), &mut form, alone, draft, out);
+        let may_learn = !self.is_crowded();
+        let sent = send(self.get_mut(id), &mut form, alone, may_learn, draft, out);
+        if let Alias::New(_) = form.alias {
+            self.count_aliases(id);
+        }
         if sent.is_none() {
             // [MQTT-3.1.2-25]: as if it had been delivered.
             let Numbered { id: packet_id, qos, .. } = numbered;
@@ -140,6 +149,8 @@ impl Sessions {
         draft: &mut Draft<'_>,
         out: &mut Outbox,
     ) {
+        // Nobody reads it, but somebody has gone through the subscribers for it.
+        out.deliveries += 1;
         let session = self.get_mut(hit.session);
         let away = session.conn == NONE;
         let clean_and_away = away && session.expiry_s == 0;
@@ -154,26 +165,27 @@ impl Sessions {
         let message = self.messages.keep(draft);
         let bytes = self.messages.get(message).bytes() as u64;
         let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
-        let (messages_max, bytes_max) =
-            (self.options.queue_messages_max as usize, self.options.queue_bytes_max);
-        let flight = self.get_mut(hit.session).flight();
-        let full = flight.waiting.len() >= messages_max || flight.waiting_bytes + bytes > bytes_max;
-        if full && self.options.queue_policy == QueuePolicy::DropNewest {
-            self.forget(slot, false);
-            draft.kept = None;
-            return self.dropped(hit.session, Drop::QueueFull, 1, out);
-        }
-        if full && self.options.queue_policy == QueuePolicy::Disconnect && !away {
-            self.forget(slot, false);
-            draft.kept = None;
-            self.dropped(hit.session, Drop::QueueFull, 1, out);
-            if !self.overruns.contains(&hit.session) {
-                self.overruns.push(hit.session);
+        let full = self.queue_is_full(hit.session, bytes);
+        let drop = if full { Drop::QueueFull } else { Drop::OutOfMemory };
+        let policy = match self.options.queue_policy {
+            QueuePolicy::Disconnect if away => QueuePolicy::DropOldest,
+            policy => policy,
+        };
+        let has_place = match policy {
+            _ if !full && !self.is_crowded() => true,
+            QueuePolicy::DropOldest => self.drop_oldest(hit.session, bytes, drop, out),
+            QueuePolicy::DropNewest => false,
+            QueuePolicy::Disconnect => {
+                if !self.overruns.contains(&hit.session) {
+                    self.overruns.push(hit.session);
+                }
+                false
             }
-            return;
-        }
-        if full {
-            self.drop_oldest(hit.session, bytes, out);
+        };
+        if !has_place {
+            self.forget(slot, false);
+            draft.kept = None;
+            return self.dropped(hit.session, drop, 1, out);
         }
         let flight = self.get_mut(hit.session).flight();
         flight.waiting_bytes += bytes;
@@ -181,21 +193,32 @@ impl Sessions {
         flight.waiting.push_back(slot);
     }
 
-    /// Makes room for one message of so many bytes.
-    fn drop_oldest(&mut self, id: SessionId, bytes: u64, out: &mut Outbox) {
-        let (messages_max, bytes_max) =
-            (self.options.queue_messages_max as usize, self.options.queue_bytes_max);
+    /// Whether a message with room in the client's window may be kept until it is acknowledged.
+    fn has_memory_for(&self, id: SessionId) -> bool {
+        let unacknowledged =
+            || self.get(id).flight.as_ref().map_or(0, |flight| flight.unacknowledged);
+        !self.is_crowded() || (!self.is_full() && unacknowledged() < CROWDED_WINDOW)
+    }
+
+    fn queue_is_full(&self, id: SessionId, bytes: u64) -> bool {
+        let Some(flight) = &self.get(id).flight else { return false };
+        flight.waiting.len() >= self.options.queue_messages_max as usize
+            || flight.waiting_bytes + bytes > self.options.queue_bytes_max
+    }
+
+    /// Makes room for one message of so many bytes: in the session's own queue, since there it is
+    /// that messages come in faster than they go. False where nothing waits that could make room.
+    fn drop_oldest(&mut self, id: SessionId, bytes: u64, drop: Drop, out: &mut Outbox) -> bool {
+        let mut room = 0;
         loop {
-            let Some(flight) = &self.get_mut(id).flight else { return };
-            let full =
-                flight.waiting.len() >= messages_max || flight.waiting_bytes + bytes > bytes_max;
-            if !full || flight.waiting.is_empty() {
-                return;
+            let crowded = self.is_crowded() && room < bytes;
+            if !crowded && !self.queue_is_full(id, bytes) {
+                return true;
             }
-            if let Some(slot) = self.pop_waiting(id) {
-                self.forget(slot, false);
-                self.dropped(id, Drop::QueueFull, 1, out);
-            }
+            let Some(slot) = self.pop_waiting(id) else { return !crowded };
+            room += self.messages.get(slot.message).bytes() as u64;
+            self.forget(slot, false);
+            self.dropped(id, drop, 1, out);
         }
     }
 
@@ -384,20 +407,21 @@ fn send(
     session: &mut Session,
     form: &mut Form<'_>,
     alone: bool,
+    may_learn: bool,
     draft: &mut Draft<'_>,
     out: &mut Outbox,
 ) -> Option<usize> {
     let conn = session.conn()?;
     form.version = session.version;
     if session.aliases.is_some() || !form.subscription_ids.is_empty() || alone {
-        return send_own(session, form, draft, out);
+        return send_own(session, form, may_learn, draft, out);
     }
     let range = match shared_form(form, draft) {
         Some(range) => range,
         None => {
             // Packet ids out of step: a copy of its own, unless it is the first.
             if form.id.is_some() && draft.forms.numbered.is_some() {
-                return send_own(session, form, draft, out);
+                return send_own(session, form, may_learn, draft, out);
             }
             let start = out.arena.len() as u32;
             form.write(draft, &mut out.arena);
@@ -417,6 +441,7 @@ fn send(
 fn send_own(
     session: &mut Session,
     form: &mut Form<'_>,
+    may_learn: bool,
     draft: &Draft<'_>,
     out: &mut Outbox,
 ) -> Option<usize> {
@@ -426,13 +451,12 @@ fn send_own(
         return None;
     }
     if let Some(aliases) = &mut session.aliases {
-        form.alias = aliases.choose(draft.topic);
+        form.alias = aliases.choose(draft.topic, may_learn);
         if form.alias != Alias::None {
             len = form.len(draft);
-            // The first use of an alias makes the packet longer. A client so narrow does without:
-            // the numbers it knows already stay good, we only use them no more.
+            // The first use of an alias makes the packet longer. A client so narrow does without.
             if len > session.packet_bytes_max as usize {
-                session.aliases = None;
+                aliases.retire();
                 form.alias = Alias::None;
                 len = form.len(draft);
             }

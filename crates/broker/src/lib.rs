@@ -10,6 +10,7 @@ pub mod input;
 pub mod limits;
 pub mod options;
 
+mod memory;
 mod shard;
 
 mod conn;
@@ -45,6 +46,7 @@ pub mod refusal;
 
 pub use input::{Command, ConnId, Cross, Input, Now, ShardId};
 pub use interest::Interest;
+pub use memory::Memory;
 pub use message::Message;
 pub use note::Note;
 pub use options::Options;

@@ -7,7 +7,8 @@
 //! | queue messages and bytes (options) | `queue_policy`: drop oldest, drop newest, disconnect |
 //! | write bytes (option) | the connection is congested: messages wait in its session's queue |
 //! | inflight (option, Receive Maximum) | messages wait in the session's queue |
-//! | memory bytes (option) | QoS 0 dropped, QoS 1 and 2 refused with 0x97 (3.x: disconnected) |
+//! | shared groups of a session | refused with 0x97 |
+//! | memory bytes (option) | see `memory`: queues count as full, then what needs it is refused |
 
 /// Connections and sessions are indexes of 32 bits; the last one means "none".
 pub const NONE: u32 = u32::MAX;
@@ -24,6 +25,8 @@ pub const CURSOR_STEPS_PER_TURN: u32 = 4096;
 pub const FLIGHT_SPAN_MAX: usize = 65_000;
 /// Slots of the ring from one shard to another.
 pub const RING_SLOTS: usize = 8 * 1024;
+/// Shared groups of one session: each hears of every change of its room.
+pub const SHARES_MAX: usize = 1024;
 pub const SHARDS_MAX: usize = 64;
 pub const MEMORY_BYTES_MAX_DEFAULT: u64 = 1024 * 1024 * 1024;
 /// A peer that nobody knows yet gets no more room than its CONNECT, will included, needs.

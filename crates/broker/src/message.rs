@@ -9,6 +9,7 @@
 //! into a `Message` only when a queue, a flight, the retained store or another shard wants it.
 
 use crate::input::Now;
+use crate::memory::cost;
 use crate::outbox::Range;
 use crate::slab::Slab;
 use mqtt::QoS;
@@ -241,6 +242,8 @@ pub(crate) struct Messages {
     kept: Slab<Kept>,
     spare: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
+    /// References to all of them: each has a slot in some queue or flight.
+    refs: u64,
 }
 
 /// At most this many buffers of at most so many bytes wait to be used again.
@@ -253,6 +256,7 @@ impl Messages {
     pub(crate) fn keep(&mut self, draft: &mut Draft<'_>) -> KeptId {
         if let Some(id) = draft.kept {
             self.kept[id.0].refs += 1;
+            self.refs += 1;
             return id;
         }
         let bytes = match &draft.message {
@@ -264,6 +268,7 @@ impl Messages {
             }
         };
         self.bytes += bytes.view().bytes() as u64;
+        self.refs += 1;
         let id = KeptId(self.kept.insert(Kept { bytes, refs: 1 }));
         draft.kept = Some(id);
         id
@@ -286,6 +291,7 @@ impl Messages {
     pub(crate) fn lend(&mut self, id: KeptId) -> Bytes {
         let kept = &mut self.kept[id.0];
         kept.refs += 1;
+        self.refs += 1;
         std::mem::replace(&mut kept.bytes, Bytes::Own(Vec::new()))
     }
 
@@ -296,6 +302,7 @@ impl Messages {
 
     #[inline]
     pub(crate) fn release(&mut self, id: KeptId) {
+        self.refs -= 1;
         let kept = &mut self.kept[id.0];
         kept.refs -= 1;
         if kept.refs > 0 {
@@ -313,5 +320,12 @@ impl Messages {
 
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
+    }
+
+    /// What all this takes: the messages, their places, the slots that refer to them.
+    #[inline]
+    pub(crate) fn held(&self) -> u64 {
+        let spare = self.spare.len() as u64 * SPARE_BYTES_MAX as u64;
+        self.bytes + self.kept.len() as u64 * cost::KEPT + self.refs * cost::SLOT + spare
     }
 }

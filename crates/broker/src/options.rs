@@ -44,7 +44,7 @@ pub struct Options {
     /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
     /// for them only the check is shorter.
     pub keep_alive_s_max: u16,
-    /// Partial packets, queued and retained messages of the whole process.
+    /// Everything that clients have the process hold: see `memory`.
     pub memory_bytes_max: u64,
     pub message_expiry_s_max: u32,
     pub packet_bytes_max: u32,

@@ -6,6 +6,7 @@ use crate::deliver::Hit;
 use crate::explain::explained;
 use crate::input::{ConnId, Cross, SessionId};
 use crate::limits::NONE;
+use crate::memory::SMALL;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
@@ -42,6 +43,7 @@ impl Shard {
             self.receipt(id, &packet, Reason::Success, out);
             return Ok(());
         }
+        self.weigh();
         if let Err(refusal) = self.permit(topic, &packet, &said) {
             return self.refuse_publish(id, &packet, refusal, out);
         }
@@ -118,13 +120,32 @@ impl Shard {
             let topic = known.aliases.get(place).cloned().flatten();
             return topic.map(Some).ok_or(Violation::AliasUnknown.into());
         }
+        if known.aliases.get(place).and_then(Option::as_deref) == Some(packet.topic) {
+            return Ok(None);
+        }
+        self.set_alias(conn, place, packet.topic)?;
+        Ok(None)
+    }
+
+    /// The client counts on every alias that it has set: one that there is no memory for ends the
+    /// connection.
+    fn set_alias(&mut self, conn: ConnId, place: usize, topic: &str) -> Result<(), Refusal> {
+        let full = self.is_full();
+        let Some(known) = self.conn_mut(conn) else { return Ok(()) };
+        let before = known.alias_bytes;
         if known.aliases.len() <= place {
+            known.alias_bytes += ((place + 1 - known.aliases.len()) * size_of::<Arc<str>>()) as u32;
             known.aliases.resize(place + 1, None);
         }
-        if known.aliases[place].as_deref() != Some(packet.topic) {
-            known.aliases[place] = Some(packet.topic.into());
+        let old = known.aliases[place].replace(topic.into());
+        known.alias_bytes += (topic.len() + ALIAS_BYTES) as u32;
+        known.alias_bytes -= old.map_or(0, |old| old.len() + ALIAS_BYTES) as u32;
+        let after = known.alias_bytes;
+        self.ledger.aliases = self.ledger.aliases + u64::from(after) - u64::from(before);
+        if full && after > before && after as usize > SMALL {
+            return Err(Refusal::QuotaExceeded);
         }
-        Ok(None)
+        Ok(())
     }
 
     /// What we said in CONNACK that we cannot do [MQTT-3.2.2-11] [MQTT-3.2.2-14].
@@ -167,10 +188,12 @@ impl Shard {
         {
             return Err(Refusal::PayloadFormatInvalid);
         }
-        if packet.retain && !packet.payload.is_empty() && self.retained_is_full(topic) {
+        if packet.retain && self.has_no_place_to_retain(topic, packet.payload) {
             return Err(Refusal::QuotaExceeded);
         }
-        if self.memory_is_full() && !(packet.retain && packet.payload.is_empty()) {
+        // QoS 0 messages need no memory where somebody reads them, and where nobody does they are
+        // dropped there.
+        if packet.qos != QoS::AtMostOnce && self.is_full() {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())
@@ -185,6 +208,18 @@ impl Shard {
             return Err(Refusal::TopicNameInvalid);
         }
         if topic.starts_with("$SYS/") { Err(Refusal::NotAuthorized) } else { Ok(()) }
+    }
+
+    /// Whether a bound stands against retaining this message. One that takes the place of another
+    /// of its size is let through, and so is a clear, unless it would only leave a tombstone.
+    #[cold]
+    fn has_no_place_to_retain(&self, topic: &str, payload: &[u8]) -> bool {
+        if payload.is_empty() {
+            return self.is_full() && self.retained.get(topic).is_none();
+        }
+        let before = self.retained.get(topic).map_or(0, |old| old.payload().len());
+        let more = payload.len().saturating_sub(before) as u64;
+        self.retained_is_full(topic) || (more > 0 && self.sessions.is_crowded_by(more))
     }
 
     #[cold]
@@ -288,10 +323,21 @@ impl Shard {
             while shards != 0 && !draft.retain {
                 let shard = shards.trailing_zeros() as usize;
                 shards &= shards - 1;
-                out.lanes[shard].push_back(Cross::Publish(draft.message().clone()));
+                self.forward(shard, draft, out);
             }
         }
         matched
+    }
+
+    /// To another shard's subscribers. On its way a message takes memory too.
+    fn forward(&mut self, shard: usize, draft: &mut Draft<'_>, out: &mut Outbox) {
+        if self.is_full() {
+            self.sessions.counters.drops[Drop::OutOfMemory as usize] += 1;
+            return;
+        }
+        let message = draft.message().clone();
+        self.ledger.crossing += message.bytes() as i64;
+        out.lanes[shard].push_back(Cross::Publish(message));
     }
 
     /// To this shard's subscribers, every one whose filter matches, and the shared groups that it
@@ -383,6 +429,9 @@ impl Shard {
         self.scratch.hits = hits;
     }
 }
+
+/// Beside the topic: counters and the allocator's words.
+const ALIAS_BYTES: usize = 32;
 
 fn deeper_than(topic: &str, levels_max: usize) -> bool {
     // A topic shorter than the limit cannot be deeper.

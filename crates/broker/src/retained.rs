@@ -7,6 +7,7 @@
 
 use crate::input::{Now, Stamp};
 use crate::limits::NONE;
+use crate::memory::cost;
 use crate::message::Message;
 use crate::slab::Slab;
 use std::cell::Cell;
@@ -66,6 +67,11 @@ impl Retained {
             tombstones: VecDeque::new(),
             expiries: BTreeSet::new(),
         }
+    }
+
+    /// What the tree takes beside the messages in it.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.nodes.len() as u64 * cost::RETAINED_NODE
     }
 
     fn node_of(&self, topic: &str) -> Option<u32> {

@@ -7,6 +7,7 @@ use crate::feed::Cursors;
 use crate::flight::{Flight, Slot, State};
 use crate::input::{ConnId, Now, SessionId};
 use crate::limits::NONE;
+use crate::memory::cost;
 use crate::message::Messages;
 use crate::slab::Slab;
 use crate::sys::{Counters, DROPS, Drop};
@@ -226,6 +227,11 @@ pub(crate) struct Sessions {
     /// Members whose room may have changed in this tick.
     pub(crate) rooms: Vec<SessionId>,
     pub(crate) online: u64,
+    /// Client ids, wills and the aliases towards clients.
+    texts: u64,
+    /// From how many bytes of messages on the process' memory is crowded, or full.
+    pub(crate) crowded_at: u64,
+    pub(crate) full_at: u64,
 }
 
 impl Sessions {
@@ -248,6 +254,9 @@ impl Sessions {
             overruns: Vec::new(),
             rooms: Vec::new(),
             online: 0,
+            texts: 0,
+            crowded_at: u64::MAX,
+            full_at: u64::MAX,
         }
     }
 
@@ -283,7 +292,54 @@ impl Sessions {
         self.by_id.find(hash, same).map(|&id| SessionId(id))
     }
 
+    pub(crate) fn held(&self) -> u64 {
+        self.slab.len() as u64 * cost::SESSION + self.texts
+    }
+
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.messages.held() >= self.crowded_at
+    }
+
+    /// Whether so many bytes more would make it so.
+    pub(crate) fn is_crowded_by(&self, bytes: u64) -> bool {
+        self.messages.held() + bytes >= self.crowded_at
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.messages.held() >= self.full_at
+    }
+
+    /// Replaces the will. The one before, where there was one.
+    pub(crate) fn set_will(&mut self, id: SessionId, will: Option<Box<Will>>) -> Option<Box<Will>> {
+        let session = &mut self.slab[id.0];
+        if will.is_none() && session.rare.is_none() {
+            return None;
+        }
+        self.texts += will.as_ref().map_or(0, |will| will.bytes());
+        let before = std::mem::replace(&mut session.rare().will, will);
+        self.texts -= before.as_ref().map_or(0, |will| will.bytes());
+        before
+    }
+
+    /// Replaces the aliases towards the client.
+    pub(crate) fn set_aliases(&mut self, id: SessionId, aliases: Option<Box<AliasesOut>>) {
+        let before = std::mem::replace(&mut self.slab[id.0].aliases, aliases);
+        let less = before.map_or(0, |aliases| aliases.counted());
+        self.texts = self.texts.saturating_add_signed(-less);
+        self.count_aliases(id);
+    }
+
+    /// After the aliases towards a client have changed.
+    pub(crate) fn count_aliases(&mut self, id: SessionId) {
+        if let Some(aliases) = &mut self.slab[id.0].aliases {
+            self.texts = self.texts.saturating_add_signed(aliases.growth());
+        }
+    }
+
     pub(crate) fn create(&mut self, client_id: &str, version: Version) -> SessionId {
+        self.texts += client_id.len() as u64;
         self.generation = self.generation.wrapping_add(1);
         let id = self.slab.insert(Session {
             conn: NONE,
@@ -321,7 +377,10 @@ impl Sessions {
         if self.by_id.is_empty() {
             self.by_id = HashTable::new();
         }
+        self.set_aliases(id, None);
+        self.set_will(id, None);
         let mut session = self.slab.remove(id.0)?;
+        self.texts -= session.client_id.len() as u64;
         if let Some(flight) = session.flight.take() {
             for slot in flight.sent.into_iter().filter(|slot| slot.state != State::Done) {
                 let again = slot.qos == mqtt::QoS::AtLeastOnce;

@@ -3,6 +3,7 @@
 use crate::conn::{Conn, End, State};
 use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
 use crate::interest::{Interest, Wants};
+use crate::memory::{Ledger, Memory};
 use crate::message::Draft;
 use crate::options::Options;
 use crate::outbox::Outbox;
@@ -34,6 +35,7 @@ pub struct Shard {
     pub(crate) retained: Retained,
     pub(crate) interest: Arc<Interest>,
     pub(crate) wants: Wants,
+    pub(crate) ledger: Ledger,
     pub(crate) timers: Wheel,
     pub(crate) tree: Tree,
     /// Keyed per install: where a client id or group is at home.
@@ -63,11 +65,13 @@ pub(crate) struct Scratch {
 
 impl Shard {
     /// `seed` is the same for all shards of a process; `chance` is not.
+    #[expect(clippy::too_many_arguments, reason = "what a shard is told once, at its birth")]
     pub fn new(
         id: ShardId,
         shards: usize,
         options: Arc<Options>,
         interest: Arc<Interest>,
+        memory: Arc<Memory>,
         seed: u64,
         chance: u64,
         now: Now,
@@ -84,6 +88,7 @@ impl Shard {
             retained: Retained::new(),
             interest,
             wants: Wants::default(),
+            ledger: Ledger::new(memory),
             timers: Wheel::new(now),
             tree: Tree::default(),
             home: FixedState::with_seed(seed.rotate_left(17)),
@@ -109,6 +114,7 @@ impl Shard {
     pub fn handle(&mut self, now: Now, input: Input<'_>, out: &mut Outbox) {
         self.now = now;
         self.sessions.now = now;
+        self.weigh();
         match input {
             Input::Bytes { conn, bytes } => self.bytes(conn, bytes, out),
             Input::Opened { conn, peer, moved } => self.opened(conn, peer, moved),
@@ -154,6 +160,7 @@ impl Shard {
     }
 
     fn opened(&mut self, conn: ConnId, peer: SocketAddr, moved: bool) {
+        self.ledger.conns += 1;
         let index = conn.0 as usize;
         if index >= self.conns.len() {
             self.conns.resize_with(index + 1, || None);
@@ -173,6 +180,7 @@ impl Shard {
             timer_at,
             topic_alias_max: 0,
             aliases: Vec::new(),
+            alias_bytes: 0,
         });
     }
 
@@ -187,6 +195,7 @@ impl Shard {
     }
 
     pub(crate) fn take_conn(&mut self, conn: ConnId) -> Option<Conn> {
+        self.release_conn(conn);
         self.conns.get_mut(conn.0 as usize)?.take()
     }
 
@@ -305,6 +314,7 @@ impl Shard {
     fn cross(&mut self, from: ShardId, cross: Cross, out: &mut Outbox) {
         match cross {
             Cross::Publish(message) => {
+                self.ledger.crossing -= message.bytes() as i64;
                 let mut draft = message.draft();
                 self.route_here(None, &mut draft, out);
             }
@@ -324,9 +334,11 @@ impl Shard {
                 self.set_room(&group, member, online, room, out);
             }
             Cross::Dispatch { group, member, message, options, subscription_id } => {
+                self.ledger.crossing -= message.bytes() as i64;
                 self.dispatched(&group, member, &message, options, subscription_id, out);
             }
             Cross::Return { group, message } => {
+                self.ledger.crossing -= message.bytes() as i64;
                 let mut draft = message.draft();
                 self.dispatch(&group, &mut draft, out);
             }
@@ -387,11 +399,5 @@ impl Shard {
             self.retain(&mut draft, out);
             self.route(None, &mut draft, out);
         }
-    }
-
-    /// Memory that `memory_bytes_max` bounds, as far as this shard holds it.
-    pub(crate) fn memory_is_full(&self) -> bool {
-        let held = self.sessions.messages.bytes + self.retained.bytes / self.shards as u64;
-        held >= self.options.memory_bytes_max / self.shards as u64
     }
 }

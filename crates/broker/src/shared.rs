@@ -6,6 +6,7 @@ use crate::deliver::Hit;
 use crate::flight::granted;
 use crate::input::{Cross, Member, SessionId};
 use crate::limits::NONE;
+use crate::memory::cost;
 use crate::message::{Draft, Message};
 use crate::options::{QueuePolicy, Strategy};
 use crate::outbox::Outbox;
@@ -29,6 +30,8 @@ pub(crate) struct Groups {
     /// Whether there is any group at all: most publishes need to know no more.
     pub(crate) any: bool,
     pub(crate) members: u64,
+    /// Of the messages that wait in all queues.
+    queue_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -57,11 +60,23 @@ struct Joined {
 impl Groups {
     pub(crate) fn new(seed: u64) -> Groups {
         let by_name = HashMap::with_hasher(FixedState::with_seed(seed));
-        Groups { groups: Slab::default(), by_name, any: false, members: 0 }
+        Groups { groups: Slab::default(), by_name, any: false, members: 0, queue_bytes: 0 }
+    }
+}
+
+impl Groups {
+    pub(crate) fn held(&self) -> u64 {
+        self.members * cost::MEMBER + self.queue_bytes
     }
 }
 
 impl Group {
+    fn pop(&mut self) -> Option<Message> {
+        let oldest = self.queue.pop_front()?;
+        self.queue_bytes -= oldest.bytes() as u64;
+        Some(oldest)
+    }
+
     /// The member to get a message, among those with room.
     fn choose(&mut self, hash: u64, draw: u64) -> Option<usize> {
         let len = self.members.len();
@@ -151,6 +166,7 @@ impl Shard {
         }
         let filter = group.filter;
         let dropped = group.queue.len() as u64;
+        self.groups.queue_bytes -= group.queue_bytes + dropped * cost::SLOT;
         self.sessions.counters.drops[Drop::Offline as usize] += dropped;
         self.groups.by_name.remove(name);
         self.groups.groups.remove(at);
@@ -217,6 +233,7 @@ impl Shard {
                 let mut draft = message.draft();
                 self.dispatch(&group, &mut draft, out);
             } else {
+                self.ledger.crossing += message.bytes() as i64;
                 out.lanes[usize::from(owner.0)].push_back(Cross::Return { group, message });
             }
         }
@@ -274,6 +291,7 @@ impl Shard {
         let (member, options, id) = (joined.member, joined.options, joined.id);
         if member.shard != self.id {
             let (group, message) = (group.name.clone(), draft.message().clone());
+            self.ledger.crossing += message.bytes() as i64;
             let dispatch = Cross::Dispatch { group, member, message, options, subscription_id: id };
             out.lanes[usize::from(member.shard.0)].push_back(dispatch);
             return true;
@@ -351,19 +369,29 @@ impl Shard {
         }
         let message = draft.message().clone();
         let bytes = message.bytes() as u64;
+        let crowded = self.sessions.is_crowded();
         let is_full = |group: &Group| {
             group.queue.len() >= options.queue_messages_max as usize
                 || group.queue_bytes + bytes > options.queue_bytes_max
         };
-        if is_full(group) && options.queue_policy != QueuePolicy::DropOldest {
-            self.sessions.counters.drops[Drop::QueueFull as usize] += 1;
+        let drop = if is_full(group) { Drop::QueueFull } else { Drop::OutOfMemory };
+        let full = is_full(group) || crowded;
+        if full && options.queue_policy != QueuePolicy::DropOldest {
+            self.sessions.counters.drops[drop as usize] += 1;
             return;
         }
-        while is_full(group) {
-            let Some(oldest) = group.queue.pop_front() else { break };
-            group.queue_bytes -= oldest.bytes() as u64;
-            self.sessions.counters.drops[Drop::QueueFull as usize] += 1;
+        let mut room = 0;
+        while is_full(group) || (crowded && room < bytes) {
+            let Some(oldest) = group.pop() else { break };
+            room += oldest.bytes() as u64;
+            self.groups.queue_bytes -= oldest.bytes() as u64 + cost::SLOT;
+            self.sessions.counters.drops[drop as usize] += 1;
         }
+        if crowded && room < bytes {
+            self.sessions.counters.drops[Drop::OutOfMemory as usize] += 1;
+            return;
+        }
+        self.groups.queue_bytes += bytes + cost::SLOT;
         group.queue_bytes += bytes;
         group.queue.push_back(message);
     }
@@ -378,9 +406,8 @@ impl Shard {
             if !expired && !self.give(at, &mut message.draft(), out) {
                 return;
             }
-            let group = &mut self.groups.groups[at];
-            group.queue_bytes -= message.bytes() as u64;
-            group.queue.pop_front();
+            self.groups.queue_bytes -= message.bytes() as u64 + cost::SLOT;
+            self.groups.groups[at].pop();
             if expired {
                 self.sessions.counters.drops[Drop::Expired as usize] += 1;
             }

@@ -4,6 +4,7 @@ use crate::conn::{End, HeldSubAck, State};
 use crate::explain::explained;
 use crate::feed::Cursor;
 use crate::input::{ConnId, Cross, Member, SessionId};
+use crate::limits::SHARES_MAX;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
@@ -131,6 +132,7 @@ impl Shard {
         if share.is_some() && options.no_local {
             return Err(Violation::NoLocalOnShared.into());
         }
+        self.weigh();
         let inner = share.map_or(filter, |share| share.filter);
         // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
         mqtt::topic::check_filter(inner)?;
@@ -173,8 +175,10 @@ impl Shard {
             return Err(Refusal::TopicFilterInvalid);
         }
         let session = self.sessions.get(id);
+        let room = options.subscriptions_max as usize;
         let shares = session.rare.as_ref().map_or(&[][..], |rare| &rare.shares);
-        if session.subscriptions.len() + shares.len() >= options.subscriptions_max as usize {
+        let crowd = group.is_some() && shares.len() >= SHARES_MAX;
+        if session.subscriptions.len() + shares.len() >= room || crowd || self.is_full() {
             // Replacing one needs no room.
             let replaces = match group {
                 Some(group) => shares.iter().any(|share| *share.group == *group),

@@ -1,6 +1,7 @@
 //! The will: what is published for a client that goes without saying so.
 
 use crate::input::{Now, SessionId};
+use crate::memory::cost;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::outbox::Outbox;
 use crate::shard::Shard;
@@ -41,6 +42,12 @@ impl Will {
     }
 }
 
+impl Will {
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.topic.len() + self.payload.len() + self.properties.len()) as u64 + cost::KEPT * 2
+    }
+}
+
 impl Shard {
     /// The connection of a session ended and its will was not taken back: publish it, now or when
     /// its delay is over, whichever is first of that and the session's end [MQTT-3.1.2-8].
@@ -64,7 +71,7 @@ impl Shard {
         let session = self.sessions.get_mut(id);
         let Some(rare) = &mut session.rare else { return };
         rare.will_at = None;
-        let Some(will) = rare.will.take() else { return };
+        let Some(will) = self.sessions.set_will(id, None) else { return };
         let mut draft = Draft::new(&will.topic, &will.payload, self.now);
         draft.properties = &will.properties;
         draft.qos = will.qos;
@@ -72,7 +79,7 @@ impl Shard {
         draft.publisher = publisher;
         // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: but a will was accepted long before there was no room
         // for it, and then is sent and not stored.
-        draft.retain = will.retain && !self.retained_is_full(&will.topic);
+        draft.retain = will.retain && !self.retained_is_full(&will.topic) && !self.is_crowded();
         if draft.retain {
             self.retain(&mut draft, out);
         }

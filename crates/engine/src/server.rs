@@ -3,7 +3,7 @@
 use crate::body::{Body, Control, Log, WAKER};
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
-use broker::{Command, Interest, Note, Now, Options, Shard, ShardId};
+use broker::{Command, Interest, Memory, Note, Now, Options, Shard, ShardId};
 use mio::Poll;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -70,6 +70,7 @@ impl Server {
         let rings = Rings::all(bells);
         let bells = rings[0].bells.clone();
         let interest = Arc::new(Interest::new(setup.seed, shards));
+        let memory = Arc::new(Memory::default());
         let start = Instant::now();
         let mut listeners = Vec::new();
         for listener in setup.listeners {
@@ -85,6 +86,7 @@ impl Server {
                 shards,
                 setup.options.clone(),
                 interest.clone(),
+                memory.clone(),
                 setup.seed,
                 // Drawn anew in every process: chance that could be replayed would give out the
                 // same client ids again.

@@ -3,7 +3,9 @@
 
 use crate::world::Chance;
 use broker::options::QueuePolicy;
-use broker::{ConnId, Cross, Effect, Input, Interest, Now, Options, Outbox, Shard, ShardId};
+use broker::{
+    ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Shard, ShardId,
+};
 use mqtt::{Packet, Version};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -122,9 +124,19 @@ impl Table {
     fn new(shards: usize, options: Options) -> Table {
         let options = Arc::new(options);
         let interest = Arc::new(Interest::new(1, shards));
+        let memory = Arc::new(Memory::default());
         let shard = |at: usize| {
-            let (options, interest) = (options.clone(), interest.clone());
-            Shard::new(ShardId(at as u8), shards, options, interest, 1, at as u64 + 1, Now(0))
+            let (options, interest, memory) = (options.clone(), interest.clone(), memory.clone());
+            Shard::new(
+                ShardId(at as u8),
+                shards,
+                options,
+                interest,
+                memory,
+                1,
+                at as u64 + 1,
+                Now(0),
+            )
         };
         Table {
             now: Now(0),

@@ -4,7 +4,8 @@
 //! is drawn; without one it is fixed.
 
 use broker::{
-    Command, ConnId, Cross, Effect, Input, Interest, Note, Now, Options, Outbox, Shard, ShardId,
+    Command, ConnId, Cross, Effect, Input, Interest, Memory, Note, Now, Options, Outbox, Shard,
+    ShardId,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -91,11 +92,12 @@ impl World {
         let write_bytes_max = options.write_bytes_max as usize;
         let options = Arc::new(options);
         let interest = Arc::new(Interest::new(seed, shards));
+        let memory = Arc::new(Memory::default());
         let places = (0..shards).map(|at| {
             let id = ShardId(at as u8);
             let own_chance = seed ^ (at as u64 + 1) << 32;
-            let (options, interest) = (options.clone(), interest.clone());
-            let shard = Shard::new(id, shards, options, interest, seed, own_chance, Now(0));
+            let (options, interest, memory) = (options.clone(), interest.clone(), memory.clone());
+            let shard = Shard::new(id, shards, options, interest, memory, seed, own_chance, Now(0));
             let lanes = (0..shards).map(|_| VecDeque::new()).collect();
             Place { shard, out: Outbox::new(shards), conns: Vec::new(), lanes }
         });

@@ -8,6 +8,7 @@ mod trie;
 
 use crate::input::SessionId;
 use crate::limits::NONE;
+use crate::memory::cost;
 use crate::slab::Slab;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -81,6 +82,8 @@ pub(crate) struct Topics {
     trie: Trie,
     hasher: FixedState,
     pub(crate) subscriptions: u64,
+    /// Of all filters.
+    text_bytes: u64,
 }
 
 impl Topics {
@@ -91,6 +94,7 @@ impl Topics {
             trie: Trie::new(seed),
             hasher: FixedState::with_seed(seed),
             subscriptions: 0,
+            text_bytes: 0,
         }
     }
 
@@ -108,6 +112,7 @@ impl Topics {
         if let Some(id) = self.find(text) {
             return (id, false);
         }
+        self.text_bytes += text.len() as u64;
         let id = self.filters.insert(Filter {
             text: text.into(),
             subscribers: Vec::with_capacity(1),
@@ -138,6 +143,7 @@ impl Topics {
             return false;
         }
         let text = self.filters.remove(id.0).map(|filter| filter.text).unwrap_or_default();
+        self.text_bytes -= text.len() as u64;
         if is_wildcard(&text) {
             self.trie.remove(&text);
         } else {
@@ -182,6 +188,14 @@ impl Topics {
             subscribers.shrink_to(subscribers.len() * 2);
         }
         subscribers.get(place as usize).copied()
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        // A trie holds the text a second time, level by level.
+        self.filters.len() as u64 * cost::FILTER
+            + 2 * self.text_bytes
+            + self.trie.nodes() as u64 * cost::FILTER_NODE
+            + self.subscriptions * cost::SUBSCRIPTION
     }
 
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {

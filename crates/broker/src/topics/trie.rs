@@ -62,6 +62,10 @@ impl Trie {
         self.filters == 0
     }
 
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     fn child(&self, parent: u32, level: &str) -> Option<u32> {
         let hash = self.hasher.hash_one((parent, level));
         let same = |&id: &u32| {

@@ -350,36 +350,107 @@ crate::transcripts! {
         "##
     }
 
+    fn memory_that_is_crowded_makes_queues_full_and_lets_readers_go_on() {
+        r##"
+        # options: memory_bytes_max=40000 queue_bytes_max=1000000
+        # shards: 1
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "+" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        r> CONNECT id=r v=311
+        r< CONNACK present=0
+        r> SUBSCRIBE 1 "r/#" qos=1
+        r< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "1" qos=1 "x"*12000
+        p< PUBACK 1
+        w> CONNECT id=w will="w" will_payload="x"*13000
+        w< CONNACK present=0
+        p> PUBLISH 2 "2" qos=1 "x"*10000
+        p< PUBACK 2
+        r> PUBLISH 1 "3" qos=1 "y"
+        r< PUBACK 1
+        p> PUBLISH 3 "4" qos=1 "x"*9000
+        p< PUBACK 3
+        p> PUBLISH 4 "5" qos=1 retain "x"*9000
+        p< PUBACK 4 QuotaExceeded reason_string="no room: a limit of the server is reached"
+        r> PUBLISH 2 "r/1" qos=1 "y"
+        r< PUBLISH 1 "r/1" qos=1 "y"
+        r< PUBACK 2
+        r> PUBACK 1
+        a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "3" qos=1 "y"
+        a< PUBLISH 2 "4" qos=1 "x"*9000
+        "##
+    }
+
     // [3.1.1:MQTT-4.8.0-2]
     fn memory_that_is_full_refuses_what_would_be_kept() {
         r##"
-        # options: memory_bytes_max=4000 queue_bytes_max=1000000
+        # options: memory_bytes_max=40000
         # shards: 1
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
         a< SUBACK 1 [1]
-        a! cut
         p> CONNECT id=p
         p< CONNACK present=0
-        p> PUBLISH 1 "t" qos=1 "x"*4000
+        p> SUBSCRIBE 1 "r"
+        p< SUBACK 1 [0]
+        p> PUBLISH 1 "t" qos=1 "x"*100
         p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "x"*100
+        a! cut
+        q> CONNECT id=q v=311
+        q< CONNACK present=0
+        w> CONNECT id=w will="w" will_payload="x"*33000
+        w< CONNACK present=0
         p> PUBLISH 2 "t" qos=1 "y"
         p< PUBACK 2 QuotaExceeded reason_string="no room: a limit of the server is reached"
         p> PUBLISH 3 "t" qos=2 "y"
         p< PUBREC 3 QuotaExceeded reason_string="no room: a limit of the server is reached"
-        p> PUBLISH "t" qos=0 "y"
-        q> CONNECT id=q v=311
-        q< CONNACK present=0
+        p> PUBLISH "r" qos=0 "y"
+        p< PUBLISH "r" qos=0 "y"
+        p> SUBSCRIBE 2 "new"
+        p< SUBACK 2 [0x97]
+        p> SUBSCRIBE 3 "r" qos=1
+        p< SUBACK 3 [1]
         q> PUBLISH 1 "t" qos=1 "y"
         q< CLOSED
+        n> CONNECT id=n
+        n< CONNACK present=0 QuotaExceeded reason_string="no room: a limit of the server is reached"
+        n< CLOSED
+        o> CONNECT id=o v=311
+        o< CONNACK present=0 ServerUnavailable
+        o< CLOSED
         a> CONNECT id=a clean=0
         a< CONNACK present=1
-        a< PUBLISH 1 "t" qos=1 "x"*4000
+        a< PUBLISH 1 "t" qos=1 dup "x"*100
         a> PUBACK 1
+        w> DISCONNECT
+        w< CLOSED
         p> PUBLISH 2 "t" qos=1 "y"
         p< PUBACK 2
         a< PUBLISH 2 "t" qos=1 "y"
+        "##
+    }
+
+    fn an_alias_that_a_full_memory_cannot_keep_ends_the_connection() {
+        r##"
+        # options: memory_bytes_max=40000
+        # shards: 1
+        p> CONNECT id=p
+        p< CONNACK present=0
+        w> CONNECT id=w will="w" will_payload="x"*33000
+        w< CONNACK present=0
+        p> PUBLISH "short" alias=1 "y"
+        p> PUBLISH "a"*5000 alias=2 "y"
+        p< DISCONNECT QuotaExceeded reason_string="no room: a limit of the server is reached"
+        p< CLOSED
         "##
     }
 

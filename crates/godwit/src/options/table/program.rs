@@ -145,10 +145,16 @@ pub(super) const ROWS: &[Row] = &[
         kind: Kind::Number { min: KIB * KIB, max: TIB, unit: Unit::Bytes, word: Some(("auto", 0)) },
         default: "auto",
         live: true,
-        short: "most memory for what clients leave with us",
-        long: "Partial packets, queued and retained messages of the whole process. Beyond it QoS 0 \
-               messages are dropped and counted, others refused with 0x97. `auto` is half of the \
-               host's memory, or of the control group's limit.",
+        short: "most memory for everything that clients have us hold",
+        long: "Connections, partial packets, unsent output, sessions, subscriptions, queued and \
+               retained messages of the whole process. From three quarters on every queue counts \
+               as full and nothing new is retained (0x97). From seven eighths on QoS 1 and 2 \
+               messages, new sessions and new subscriptions are refused with 0x97. QoS 0 messages \
+               to clients that read them go on. Partial packets and unsent output together have \
+               a quarter: beyond it the packet that has been incomplete longest ends its \
+               connection with 0x97, and a slow reader's messages wait in its queue. The last \
+               eighth is for what cannot be counted. `auto` is half of the host's memory, or of \
+               the control group's limit.",
         source: "",
         set: |settings, value| {
             if value.number() != 0 {

@@ -1,0 +1,165 @@
+//! What the process holds for its clients, against `memory_bytes_max`.
+//!
+//! A shard counts its own bytes in plain numbers. Whenever they have moved by a step it adds the
+//! difference to one number for the whole process: no lock, and no write to a shared line while
+//! nothing grows. What cannot be counted (what the allocator keeps, buffers of a tick) has the
+//! last eighth of the option for itself.
+//!
+//! | from | name | what happens |
+//! |--:|---|---|
+//! | 3/4 | crowded | nothing more waits: every queue counts as full, nothing new is retained |
+//! | 7/8 | full | QoS 1 and 2 messages, new sessions and new subscriptions are refused with 0x97 |
+//!
+//! QoS 0 messages to whoever reads them, and QoS 1 and 2 ones up to a small window while it is
+//! crowded, go on: who fills the memory pays for it, not who uses none.
+
+use crate::input::ConnId;
+use crate::shard::Shard;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+/// The process' number. Shards add to it what they hold.
+#[derive(Debug, Default)]
+pub struct Memory {
+    held: AtomicI64,
+    /// The part that the engine holds for sockets: partial packets and unsent output.
+    sockets: AtomicI64,
+}
+
+/// One shard's share of it.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    process: Arc<Memory>,
+    told: i64,
+    /// What the engine holds for this shard's sockets.
+    sockets: i64,
+    sockets_told: i64,
+    /// Messages given to other shards less those taken from them: negative where more came in.
+    pub(crate) crossing: i64,
+    pub(crate) conns: u64,
+    /// Topics behind the aliases that clients have set.
+    pub(crate) aliases: u64,
+}
+
+/// A shard tells the process once its bytes have moved by so many.
+const STEP: i64 = 64 * 1024;
+
+/// What things cost beside the bytes that clients sent, measured with `cargo bench -p broker`:
+/// their place in a slab that grows by doubling, indexes, and the allocator's own words.
+pub(crate) mod cost {
+    pub(crate) const CONN: u64 = 512;
+    pub(crate) const SESSION: u64 = 512;
+    pub(crate) const SUBSCRIPTION: u64 = 64;
+    pub(crate) const FILTER: u64 = 256;
+    pub(crate) const FILTER_NODE: u64 = 128;
+    pub(crate) const RETAINED_NODE: u64 = 256;
+    pub(crate) const MEMBER: u64 = 512;
+    pub(crate) const KEPT: u64 = 64;
+    pub(crate) const SLOT: u64 = 48;
+}
+
+/// While the memory is crowded a client may have so many messages unacknowledged.
+pub(crate) const CROWDED_WINDOW: u16 = 16;
+/// What a client may still ask us to remember when the memory is full: aliases, a will.
+pub(crate) const SMALL: usize = 4 * 1024;
+
+impl Ledger {
+    pub(crate) fn new(process: Arc<Memory>) -> Ledger {
+        Ledger { process, told: 0, sockets: 0, sockets_told: 0, crossing: 0, conns: 0, aliases: 0 }
+    }
+
+    /// What the whole process holds, this shard at its newest.
+    fn weigh(&mut self, own: i64) -> u64 {
+        let held = tell(&self.process.held, &mut self.told, own);
+        held.max(0) as u64
+    }
+}
+
+/// Adds what moved to the process' number once it is worth it. The number, our own part exact.
+fn tell(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
+    let moved = own - *told;
+    if moved.abs() < STEP {
+        return process.load(Relaxed) + moved;
+    }
+    *told = own;
+    process.fetch_add(moved, Relaxed) + moved
+}
+
+impl Shard {
+    /// What this shard holds. Every part is a number that is kept up to date where it changes.
+    fn held(&self) -> i64 {
+        let (sessions, ledger) = (&self.sessions, &self.ledger);
+        let retained = self.retained.bytes / self.shards as u64 + self.retained.index_bytes();
+        let held = sessions.messages.held()
+            + sessions.held()
+            + self.topics.held()
+            + self.groups.held()
+            + retained
+            + ledger.conns * cost::CONN
+            + ledger.aliases;
+        held as i64 + ledger.sockets + ledger.crossing
+    }
+
+    /// Compares what the process holds with its bound, for the decisions that follow.
+    #[inline]
+    pub(crate) fn weigh(&mut self) {
+        let own = self.held();
+        let held = self.ledger.weigh(own);
+        let max = self.options.memory_bytes_max;
+        let messages = self.sessions.messages.held();
+        // As a number of messages' bytes, since those are what grows within one publish.
+        self.sessions.crowded_at = (messages + max / 4 * 3).saturating_sub(held);
+        self.sessions.full_at = (messages + max / 8 * 7).saturating_sub(held);
+    }
+
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.sessions.is_crowded()
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.sessions.is_full()
+    }
+
+    /// How much the engine holds for this shard's sockets.
+    pub fn hold_for_sockets(&mut self, bytes: usize) {
+        self.ledger.sockets = bytes as i64;
+    }
+
+    /// Whether sockets hold more than their quarter of the bound: then a partial packet has to go
+    /// before another one grows, and no output waits in a socket.
+    pub fn sockets_are_crowded(&mut self) -> bool {
+        let ledger = &mut self.ledger;
+        let held = tell(&ledger.process.sockets, &mut ledger.sockets_told, ledger.sockets);
+        held.max(0) as u64 >= self.options.memory_bytes_max / 4
+    }
+
+    /// One connection less, with all that it had us remember.
+    pub(crate) fn release_conn(&mut self, conn: ConnId) {
+        if let Some(known) = self.conn(conn) {
+            self.ledger.aliases -= u64::from(known.alias_bytes);
+            self.ledger.conns -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_tell_the_process_in_steps_and_take_back_what_they_told() {
+        let process = Arc::new(Memory::default());
+        let (mut one, mut two) = (Ledger::new(process.clone()), Ledger::new(process.clone()));
+        assert_eq!(one.weigh(STEP - 1), STEP as u64 - 1);
+        assert_eq!(two.weigh(0), 0, "less than a step is not told");
+        assert_eq!(one.weigh(10 * STEP), 10 * STEP as u64);
+        assert_eq!(two.weigh(STEP), 11 * STEP as u64);
+        assert_eq!(one.weigh(0), STEP as u64);
+        assert_eq!(two.weigh(0), 0);
+        // Given by one shard, taken by the other.
+        one.weigh(5 * STEP);
+        assert_eq!(two.weigh(-5 * STEP), 0);
+    }
+}
