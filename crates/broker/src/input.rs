@@ -45,6 +45,10 @@ pub enum Input<'a> {
     Congested {
         conn: ConnId,
     },
+    /// There is no memory for what this connection has the engine hold: it ends with 0x97.
+    Starved {
+        conn: ConnId,
+    },
     /// Everything was written to a connection that was congested.
     Writable {
         conn: ConnId,

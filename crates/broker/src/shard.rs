@@ -121,6 +121,7 @@ impl Shard {
             Input::Closed { conn } => self.closed(conn, out),
             Input::Congested { conn } => self.set_congested(conn, true, out),
             Input::Writable { conn } => self.set_congested(conn, false, out),
+            Input::Starved { conn } => self.end(conn, End::Refusal(Refusal::QuotaExceeded), out),
             Input::Cross { from, cross } => self.cross(from, cross, out),
             Input::Tick => self.tick(out),
             Input::Command(command) => self.command(command, out),

@@ -52,6 +52,8 @@ pub(crate) struct Body {
     pub(crate) out: Outbox,
     pub(crate) now: Now,
     pub(crate) sockets: Vec<Option<Socket>>,
+    /// Bytes that all of them hold: see `holding`.
+    pub(crate) held: usize,
     pub(crate) free: Vec<u32>,
     /// Free once this tick's outbox is performed: until then a decision may still name them.
     pub(crate) freed: Vec<u32>,
@@ -106,6 +108,7 @@ impl Body {
             write_bytes_max,
             now: Now::default(),
             sockets: Vec::new(),
+            held: 0,
             free: Vec::new(),
             freed: Vec::new(),
             listed: Vec::new(),
@@ -268,7 +271,11 @@ impl Body {
 
     fn resend(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        match socket.resend() {
+        socket.since = self.now;
+        let sent = socket.resend();
+        self.count(index);
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        match sent {
             Err(_) => self.lost(index),
             Ok(false) => {}
             Ok(true) if socket.congested.is_none() => {}
@@ -350,6 +357,9 @@ impl Body {
         // First, so that nobody learns from a write what another shard is not yet told.
         self.push_lanes(&mut out);
         let (mut broken, mut congested) = (Vec::new(), Vec::new());
+        let mut blocked = Vec::new();
+        let crowded = self.shard.sockets_are_crowded();
+        let unsent_max = if crowded { 0 } else { self.write_bytes_max };
         for write in out.writes() {
             let index = write.conn.0;
             let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { continue };
@@ -361,7 +371,8 @@ impl Body {
             if unsent == 0 {
                 continue;
             }
-            if unsent > self.write_bytes_max && socket.congested.is_none() {
+            blocked.push(index);
+            if unsent > unsent_max && socket.congested.is_none() {
                 socket.congested = Some(unsent + self.write_bytes_max);
                 congested.push(index);
             }
@@ -391,6 +402,9 @@ impl Body {
             self.free = Vec::new();
         }
         // What the writes found out is the next tick's input.
+        for index in blocked {
+            self.count(index);
+        }
         for index in congested {
             let conn = ConnId(index);
             self.shard.handle(self.now, Input::Congested { conn }, &mut self.out);
@@ -422,6 +436,8 @@ impl Body {
     fn close(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.tail = Vec::new();
+        self.count(index);
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if socket.unsent() > 0 || socket.stream.shutdown(std::net::Shutdown::Write).is_err() {
             return self.forget(index);
         }
@@ -434,6 +450,7 @@ impl Body {
     fn send_home(&mut self, index: u32, home: ShardId) {
         let Some(place) = self.sockets.get_mut(index as usize) else { return };
         let Some(mut socket) = place.take() else { return };
+        self.count_out(&socket);
         self.freed.push(index);
         let _ = self.poll.registry().deregister(&mut socket.stream);
         let parcel = Parcel::Socket { stream: socket.stream, bytes: socket.tail };

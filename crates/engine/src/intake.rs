@@ -130,6 +130,7 @@ impl Body {
                 tail.truncate(have + read);
                 if read < missing {
                     socket.tail = tail;
+                    self.count(index);
                 } else {
                     self.hand_over(index, &tail);
                 }
@@ -151,11 +152,14 @@ impl Body {
         let conn = ConnId(index);
         self.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut self.out);
         let left = &bytes[self.out.consumed..];
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if self.out.consumed > 0 {
+            socket.since = self.now;
+        }
+        socket.tail = left.to_vec();
+        self.count(index);
         if left.is_empty() {
             return;
-        }
-        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
-            socket.tail = left.to_vec();
         }
         if self.out.is_full() {
             self.go_on_later(index);
@@ -182,6 +186,7 @@ impl Body {
         {
             let _ = self.poll.registry().deregister(&mut socket.stream);
             self.freed.push(index);
+            self.count_out(&socket);
         }
     }
 

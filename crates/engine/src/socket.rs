@@ -1,6 +1,7 @@
 //! One TCP socket as its shard sees it: what was read and not yet consumed, what was decided and
 //! not yet written, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
 
+use broker::Now;
 use broker::outbox::Write;
 use mio::net::TcpStream;
 use std::io::{self, IoSlice, Read, Write as _};
@@ -25,7 +26,11 @@ pub(crate) struct Socket {
     pub(crate) watches_room: bool,
     /// The broker has let go of it: what still comes in is thrown away until the peer is done, at
     /// the latest until then.
-    pub(crate) leaves_at: Option<broker::Now>,
+    pub(crate) leaves_at: Option<Now>,
+    /// What `holds` said when it was counted last.
+    pub(crate) counted: usize,
+    /// Since when it holds something and has not got on: no packet was completed, no output taken.
+    pub(crate) since: Now,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +56,29 @@ impl Socket {
             congested: None,
             watches_room: false,
             leaves_at: None,
+            counted: 0,
+            since: Now::default(),
+        }
+    }
+
+    /// Bytes of memory that it has taken for what was read and for what is to be written.
+    pub(crate) fn holds(&self) -> usize {
+        self.tail.capacity() + self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.capacity())
+    }
+
+    /// Whether its peer is why it holds something: it has not sent the rest of a packet, or does
+    /// not read.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.unsent.is_some() || (!self.tail.is_empty() && !self.held && !self.unfinished)
+    }
+
+    /// Forgets what it holds: its connection ends.
+    pub(crate) fn give_up(&mut self) {
+        self.tail = Vec::new();
+        if let Some(unsent) = &mut self.unsent {
+            // One byte is left, so that closing still knows that the stream is cut.
+            let rest = unsent.bytes.get(unsent.from..unsent.from + 1).unwrap_or(&[0]).to_vec();
+            **unsent = Unsent { bytes: rest, from: 0 };
         }
     }
 

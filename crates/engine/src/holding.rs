@@ -1,0 +1,57 @@
+//! What a shard's sockets hold: beginnings of packets, and output that nobody takes. Both are
+//! counted against the memory that the broker may use, and have a quarter of it: beyond it the
+//! socket that has held something longest without getting on has to go.
+
+use crate::body::Body;
+use crate::socket::Socket;
+use broker::{ConnId, Input};
+
+impl Body {
+    /// Counts what the socket holds, after it may have changed.
+    pub(crate) fn count(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let (before, now) = (socket.counted, socket.holds());
+        if before == now {
+            return;
+        }
+        if before == 0 {
+            socket.since = self.now;
+        }
+        socket.counted = now;
+        self.held = self.held + now - before;
+        self.shard.hold_for_sockets(self.held);
+        if now > before {
+            self.shed();
+        }
+    }
+
+    /// The socket is gone, or goes elsewhere.
+    pub(crate) fn count_out(&mut self, socket: &Socket) {
+        self.held -= socket.counted;
+        self.shard.hold_for_sockets(self.held);
+    }
+
+    /// Ends who holds longest, until the rest has room.
+    fn shed(&mut self) {
+        while self.shard.sockets_are_crowded() {
+            let sockets = self.sockets.iter().enumerate();
+            let stuck = sockets.filter_map(|(at, socket)| {
+                let socket = socket.as_ref()?;
+                let is_worth_it = socket.counted > SHED_BYTES_MIN && socket.leaves_at.is_none();
+                (is_worth_it && socket.is_stuck()).then_some((socket.since, at))
+            });
+            let Some((_, at)) = stuck.min() else { return };
+            let conn = ConnId(at as u32);
+            if let Some(Some(socket)) = self.sockets.get_mut(at) {
+                socket.give_up();
+                self.held = self.held + socket.holds() - socket.counted;
+                socket.counted = socket.holds();
+                self.shard.hold_for_sockets(self.held);
+            }
+            self.shard.handle(self.now, Input::Starved { conn }, &mut self.out);
+        }
+    }
+}
+
+/// Less than this is not worth a connection.
+const SHED_BYTES_MIN: usize = 64;
