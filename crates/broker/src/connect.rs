@@ -113,14 +113,14 @@ impl Shard {
         Ok(Moved::Here)
     }
 
-    /// Whether a full memory has room for this client: a session that is there already costs
+    /// Whether a tight memory has room for this client: a session that is there already costs
     /// nothing, and its client may take from us what waits for it.
     fn has_memory_for(&self, packet: &Connect<'_>, client_id: &str) -> bool {
         let will = packet.will.as_ref();
         let small = will.is_none_or(|will| {
             will.topic.len() + will.payload.len() + will.properties.as_bytes().len() <= SMALL
         });
-        !self.is_full() || (small && self.sessions.find(client_id).is_some())
+        !self.is_tight() || (small && self.sessions.find(client_id).is_some())
     }
 
     /// CONNACK with why not.

@@ -6,7 +6,7 @@ use crate::encode::Form;
 use crate::flight::{Slot, State, granted};
 use crate::input::SessionId;
 use crate::limits::NONE;
-use crate::memory::CROWDED_WINDOW;
+use crate::memory::{CROWDED_WINDOW, SMALL};
 use crate::message::Draft;
 use crate::options::QueuePolicy;
 use crate::outbox::{Outbox, Range};
@@ -56,7 +56,7 @@ impl Sessions {
             debug_assert_ne!(conn, NONE);
             return self.send_qos0(hit, retain, draft, out);
         }
-        if !online || !session.has_room() || !self.has_memory_for(hit.session) {
+        if !online || !session.has_room() || !self.has_memory_for(hit.session, draft) {
             return self.enqueue(hit, qos, retain, draft, out);
         }
         let message = self.messages.keep(draft);
@@ -194,10 +194,15 @@ impl Sessions {
     }
 
     /// Whether a message with room in the client's window may be kept until it is acknowledged.
-    fn has_memory_for(&self, id: SessionId) -> bool {
-        let unacknowledged =
-            || self.get(id).flight.as_ref().map_or(0, |flight| flight.unacknowledged);
-        !self.is_crowded() || (!self.is_full() && unacknowledged() < CROWDED_WINDOW)
+    #[inline]
+    fn has_memory_for(&self, id: SessionId, draft: &Draft<'_>) -> bool {
+        if !self.is_crowded() {
+            return true;
+        }
+        let flight = self.get(id).flight.as_ref();
+        let large = draft.topic.len() + draft.properties.len() + draft.payload.len() > SMALL;
+        let room = if large { !self.is_tight() } else { !self.is_full() };
+        room && flight.is_none_or(|flight| flight.unacknowledged < CROWDED_WINDOW)
     }
 
     fn queue_is_full(&self, id: SessionId, bytes: u64) -> bool {

@@ -7,11 +7,13 @@
 //!
 //! | from | name | what happens |
 //! |--:|---|---|
-//! | 3/4 | crowded | nothing more waits: every queue counts as full, nothing new is retained |
-//! | 7/8 | full | QoS 1 and 2 messages, new sessions and new subscriptions are refused with 0x97 |
+//! | 12/16 | crowded | nothing more waits: every queue counts as full, nothing new is retained |
+//! | 13/16 | tight | no new sessions, subscriptions, large aliases or wills: 0x97 |
+//! | 14/16 | full | QoS 1 and 2 messages are refused with 0x97 |
 //!
-//! QoS 0 messages to whoever reads them, and QoS 1 and 2 ones up to a small window while it is
-//! crowded, go on: who fills the memory pays for it, not who uses none.
+//! Each has some room beyond the one before it, in the order of what hurts least: QoS 0 messages
+//! to whoever reads them always go on, and small QoS 1 and 2 ones up to a small window until it is
+//! full. Who fills the memory pays for it, not who uses none.
 
 use crate::input::ConnId;
 use crate::shard::Shard;
@@ -58,9 +60,10 @@ pub(crate) mod cost {
     pub(crate) const SLOT: u64 = 48;
 }
 
-/// While the memory is crowded a client may have so many messages unacknowledged.
+/// While the memory is crowded a client may have so many messages unacknowledged, large ones only
+/// until it is tight.
 pub(crate) const CROWDED_WINDOW: u16 = 16;
-/// What a client may still ask us to remember when the memory is full: aliases, a will.
+/// What a client may have us remember all the same: a message in flight, aliases, a will.
 pub(crate) const SMALL: usize = 4 * 1024;
 
 impl Ledger {
@@ -108,13 +111,20 @@ impl Shard {
         let max = self.options.memory_bytes_max;
         let messages = self.sessions.messages.held();
         // As a number of messages' bytes, since those are what grows within one publish.
-        self.sessions.crowded_at = (messages + max / 4 * 3).saturating_sub(held);
-        self.sessions.full_at = (messages + max / 8 * 7).saturating_sub(held);
+        let at = |sixteenths: u64| (messages + max / 16 * sixteenths).saturating_sub(held);
+        self.sessions.crowded_at = at(12);
+        self.sessions.tight_at = at(13);
+        self.sessions.full_at = at(14);
     }
 
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.sessions.is_crowded()
+    }
+
+    #[inline]
+    pub(crate) fn is_tight(&self) -> bool {
+        self.sessions.is_tight()
     }
 
     #[inline]

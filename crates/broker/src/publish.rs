@@ -130,7 +130,7 @@ impl Shard {
     /// The client counts on every alias that it has set: one that there is no memory for ends the
     /// connection.
     fn set_alias(&mut self, conn: ConnId, place: usize, topic: &str) -> Result<(), Refusal> {
-        let full = self.is_full();
+        let tight = self.is_tight();
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
         let before = known.alias_bytes;
         if known.aliases.len() <= place {
@@ -142,7 +142,7 @@ impl Shard {
         known.alias_bytes -= old.map_or(0, |old| old.len() + ALIAS_BYTES) as u32;
         let after = known.alias_bytes;
         self.ledger.aliases = self.ledger.aliases + u64::from(after) - u64::from(before);
-        if full && after > before && after as usize > SMALL {
+        if tight && after > before && after as usize > SMALL {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())
@@ -215,7 +215,7 @@ impl Shard {
     #[cold]
     fn has_no_place_to_retain(&self, topic: &str, payload: &[u8]) -> bool {
         if payload.is_empty() {
-            return self.is_full() && self.retained.get(topic).is_none();
+            return self.is_tight() && self.retained.get(topic).is_none();
         }
         let before = self.retained.get(topic).map_or(0, |old| old.payload().len());
         let more = payload.len().saturating_sub(before) as u64;

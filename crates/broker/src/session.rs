@@ -229,8 +229,9 @@ pub(crate) struct Sessions {
     pub(crate) online: u64,
     /// Client ids, wills and the aliases towards clients.
     texts: u64,
-    /// From how many bytes of messages on the process' memory is crowded, or full.
+    /// From how many bytes of messages on the process' memory is crowded, tight, full.
     pub(crate) crowded_at: u64,
+    pub(crate) tight_at: u64,
     pub(crate) full_at: u64,
 }
 
@@ -256,6 +257,7 @@ impl Sessions {
             online: 0,
             texts: 0,
             crowded_at: u64::MAX,
+            tight_at: u64::MAX,
             full_at: u64::MAX,
         }
     }
@@ -304,6 +306,11 @@ impl Sessions {
     /// Whether so many bytes more would make it so.
     pub(crate) fn is_crowded_by(&self, bytes: u64) -> bool {
         self.messages.held() + bytes >= self.crowded_at
+    }
+
+    #[inline]
+    pub(crate) fn is_tight(&self) -> bool {
+        self.messages.held() >= self.tight_at
     }
 
     #[inline]

@@ -178,7 +178,7 @@ impl Shard {
         let room = options.subscriptions_max as usize;
         let shares = session.rare.as_ref().map_or(&[][..], |rare| &rare.shares);
         let crowd = group.is_some() && shares.len() >= SHARES_MAX;
-        if session.subscriptions.len() + shares.len() >= room || crowd || self.is_full() {
+        if session.subscriptions.len() + shares.len() >= room || crowd || self.is_tight() {
             // Replacing one needs no room.
             let replaces = match group {
                 Some(group) => shares.iter().any(|share| *share.group == *group),

@@ -148,9 +148,9 @@ pub(super) const ROWS: &[Row] = &[
         short: "most memory for everything that clients have us hold",
         long: "Connections, partial packets, unsent output, sessions, subscriptions, queued and \
                retained messages of the whole process. From three quarters on every queue counts \
-               as full and nothing new is retained (0x97). From seven eighths on QoS 1 and 2 \
-               messages, new sessions and new subscriptions are refused with 0x97. QoS 0 messages \
-               to clients that read them go on. Partial packets and unsent output together have \
+               as full and nothing new is retained (0x97), from thirteen sixteenths on new \
+               sessions and subscriptions are refused with 0x97, from seven eighths on QoS 1 and \
+               2 messages too. QoS 0 messages to clients that read them go on. Partial packets and unsent output together have \
                a quarter: beyond it the packet that has been incomplete longest ends its \
                connection with 0x97, and a slow reader's messages wait in its queue. The last \
                eighth is for what cannot be counted. `auto` is half of the host's memory, or of \

@@ -1,0 +1,151 @@
+//! The real program under attack, and a healthy client beside the attackers.
+
+use crate::peer::{Peer, hello};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+pub(crate) struct Broker {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// Attacks run one at a time: each measures memory and latency.
+    _turn: MutexGuard<'static, ()>,
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What every attack has to get along with, unless it says otherwise.
+pub(crate) const MEMORY_BYTES_MAX: u64 = 64 << 20;
+
+impl Broker {
+    pub(crate) fn start(options: &[&str]) -> Broker {
+        let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
+        let memory = format!("memory.bytes_max={MEMORY_BYTES_MAX}");
+        command.args(["--listen", "tcp://127.0.0.1:0", "--shards", "2", "--set", &memory]);
+        // A line for each of a hundred thousand refusals is not what is measured here.
+        command.args(["--set", "log.level=error"]);
+        for option in options {
+            command.args(["--set", option]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program can be run");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let mut next = || lines.next().expect("the banner goes on").expect("it is text");
+        let address = loop {
+            if let Some((_, address)) = next().split_once("tcp://") {
+                break address.parse().expect("an address");
+            }
+        };
+        thread::spawn(move || lines.for_each(drop));
+        Broker { child, address, _turn: turn }
+    }
+
+    /// Bytes resident now.
+    pub(crate) fn resident(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// The most that was ever resident.
+    pub(crate) fn peak(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, name: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(path).expect("the broker runs");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("Linux tells it");
+        let kb: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kb * 1024
+    }
+
+    /// Runs an attack beside a healthy client: the client must not notice, and the process must
+    /// stay below the memory that its options allow.
+    pub(crate) fn withstand(&self, name: &str, attack: impl FnOnce(&Broker)) {
+        self.withstand_latency(name, attack);
+        let peak = self.peak();
+        assert!(peak <= MEMORY_BYTES_MAX, "{name}: {peak} bytes resident");
+    }
+
+    /// The same where the options allow more memory than any attack here takes.
+    pub(crate) fn withstand_latency(&self, name: &str, attack: impl FnOnce(&Broker)) {
+        let quiet = Healthy::start(self.address, "quiet");
+        thread::sleep(QUIET);
+        let quiet = quiet.stop();
+        let healthy = Healthy::start(self.address, "healthy");
+        let began = Instant::now();
+        attack(self);
+        let lasted = began.elapsed();
+        thread::sleep(AFTER);
+        let attacked = healthy.stop();
+        let (before, during, peak) = (p99(&quiet), p99(&attacked), self.peak());
+        println!(
+            "{name}: p99 {before:?} of {} before, {during:?} of {} in {lasted:?} of attack, \
+             at most {} KB resident",
+            quiet.len(),
+            attacked.len(),
+            peak / 1024
+        );
+        let bound = (before * P99_RATIO_MAX).max(P99_FLOOR);
+        assert!(during <= bound, "{name}: p99 {during:?} under attack, {before:?} before");
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How long the quiet is measured, and how long after the attack.
+const QUIET: Duration = Duration::from_millis(700);
+const AFTER: Duration = Duration::from_millis(300);
+/// Attackers and broker share the test's few cores, so a healthy client waits for its turn on the
+/// processor as well. A shard that is stalled keeps it waiting for much longer than this.
+const P99_RATIO_MAX: u32 = 50;
+const P99_FLOOR: Duration = Duration::from_millis(60);
+
+/// A 3.1.1 client that sends itself QoS 1 messages, one after another, and takes the time. It
+/// counts on never losing its connection, which a 3.1.1 client does when it is refused.
+struct Healthy {
+    stops: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Duration>>,
+}
+
+impl Healthy {
+    fn start(address: SocketAddr, id: &str) -> Healthy {
+        let stops = Arc::new(AtomicBool::new(false));
+        let mut peer =
+            Peer::connect(address, mqtt::Connect { version: mqtt::Version::V311, ..hello(id) });
+        let topic = format!("healthy/{id}");
+        peer.subscribe(&[&topic], mqtt::QoS::AtLeastOnce);
+        let stop = stops.clone();
+        let thread = thread::spawn(move || {
+            let mut times = Vec::new();
+            while !stop.load(SeqCst) {
+                let began = Instant::now();
+                peer.round_trip(&topic);
+                times.push(began.elapsed());
+                thread::sleep(Duration::from_millis(1));
+            }
+            times
+        });
+        Healthy { stops, thread }
+    }
+
+    fn stop(self) -> Vec<Duration> {
+        self.stops.store(true, SeqCst);
+        self.thread.join().expect("the healthy client lost nothing and was not disconnected")
+    }
+}
+
+fn p99(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times[times.len() * 99 / 100]
+}

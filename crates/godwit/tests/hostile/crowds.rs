@@ -1,0 +1,129 @@
+//! Many at once: storms of connections, and readers that do not read.
+
+use crate::broker::Broker;
+use crate::peer::{Peer, hello, message};
+use mqtt::{PacketId, Publish, QoS};
+use std::time::{Duration, Instant};
+
+#[test]
+fn readers_that_do_not_read_pay_themselves() {
+    let broker = Broker::start(&[]);
+    broker.withstand("slow readers", |broker| {
+        let mut peers = Vec::new();
+        for at in 0..200 {
+            let mut peer = Peer::connect(broker.address, hello(&format!("slow{at}")));
+            // Half of what each gets is its own, half is shared with all.
+            peer.subscribe(&["all", &format!("own/{at}")], QoS::from_bits(at % 2).expect("0, 1"));
+            peers.push(peer);
+        }
+        let mut publisher = Peer::connect(broker.address, hello("publisher"));
+        let payload = vec![b'x'; 50_000];
+        for _ in 0..50 {
+            for at in 0..200 {
+                publisher.publish(&format!("own/{at}"), &payload, false);
+            }
+            publisher.publish("all", &payload, false);
+        }
+    });
+}
+
+#[test]
+fn a_client_that_acknowledges_nothing_has_a_window_and_no_more() {
+    let broker = Broker::start(&[]);
+    broker.withstand("no acknowledgements", |broker| {
+        let mut readers = Vec::new();
+        for at in 0..50 {
+            let mut peer = Peer::connect(broker.address, hello(&format!("hoarder{at}")));
+            peer.subscribe(&[&format!("own/{at}")], QoS::AtLeastOnce);
+            let mut stream = peer.stream.try_clone().expect("a socket");
+            // Reads all and says nothing.
+            readers.push(std::thread::spawn(move || {
+                std::io::copy(&mut stream, &mut std::io::sink()).ok();
+            }));
+            std::mem::forget(peer);
+        }
+        let mut publisher = Peer::connect(broker.address, hello("publisher"));
+        let payload = vec![b'x'; 20_000];
+        for round in 0..200_u16 {
+            for at in 0..50 {
+                let topic = format!("own/{at}");
+                let packet_id = PacketId::new(round + 1);
+                let publish =
+                    Publish { packet_id, payload: &payload, ..message(&topic, QoS::AtLeastOnce) };
+                let bytes = publisher.encode_publish(publish);
+                assert!(publisher.push(&bytes));
+                publisher.next(|_| ()).expect("PUBACK, whatever it says");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_storm_of_connections_passes() {
+    let broker = Broker::start(&[]);
+    broker.withstand("storm", |broker| {
+        let began = Instant::now();
+        let mut at = 0;
+        while began.elapsed() < Duration::from_secs(2) {
+            at += 1;
+            // Politely, without a word, in the middle of a packet, and as one who was here before.
+            let id = format!("storm{}", at % 500);
+            let mut peer = Peer::open(broker.address);
+            match at % 4 {
+                0 => drop(peer),
+                1 => _ = peer.push(&[0x10, 0x20, 0, 4]),
+                2 => _ = peer.greet(hello(&id)),
+                _ => {
+                    peer.greet(hello(&id));
+                    peer.push(&[0xe0, 0]);
+                }
+            }
+        }
+        println!("storm: {at} connections");
+    });
+}
+
+#[test]
+fn memory_comes_back_when_everybody_has_left() {
+    let broker = Broker::start(&["memory.bytes_max=512MiB"]);
+    // Some clients first, so that buffers that stay are there already.
+    drop(crowd(&broker, 100));
+    std::thread::sleep(Duration::from_millis(500));
+    let before = broker.resident();
+    let many = descriptors().saturating_sub(200).min(15_000);
+    if many < 15_000 {
+        println!("only {many} clients: no more descriptors are allowed here");
+    }
+    let peers = crowd(&broker, many);
+    let during = broker.resident();
+    drop(peers);
+    let began = Instant::now();
+    let mut after = broker.resident();
+    while after > before + MEMORY_KEPT && began.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(100));
+        after = broker.resident();
+    }
+    println!("{many} clients: {before} bytes before, {during} with them, {after} after");
+    assert!(after <= before + MEMORY_KEPT, "{after} bytes are left of {during}, {before} before");
+}
+
+const MEMORY_KEPT: u64 = 10 << 20;
+
+/// Clients with a subscription each.
+fn crowd(broker: &Broker, many: usize) -> Vec<Peer> {
+    let client = |at| {
+        let mut peer = Peer::connect(broker.address, hello(&format!("crowd{at}")));
+        peer.subscribe(&[&format!("crowd/{at}/#")], QoS::AtLeastOnce);
+        peer
+    };
+    (0..many).map(client).collect()
+}
+
+/// How many descriptors this process may have, after asking for as many as there are.
+fn descriptors() -> usize {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize)
+}

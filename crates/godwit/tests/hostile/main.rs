@@ -1,0 +1,8 @@
+//! Hostile input over real sockets to the real process: nothing that anybody sends may take more
+//! memory than the options allow, or a healthy client's latency.
+
+mod broker;
+mod bytes;
+mod crowds;
+mod floods;
+mod peer;
