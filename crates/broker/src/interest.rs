@@ -181,6 +181,9 @@ impl Interest {
         *count -= 1;
         if *count == 0 {
             wants.counts[which].remove(&(bucket as u32));
+            if wants.counts[which].is_empty() {
+                wants.counts[which] = HashMap::default();
+            }
             table[bucket].fetch_and(!(1 << shard), SeqCst);
         }
     }

@@ -2,14 +2,15 @@
 //!
 //! A shard counts its own bytes in plain numbers. Whenever they have moved by a step it adds the
 //! difference to one number for the whole process: no lock, and no write to a shared line while
-//! nothing grows. What cannot be counted (what the allocator keeps, buffers of a tick) has the
-//! last eighth of the option for itself.
+//! nothing grows. A quarter of the option is for what the engine holds for sockets, apart from all
+//! else, and an eighth for what cannot be counted: what the allocator keeps, buffers of a tick.
+//! The rest:
 //!
 //! | from | name | what happens |
 //! |--:|---|---|
-//! | 12/16 | crowded | nothing more waits: every queue counts as full, nothing new is retained |
-//! | 13/16 | tight | no new sessions, subscriptions, large aliases or wills: 0x97 |
-//! | 14/16 | full | QoS 1 and 2 messages are refused with 0x97 |
+//! | 8/16 | crowded | nothing more waits: every queue counts as full, nothing new is retained |
+//! | 9/16 | tight | no new sessions, subscriptions, large aliases or wills: 0x97 |
+//! | 10/16 | full | QoS 1 and 2 messages are refused with 0x97 |
 //!
 //! Each has some room beyond the one before it, in the order of what hurts least: QoS 0 messages
 //! to whoever reads them always go on, and small QoS 1 and 2 ones up to a small window until it is
@@ -54,7 +55,9 @@ pub(crate) mod cost {
     pub(crate) const SUBSCRIPTION: u64 = 64;
     pub(crate) const FILTER: u64 = 256;
     pub(crate) const FILTER_NODE: u64 = 128;
-    pub(crate) const RETAINED_NODE: u64 = 256;
+    pub(crate) const RETAINED_NODE: u64 = 192;
+    /// One that has others below it.
+    pub(crate) const RETAINED_PARENT: u64 = 288;
     pub(crate) const MEMBER: u64 = 512;
     pub(crate) const KEPT: u64 = 64;
     pub(crate) const SLOT: u64 = 48;
@@ -89,7 +92,7 @@ fn tell(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
 }
 
 impl Shard {
-    /// What this shard holds. Every part is a number that is kept up to date where it changes.
+    /// What this shard holds beside sockets. Every part is a number that is kept up to date where it changes.
     fn held(&self) -> i64 {
         let (sessions, ledger) = (&self.sessions, &self.ledger);
         let retained = self.retained.bytes / self.shards as u64 + self.retained.index_bytes();
@@ -100,7 +103,7 @@ impl Shard {
             + retained
             + ledger.conns * cost::CONN
             + ledger.aliases;
-        held as i64 + ledger.sockets + ledger.crossing
+        held as i64 + ledger.crossing
     }
 
     /// Compares what the process holds with its bound, for the decisions that follow.
@@ -112,9 +115,9 @@ impl Shard {
         let messages = self.sessions.messages.held();
         // As a number of messages' bytes, since those are what grows within one publish.
         let at = |sixteenths: u64| (messages + max / 16 * sixteenths).saturating_sub(held);
-        self.sessions.crowded_at = at(12);
-        self.sessions.tight_at = at(13);
-        self.sessions.full_at = at(14);
+        self.sessions.crowded_at = at(8);
+        self.sessions.tight_at = at(9);
+        self.sessions.full_at = at(10);
     }
 
     #[inline]

@@ -33,6 +33,8 @@ struct Stored {
 pub(crate) struct Retained {
     nodes: Slab<Node>,
     root: u32,
+    /// Nodes with children.
+    parents: u32,
     pub(crate) messages: u32,
     pub(crate) bytes: u64,
     /// Tombstones, oldest first, one a topic.
@@ -62,6 +64,7 @@ impl Retained {
         Retained {
             nodes,
             root,
+            parents: 0,
             messages: 0,
             bytes: 0,
             tombstones: VecDeque::new(),
@@ -72,6 +75,7 @@ impl Retained {
     /// What the tree takes beside the messages in it.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.nodes.len() as u64 * cost::RETAINED_NODE
+            + u64::from(self.parents) * cost::RETAINED_PARENT
     }
 
     fn node_of(&self, topic: &str) -> Option<u32> {
@@ -94,7 +98,9 @@ impl Retained {
                         children: BTreeMap::new(),
                         stored: None,
                     });
-                    self.nodes[at].children.insert(level.into(), child);
+                    let children = &mut self.nodes[at].children;
+                    self.parents += u32::from(children.is_empty());
+                    children.insert(level.into(), child);
                     child
                 }
             };
@@ -154,7 +160,9 @@ impl Retained {
             }
             let parent = node.parent;
             if let Some(node) = self.nodes.remove(at) {
-                self.nodes[parent].children.remove(&node.name);
+                let children = &mut self.nodes[parent].children;
+                children.remove(&node.name);
+                self.parents -= u32::from(children.is_empty());
             }
             at = parent;
         }

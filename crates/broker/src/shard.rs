@@ -53,6 +53,9 @@ pub struct Shard {
 /// The first `$SYS` round after a start or a change of options.
 const SYS_FIRST_MS: u64 = 1000;
 
+/// A crowd that comes together is looked at together; the list of it need not stay.
+const TIMERS_KEPT: usize = 1024;
+
 /// Buffers that live from publish to publish only to keep their allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
@@ -197,7 +200,11 @@ impl Shard {
 
     pub(crate) fn take_conn(&mut self, conn: ConnId) -> Option<Conn> {
         self.release_conn(conn);
-        self.conns.get_mut(conn.0 as usize)?.take()
+        let known = self.conns.get_mut(conn.0 as usize)?.take();
+        if self.ledger.conns == 0 {
+            self.conns = Vec::new();
+        }
+        known
     }
 
     fn set_congested(&mut self, conn: ConnId, congested: bool, out: &mut Outbox) {
@@ -232,7 +239,9 @@ impl Shard {
                 }
             }
         }
-        self.scratch.timers = timers;
+        if timers.capacity() <= TIMERS_KEPT {
+            self.scratch.timers = timers;
+        }
         self.plan_sweep();
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
         // Another one is first each time: what one may do in a tick is bounded for all together.

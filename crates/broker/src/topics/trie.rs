@@ -150,6 +150,9 @@ impl Trie {
             if let Ok(entry) = self.edges.find_entry(hash, |&other| other == id) {
                 entry.remove();
             }
+            if self.edges.is_empty() {
+                self.edges = HashTable::new();
+            }
             self.nodes[parent].children -= 1;
         }
         self.nodes.remove(id);

@@ -352,7 +352,7 @@ crate::transcripts! {
 
     fn memory_that_is_crowded_makes_queues_full_and_lets_readers_go_on() {
         r##"
-        # options: memory_bytes_max=40000 queue_bytes_max=1000000
+        # options: memory_bytes_max=60000 queue_bytes_max=1000000
         # shards: 1
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
@@ -391,7 +391,7 @@ crate::transcripts! {
     // [3.1.1:MQTT-4.8.0-2]
     fn memory_that_is_full_refuses_what_would_be_kept() {
         r##"
-        # options: memory_bytes_max=40000
+        # options: memory_bytes_max=60000
         # shards: 1
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
@@ -407,7 +407,7 @@ crate::transcripts! {
         a! cut
         q> CONNECT id=q v=311
         q< CONNACK present=0
-        w> CONNECT id=w will="w" will_payload="x"*33000
+        w> CONNECT id=w will="w" will_payload="x"*37000
         w< CONNACK present=0
         p> PUBLISH 2 "t" qos=1 "y"
         p< PUBACK 2 QuotaExceeded reason_string="no room: a limit of the server is reached"
@@ -441,11 +441,11 @@ crate::transcripts! {
 
     fn an_alias_that_a_full_memory_cannot_keep_ends_the_connection() {
         r##"
-        # options: memory_bytes_max=40000
+        # options: memory_bytes_max=60000
         # shards: 1
         p> CONNECT id=p
         p< CONNACK present=0
-        w> CONNECT id=w will="w" will_payload="x"*33000
+        w> CONNECT id=w will="w" will_payload="x"*37000
         w< CONNACK present=0
         p> PUBLISH "short" alias=1 "y"
         p> PUBLISH "a"*5000 alias=2 "y"

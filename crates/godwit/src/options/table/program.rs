@@ -147,13 +147,13 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "most memory for everything that clients have us hold",
         long: "Connections, partial packets, unsent output, sessions, subscriptions, queued and \
-               retained messages of the whole process. From three quarters on every queue counts \
-               as full and nothing new is retained (0x97), from thirteen sixteenths on new \
-               sessions and subscriptions are refused with 0x97, from seven eighths on QoS 1 and \
-               2 messages too. QoS 0 messages to clients that read them go on. Partial packets and unsent output together have \
-               a quarter: beyond it the packet that has been incomplete longest ends its \
-               connection with 0x97, and a slow reader's messages wait in its queue. The last \
-               eighth is for what cannot be counted. `auto` is half of the host's memory, or of \
+               retained messages of the whole process. A quarter is for partial packets and \
+               unsent output, an eighth for what cannot be counted. When the rest holds half of \
+               the bound every queue counts as full and nothing new is retained (0x97), from nine \
+               sixteenths on new sessions and subscriptions are refused with 0x97, from five \
+               eighths on QoS 1 and 2 messages too. QoS 0 messages to clients that read them go \
+               on. Beyond the quarter the packet that has been incomplete longest ends its \
+               connection with 0x97, and a slow reader's messages wait in its queue. `auto` is half of the host's memory, or of \
                the control group's limit.",
         source: "",
         set: |settings, value| {
