@@ -65,7 +65,7 @@ impl Shard {
             let session = self.sessions.get_mut(id);
             let (online, room) = (session.conn != NONE && !session.congested, session.has_room());
             let Some(rare) = &mut session.rare else { return };
-            let Some(cursor) = rare.cursors.first() else { return };
+            let Some(cursor) = rare.cursors.first() else { return session.settle() };
             if !online {
                 return;
             }

@@ -75,6 +75,19 @@ pub(crate) struct Rare {
     pub(crate) by_filter: HashMap<u32, u32, FixedState>,
 }
 
+impl Rare {
+    fn is_empty(&self) -> bool {
+        self.will.is_none()
+            && self.will_at.is_none()
+            && self.ends_at.is_none()
+            && self.shares.is_empty()
+            && self.cursors.is_empty()
+            && self.by_filter.is_empty()
+            && self.drop_noted.is_none()
+            && self.drops == [0; DROPS]
+    }
+}
+
 /// Membership of a shared group, as the member's shard knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
@@ -108,6 +121,13 @@ impl Session {
     pub(crate) fn flight(&mut self) -> &mut Flight {
         let first = self.first_id;
         self.flight.get_or_insert_with(|| Box::new(Flight::starting_at(first)))
+    }
+
+    /// Gives the memory of what is rare back once there is none of it left.
+    pub(crate) fn settle(&mut self) {
+        if self.rare.as_ref().is_some_and(|rare| rare.is_empty()) {
+            self.rare = None;
+        }
     }
 
     /// Gives the flight's memory back once nothing is under way.

@@ -40,11 +40,14 @@ impl<T> Slab<T> {
     }
 
     /// After a burst has gone the memory goes back too: trailing free places are cut off once
-    /// nothing is left, which is when it costs nothing to find them.
+    /// nothing is left, or nothing but the first (the root of a tree), which is when it costs
+    /// nothing to find them.
     fn shrink(&mut self) {
-        if self.free.len() == self.places.len() && self.places.len() > PLACES_KEPT {
+        let first = usize::from(self.places.first().is_some_and(Option::is_some));
+        if self.len() == first && self.places.len() > PLACES_KEPT {
             self.free = Vec::new();
-            self.places = Vec::new();
+            self.places.truncate(first);
+            self.places.shrink_to_fit();
         }
     }
 
