@@ -155,6 +155,11 @@ impl Shard {
         }
     }
 
+    /// Nodes that matching has looked at so far: what a publish costs, whatever the host.
+    pub fn nodes_visited(&self) -> u64 {
+        self.topics.visited()
+    }
+
     /// When `Input::Tick` is next needed; at once where something is unfinished.
     pub fn next_tick(&self) -> Option<Now> {
         if !self.sessions.unfinished.is_empty() {

@@ -198,6 +198,11 @@ impl Topics {
             + self.subscriptions * cost::SUBSCRIPTION
     }
 
+    /// Nodes of the trie that all matches together looked at.
+    pub(crate) fn visited(&self) -> u64 {
+        self.trie.visited()
+    }
+
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.filters.iter().map(|(_, filter)| &*filter.text)
     }

@@ -28,6 +28,8 @@ pub(super) struct Trie {
     hasher: FixedState,
     root: u32,
     filters: usize,
+    /// Nodes that all matches together looked at.
+    visited: u64,
     /// Nodes still to visit with the number of levels behind them; kept for its allocation.
     stack: Vec<(u32, u32)>,
     levels: Vec<(u32, u32)>,
@@ -53,6 +55,7 @@ impl Trie {
             hasher: FixedState::with_seed(seed),
             root,
             filters: 0,
+            visited: 0,
             stack: Vec::new(),
             levels: Vec::new(),
         }
@@ -64,6 +67,10 @@ impl Trie {
 
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
+    }
+
+    pub(super) fn visited(&self) -> u64 {
+        self.visited
     }
 
     fn child(&self, parent: u32, level: &str) -> Option<u32> {
@@ -167,6 +174,7 @@ impl Trie {
         split(topic, &mut levels);
         stack.push((self.root, 0));
         while let Some((id, behind)) = stack.pop() {
+            self.visited += 1;
             let node = &self.nodes[id];
             // [MQTT-4.7.2-1]
             let hidden = behind == 0 && topic.starts_with('$');

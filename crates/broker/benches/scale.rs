@@ -1,0 +1,152 @@
+//! What many subscriptions, sessions and retained messages cost, in time and memory:
+//! `cargo bench -p broker -- [topics|sessions|retained]`. Results stand in docs/benchmarks.md.
+
+#[path = "../tests/scale/crowd.rs"]
+mod crowd;
+
+use broker::ConnId;
+use crowd::{Crowd, MATCHING, TOPIC, encode_publish, encode_subscribe, other};
+use std::time::{Duration, Instant};
+
+fn main() {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let wants = |name: &str| asked.is_empty() || asked.iter().any(|arg| arg == name);
+    if wants("topics") {
+        [0, 10_000, 100_000, 1_000_000, 10_000_000].into_iter().for_each(topics);
+    }
+    if wants("sessions") {
+        [1_000, 100_000, 1_000_000].into_iter().for_each(sessions);
+    }
+    if wants("retained") {
+        [1_000, 100_000, 1_000_000].into_iter().for_each(retained);
+    }
+}
+
+/// Ten filters that match, among so many that do not.
+fn topics(others: usize) {
+    let mut crowd = Crowd::new();
+    for (at, filter) in MATCHING.iter().enumerate() {
+        let conn = crowd.connect(&format!("matching{at}"));
+        crowd.subscribe(conn, &[(*filter).to_string()]);
+    }
+    let before = resident();
+    let began = Instant::now();
+    for first in (0..others).step_by(100_000) {
+        let conn = crowd.connect(&format!("others{first}"));
+        for first in (first..others.min(first + 100_000)).step_by(500) {
+            let filters: Vec<String> = (first..others.min(first + 500)).map(other).collect();
+            crowd.subscribe(conn, &filters);
+        }
+    }
+    let (took, bytes) = (began.elapsed(), resident() - before);
+    let publisher = crowd.connect("publisher");
+    let nodes = crowd.shard.nodes_visited();
+    let same = publish_all(&mut crowd, publisher, &[encode_publish(TOPIC)]);
+    let nodes = (crowd.shard.nodes_visited() - nodes) as f64 / (ROUNDS * PUBLISHES) as f64;
+    // Topics that have one exact filter of the others each: their nodes are not in any cache.
+    let many: Vec<Vec<u8>> = (0..PUBLISHES)
+        .map(|at| at * 7919 % (others / 6).max(1))
+        .map(|at| encode_publish(&format!("plant/{at}/line/speed")))
+        .collect();
+    let spread = publish_all(&mut crowd, publisher, &many);
+    println!(
+        "topics   {others:>9} others: {same:>7.0} ns to ten matching ({nodes} nodes), \
+         {spread:>6.0} ns to topics all over, {:>5.0} bytes and {:>5.0} ns a subscription",
+        per(bytes as f64, others),
+        per(took.as_nanos() as f64, others),
+    );
+}
+
+/// Connections, and a publish to one of them.
+fn sessions(many: usize) {
+    let mut crowd = Crowd::new();
+    let before = resident();
+    let began = Instant::now();
+    let conns: Vec<ConnId> = (0..many).map(|at| crowd.connect(&format!("client-{at}"))).collect();
+    let (connected, plain) = (began.elapsed(), resident() - before);
+    for (at, conn) in conns.into_iter().enumerate() {
+        crowd.subscribe(conn, &[format!("device/{at}/+")]);
+    }
+    let subscribed = resident() - before;
+    let publisher = crowd.connect("publisher");
+    let one = publish_all(&mut crowd, publisher, &[encode_publish("device/7/command")]);
+    let all: Vec<Vec<u8>> = (0..PUBLISHES)
+        .map(|at| encode_publish(&format!("device/{}/command", at * 7919 % many)))
+        .collect();
+    let spread = publish_all(&mut crowd, publisher, &all);
+    println!(
+        "sessions {many:>9}: {:>5.0} bytes each, {:>5.0} with a subscription, {:>5.0} ns to \
+         connect, {one:>6.0} ns to one of them, {spread:>6.0} ns to all in turn",
+        per(plain as f64, many),
+        per(subscribed as f64, many),
+        per(connected.as_nanos() as f64, many),
+    );
+}
+
+/// Retained topics, and subscriptions that match ten, one, none of them.
+fn retained(many: usize) {
+    let mut crowd = Crowd::new();
+    let publisher = crowd.connect("publisher");
+    let before = resident();
+    let began = Instant::now();
+    for at in 0..many {
+        crowd.retain(publisher, &format!("room/{}/{}", at / 10, at % 10));
+    }
+    let (took, bytes) = (began.elapsed(), resident() - before);
+    let subscriber = crowd.connect("subscriber");
+    let mut time = |filter: String, messages: usize| {
+        let bytes = encode_subscribe(&[filter]);
+        let mut times: Vec<Duration> = (0..100)
+            .map(|_| {
+                crowd.out.clear();
+                let began = Instant::now();
+                crowd.give(subscriber, &bytes);
+                let took = began.elapsed();
+                assert_eq!(crowd.out.deliveries, messages);
+                took
+            })
+            .collect();
+        times.sort_unstable();
+        times[50].as_nanos() as f64 / 1000.0
+    };
+    let ten = time(format!("room/{}/+", many / 20), 10);
+    let plus = time(format!("+/{}/7", many / 20), 1);
+    let one = time(format!("room/{}/3", many / 20), 1);
+    println!(
+        "retained {many:>9} topics: {ten:>5.1} us for a + that matches ten, {plus:>5.1} us for \
+         a + that matches one, {one:>4.1} us for an exact one, {:>4.0} bytes and {:>5.0} ns a \
+         topic",
+        per(bytes as f64, many),
+        per(took.as_nanos() as f64, many),
+    );
+}
+
+const PUBLISHES: usize = 10_000;
+const ROUNDS: usize = 5;
+
+/// Nanoseconds a publish, in the best of some rounds.
+fn publish_all(crowd: &mut Crowd, publisher: ConnId, packets: &[Vec<u8>]) -> f64 {
+    let mut best = Duration::MAX;
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        for at in 0..PUBLISHES {
+            crowd.give(publisher, &packets[at % packets.len()]);
+            if crowd.out.is_full() || at % 64 == 0 {
+                crowd.out.clear();
+            }
+        }
+        best = best.min(began.elapsed());
+    }
+    best.as_nanos() as f64 / PUBLISHES as f64
+}
+
+fn per(sum: f64, many: usize) -> f64 {
+    sum / many.max(1) as f64
+}
+
+/// Bytes that this process has in memory.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    pages.unwrap_or(0) * 4096
+}
