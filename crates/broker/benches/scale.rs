@@ -6,21 +6,37 @@ mod crowd;
 
 use broker::ConnId;
 use crowd::{Crowd, MATCHING, TOPIC, encode_publish, encode_subscribe, other};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let wants = |name: &str| asked.is_empty() || asked.iter().any(|arg| arg == name);
-    if wants("topics") {
-        [0, 10_000, 100_000, 1_000_000, 10_000_000].into_iter().for_each(topics);
+    if let [name, many] = &asked[..]
+        && let Ok(many) = many.parse()
+    {
+        let (_, run, _) = RUNS.iter().find(|run| run.0 == name).expect("a run of that name");
+        return run(many);
     }
-    if wants("sessions") {
-        [1_000, 100_000, 1_000_000].into_iter().for_each(sessions);
-    }
-    if wants("retained") {
-        [1_000, 100_000, 1_000_000].into_iter().for_each(retained);
+    for (name, _, sizes) in RUNS {
+        if !asked.is_empty() && !asked.iter().any(|asked| asked == name) {
+            continue;
+        }
+        // Each in a process of its own: memory that another one left would hide what this takes.
+        for many in *sizes {
+            let program = std::env::current_exe().expect("this program");
+            let status = Command::new(program).args([name, &*many.to_string()]).status();
+            assert!(status.expect("it runs").success());
+        }
     }
 }
+
+type Run = (&'static str, fn(usize), &'static [usize]);
+
+const RUNS: &[Run] = &[
+    ("topics", topics, &[0, 10_000, 100_000, 1_000_000, 10_000_000]),
+    ("sessions", sessions, &[10_000, 100_000, 1_000_000]),
+    ("retained", retained, &[10_000, 100_000, 1_000_000]),
+];
 
 /// Ten filters that match, among so many that do not.
 fn topics(others: usize) {

@@ -50,11 +50,11 @@ const STEP: i64 = 64 * 1024;
 /// What things cost beside the bytes that clients sent, measured with `cargo bench -p broker`:
 /// their place in a slab that grows by doubling, indexes, and the allocator's own words.
 pub(crate) mod cost {
-    pub(crate) const CONN: u64 = 512;
-    pub(crate) const SESSION: u64 = 512;
-    pub(crate) const SUBSCRIPTION: u64 = 64;
-    pub(crate) const FILTER: u64 = 256;
-    pub(crate) const FILTER_NODE: u64 = 128;
+    pub(crate) const CONN: u64 = 256;
+    pub(crate) const SESSION: u64 = 320;
+    pub(crate) const SUBSCRIPTION: u64 = 48;
+    pub(crate) const FILTER: u64 = 160;
+    pub(crate) const FILTER_NODE: u64 = 80;
     pub(crate) const RETAINED_NODE: u64 = 192;
     /// One that has others below it.
     pub(crate) const RETAINED_PARENT: u64 = 288;
@@ -92,7 +92,7 @@ fn tell(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
 }
 
 impl Shard {
-    /// What this shard holds beside sockets. Every part is a number that is kept up to date where it changes.
+    /// What this shard holds beside sockets. Every part is a number, kept up where it changes.
     fn held(&self) -> i64 {
         let (sessions, ledger) = (&self.sessions, &self.ledger);
         let retained = self.retained.bytes / self.shards as u64 + self.retained.index_bytes();

@@ -12,7 +12,7 @@ use crate::retained::Retained;
 use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::sys::Tree;
-use crate::timer::{Timer, Wheel};
+use crate::timer::{Timer, Wheel, turn_of};
 use crate::topics::{FilterId, Topics};
 use crate::{Effect, deliver::Hit};
 use foldhash::fast::FixedState;
@@ -248,6 +248,7 @@ impl Shard {
             self.scratch.timers = timers;
         }
         self.plan_sweep();
+        self.prune_timers();
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
         // Another one is first each time: what one may do in a tick is bounded for all together.
         if !unfinished.is_empty() {
@@ -263,6 +264,33 @@ impl Shard {
                 self.sessions.flow(id, out);
             }
         }
+    }
+
+    /// A connection has two timers at most, and so has a session, but those of earlier ones stay
+    /// until they fire.
+    fn prune_timers(&mut self) {
+        let owners = 2 * (self.ledger.conns as usize + self.sessions.len());
+        if self.timers.len() <= 2 * owners + TIMERS_KEPT {
+            return;
+        }
+        let (conns, sessions) = (&self.conns, &self.sessions);
+        self.timers.retain(|timer, due| match timer {
+            Timer::Conn { index, generation } => {
+                let conn = conns.get(index as usize).and_then(Option::as_ref);
+                conn.is_some_and(|conn| conn.generation == generation)
+            }
+            Timer::Session { index, generation } => {
+                let id = SessionId(index);
+                let is_due = |at: Option<Now>| at.is_some_and(|at| turn_of(at) == due);
+                sessions.current(id, generation)
+                    && sessions
+                        .get(id)
+                        .rare
+                        .as_ref()
+                        .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
+            }
+            Timer::Sweep | Timer::Sys => true,
+        });
     }
 
     fn plan_sweep(&mut self) {
@@ -414,5 +442,40 @@ impl Shard {
             self.retain(&mut draft, out);
             self.route(None, &mut draft, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn say(shard: &mut Shard, now: u64, packet: &[u8]) {
+        let (conn, mut out) = (ConnId(0), Outbox::new(1));
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let opened = Input::Opened { conn, peer, moved: false };
+        shard.handle(Now(now), opened, &mut out);
+        shard.handle(Now(now), Input::Bytes { conn, bytes: packet }, &mut out);
+        shard.handle(Now(now), Input::Closed { conn }, &mut out);
+        shard.handle(Now(now), Input::Tick, &mut out);
+    }
+
+    #[test]
+    fn a_session_that_comes_and_goes_leaves_no_timers_behind() {
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
+        // Session Expiry Interval: a year.
+        let connect = b"\x10\x13\0\x04MQTT\x05\0\0\0\x05\x11\x01\xe1\x33\x80\0\x01a";
+        for at in 0..10_000 {
+            say(&mut shard, at, connect);
+        }
+        assert_eq!(shard.sessions.len(), 1);
+        assert!(shard.timers.len() < 2 * TIMERS_KEPT, "{}", shard.timers.len());
+        let year = 31_536_000_000;
+        let mut out = Outbox::new(1);
+        shard.handle(Now(year - 1), Input::Tick, &mut out);
+        assert_eq!(shard.sessions.len(), 1);
+        shard.handle(Now(year + 20_000), Input::Tick, &mut out);
+        assert_eq!(shard.sessions.len(), 0, "the last timer is still there");
     }
 }

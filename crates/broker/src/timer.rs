@@ -47,8 +47,24 @@ impl Wheel {
 
     pub(crate) fn set(&mut self, at: Now, timer: Timer) {
         self.len += 1;
-        let due = at.0.div_ceil(TURN_MS).max(self.turn + 1);
+        let due = turn_of(at).max(self.turn + 1);
         self.place(Entry { due, timer });
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Forgets the timers that mean nothing any more, told with the turn in which they are due:
+    /// whoever comes and goes, and has a timer set for years each time, would fill the wheel.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Timer, u64) -> bool) {
+        let next = self.turn + 1;
+        self.len = 0;
+        for slot in self.rings.iter_mut().flatten() {
+            slot.retain(|entry| entry.due <= next || keep(entry.timer, entry.due));
+            slot.shrink_to_fit();
+            self.len += slot.len();
+        }
     }
 
     fn place(&mut self, entry: Entry) {
@@ -116,6 +132,11 @@ impl Wheel {
         }
         Some(Now((self.turn + SLOTS) * TURN_MS))
     }
+}
+
+/// The first turn that is not early.
+pub(crate) fn turn_of(at: Now) -> u64 {
+    at.0.div_ceil(TURN_MS)
 }
 
 #[cfg(test)]

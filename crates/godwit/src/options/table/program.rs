@@ -153,8 +153,8 @@ pub(super) const ROWS: &[Row] = &[
                sixteenths on new sessions and subscriptions are refused with 0x97, from five \
                eighths on QoS 1 and 2 messages too. QoS 0 messages to clients that read them go \
                on. Beyond the quarter the packet that has been incomplete longest ends its \
-               connection with 0x97, and a slow reader's messages wait in its queue. `auto` is half of the host's memory, or of \
-               the control group's limit.",
+               connection with 0x97, and a slow reader's messages wait in its queue. `auto` is \
+               half of the host's memory, or of the control group's limit.",
         source: "",
         set: |settings, value| {
             if value.number() != 0 {
