@@ -40,7 +40,8 @@ impl Bench {
     fn new(publishers: u32, subscribers: u32, fan_out: bool, qos: QoS) -> Bench {
         let options = Options { sys_interval_s: 0, ..Options::default() };
         let interest = Arc::new(Interest::new(7, 1));
-        let shard = Shard::new(ShardId(0), 1, Arc::new(options), interest, 7, 8, Now(0));
+        let shard =
+            Shard::new(ShardId(0), 1, Arc::new(options), interest, Arc::default(), 7, 8, Now(0));
         let (out, spent) = (Outbox::new(1), Duration::ZERO);
         let mut bench = Bench {
             shard,

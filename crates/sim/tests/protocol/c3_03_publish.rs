@@ -416,7 +416,7 @@ crate::transcripts! {
         p> PUBLISH "r" qos=0 "y"
         p< PUBLISH "r" qos=0 "y"
         p> SUBSCRIBE 2 "new"
-        p< SUBACK 2 [0x97]
+        p< SUBACK 2 [0x97] reason_string="no room: a limit of the server is reached"
         p> SUBSCRIBE 3 "r" qos=1
         p< SUBACK 3 [1]
         q> PUBLISH 1 "t" qos=1 "y"
