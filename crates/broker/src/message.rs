@@ -242,8 +242,9 @@ pub(crate) struct Messages {
     kept: Slab<Kept>,
     spare: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
-    /// References to all of them: each has a slot in some queue or flight.
-    refs: u64,
+    /// What all this takes: the messages, their places, the slots in queues and flights that refer
+    /// to them, the spare buffers. One number, since every delivery asks for it.
+    held: u64,
 }
 
 /// At most this many buffers of at most so many bytes wait to be used again.
@@ -256,19 +257,26 @@ impl Messages {
     pub(crate) fn keep(&mut self, draft: &mut Draft<'_>) -> KeptId {
         if let Some(id) = draft.kept {
             self.kept[id.0].refs += 1;
-            self.refs += 1;
+            self.held += cost::SLOT;
             return id;
         }
         let bytes = match &draft.message {
             Some(message) => Bytes::Shared(message.clone()),
             None => {
-                let mut buffer = self.spare.pop().unwrap_or_default();
+                let mut buffer = match self.spare.pop() {
+                    Some(buffer) => {
+                        self.held -= SPARE_BYTES_MAX as u64;
+                        buffer
+                    }
+                    None => Vec::new(),
+                };
                 draft.write(&mut buffer);
                 Bytes::Own(buffer)
             }
         };
-        self.bytes += bytes.view().bytes() as u64;
-        self.refs += 1;
+        let len = bytes.view().bytes() as u64;
+        self.bytes += len;
+        self.held += len + cost::KEPT + cost::SLOT;
         let id = KeptId(self.kept.insert(Kept { bytes, refs: 1 }));
         draft.kept = Some(id);
         id
@@ -291,7 +299,7 @@ impl Messages {
     pub(crate) fn lend(&mut self, id: KeptId) -> Bytes {
         let kept = &mut self.kept[id.0];
         kept.refs += 1;
-        self.refs += 1;
+        self.held += cost::SLOT;
         std::mem::replace(&mut kept.bytes, Bytes::Own(Vec::new()))
     }
 
@@ -302,19 +310,22 @@ impl Messages {
 
     #[inline]
     pub(crate) fn release(&mut self, id: KeptId) {
-        self.refs -= 1;
+        self.held -= cost::SLOT;
         let kept = &mut self.kept[id.0];
         kept.refs -= 1;
         if kept.refs > 0 {
             return;
         }
-        self.bytes -= kept.bytes.view().bytes() as u64;
+        let len = kept.bytes.view().bytes() as u64;
+        self.bytes -= len;
+        self.held -= len + cost::KEPT;
         if let Some(Kept { bytes: Bytes::Own(mut buffer), .. }) = self.kept.remove(id.0)
             && buffer.capacity() <= SPARE_BYTES_MAX
             && self.spare.len() < SPARE_MAX
         {
             buffer.clear();
             self.spare.push(buffer);
+            self.held += SPARE_BYTES_MAX as u64;
         }
     }
 
@@ -322,10 +333,8 @@ impl Messages {
         self.kept.len()
     }
 
-    /// What all this takes: the messages, their places, the slots that refer to them.
     #[inline]
     pub(crate) fn held(&self) -> u64 {
-        let spare = self.spare.len() as u64 * SPARE_BYTES_MAX as u64;
-        self.bytes + self.kept.len() as u64 * cost::KEPT + self.refs * cost::SLOT + spare
+        self.held
     }
 }
