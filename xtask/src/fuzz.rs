@@ -1,9 +1,10 @@
 //! `cargo x fuzz`: the fuzz targets under cargo-fuzz. Their corpora are replayed by `cargo test`
-//! too, so this is for finding new inputs, not for guarding old ones.
+//! too, so this is for finding new inputs, not for guarding old ones. cargo-fuzz sets RUSTFLAGS, and
+//! so overrules the static linking of `.cargo/config.toml`, which sanitizers do not take.
 
 use std::fs;
 
-use crate::shell::{finish, has, program};
+use crate::shell::{finish, has, program, target};
 use crate::tree::root;
 
 const SECONDS: &str = "60";
@@ -20,13 +21,17 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         Some(target) => vec![target.clone()],
         None => targets()?,
     };
-    for target in targets {
-        println!("== fuzz {target}, {seconds} s");
+    for name in targets {
+        println!("== fuzz {name}, {seconds} s");
+        // New inputs go to the first corpus: what belongs into the repository is chosen by hand.
+        let (found, kept) = (target().join("fuzz").join(&name), format!("fuzz/corpus/{name}"));
+        fs::create_dir_all(&found).map_err(|e| format!("fuzz: {}: {e}", found.display()))?;
         let limit = format!("-max_total_time={seconds}");
         let mut command = program("cargo");
         // The variables of the cargo that runs us would overrule `+nightly`.
         command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
-        finish(command.args(["+nightly", "fuzz", "run", &target, "--", &limit]))?;
+        command.args(["+nightly", "fuzz", "run", &name]).arg(found).arg(kept);
+        finish(command.args(["--", &limit]))?;
     }
     Ok(())
 }
