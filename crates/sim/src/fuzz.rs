@@ -117,8 +117,14 @@ struct Table {
     shards: Vec<Shard>,
     outs: Vec<Outbox>,
     lanes: Vec<VecDeque<(ShardId, Cross)>>,
-    /// Unread bytes of each open connection, and whether it is held.
-    conns: Vec<Vec<Option<(Vec<u8>, bool)>>>,
+    conns: Vec<Vec<Option<End>>>,
+}
+
+/// The broker's end of one open connection.
+#[derive(Clone, Default)]
+struct End {
+    unread: Vec<u8>,
+    held: bool,
 }
 
 impl Table {
@@ -183,7 +189,7 @@ impl Table {
     }
 
     fn attach(&mut self, at: usize, conn: usize, unread: Vec<u8>, moved: bool) {
-        self.conns[at][conn] = Some((Vec::new(), false));
+        self.conns[at][conn] = Some(End::default());
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         self.input(at, Input::Opened { conn: ConnId(conn as u32), peer, moved });
         self.read(at, conn, &unread);
@@ -196,15 +202,15 @@ impl Table {
     }
 
     fn read(&mut self, at: usize, conn: usize, bytes: &[u8]) {
-        if let Some((unread, _)) = &mut self.conns[at][conn] {
-            unread.extend_from_slice(bytes);
+        if let Some(end) = &mut self.conns[at][conn] {
+            end.unread.extend_from_slice(bytes);
             self.feed(at, conn);
         }
     }
 
     fn feed(&mut self, at: usize, conn: usize) {
         loop {
-            let Some((unread, false)) = &mut self.conns[at][conn] else { return };
+            let Some(End { unread, held: false }) = &mut self.conns[at][conn] else { return };
             let input = Input::Bytes { conn: ConnId(conn as u32), bytes: unread };
             self.shards[at].handle(self.now, input, &mut self.outs[at]);
             let (consumed, full) = (self.outs[at].consumed, self.outs[at].is_full());
@@ -247,7 +253,7 @@ impl Table {
             Effect::Hold { conn } | Effect::Resume { conn } => {
                 let held = matches!(effect, Effect::Hold { .. });
                 if let Some(known) = &mut self.conns[at][conn.0 as usize] {
-                    known.1 = held;
+                    known.held = held;
                 }
                 if !held {
                     self.feed(at, conn.0 as usize);
@@ -257,8 +263,8 @@ impl Table {
                 let known = self.conns[at][conn.0 as usize].take();
                 let to = usize::from(shard.0);
                 let free = self.conns[to].iter().position(Option::is_none);
-                if let (Some((unread, _)), Some(free)) = (known, free) {
-                    self.attach(to, free, unread, true);
+                if let (Some(end), Some(free)) = (known, free) {
+                    self.attach(to, free, end.unread, true);
                 }
             }
         }

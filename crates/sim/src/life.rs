@@ -82,7 +82,7 @@ impl Life {
             | Action::Publish { client, .. }
             | Action::Subscribe { client, .. }
             | Action::Unsubscribe { client, .. } => {
-                if self.is_heard(client) {
+                if self.is_heard(client, action) {
                     self.speak(client, action);
                 }
             }
@@ -95,12 +95,10 @@ impl Life {
     fn speak(&mut self, client: usize, action: &Action) {
         match *action {
             Action::Burst { topic, qos, count, victim, back, .. } => {
-                if !self.clients[client].stalled {
-                    self.burst(client, TOPICS[topic], qos, count);
-                    match back && self.clients[victim].wire.is_some() {
-                        true => self.connect(victim, &Greeting::again(u16::MAX)),
-                        false => self.cut(victim),
-                    }
+                self.burst(client, TOPICS[topic], qos, count);
+                match back && self.clients[victim].wire.is_some() {
+                    true => self.connect(victim, &Greeting::again(u16::MAX)),
+                    false => self.cut(victim),
                 }
             }
             Action::Disconnect { with_will, .. } => self.disconnect(client, with_will),
@@ -144,8 +142,11 @@ impl Life {
     }
 
     /// Whether the broker reads what the client sends: a congested connection waits.
-    fn is_heard(&self, client: usize) -> bool {
-        self.clients[client].wire.is_some_and(|wire| !self.world.is_congested(wire))
+    /// A burst of a stalled client could be read in part.
+    fn is_heard(&self, client: usize, action: &Action) -> bool {
+        let whole = !matches!(action, Action::Burst { .. }) || !self.clients[client].stalled;
+
+        whole && self.clients[client].wire.is_some_and(|wire| !self.world.is_congested(wire))
     }
 
     fn note(&mut self, line: &str) {

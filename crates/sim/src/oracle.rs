@@ -287,10 +287,10 @@ impl Oracle {
         };
         let in_time =
             |at: &&usize| claims[**at].may_be_late || dup || !claims[**at].is_expired(now);
-        let in_order = |at: &&usize| claims[**at].sending > last(&claims[**at]);
+        let in_order = |at: &&usize| claims[**at].sending > last(claims[**at]);
         let chosen = match again {
             Some(_) => first,
-            None if unread().filter(in_time).next().is_none() => {
+            None if !unread().any(|at| in_time(&at)) => {
                 return wrong("after its expiry");
             }
             None => match unread().filter(in_time).find(in_order) {

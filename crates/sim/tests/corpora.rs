@@ -6,8 +6,9 @@ use std::path::Path;
 fn replay(target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut inputs = 0;
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        run(&std::fs::read(entry.unwrap().path()).unwrap());
+    for entry in std::fs::read_dir(&folder).expect("the corpus is there") {
+        let path = entry.expect("the corpus can be listed").path();
+        run(&std::fs::read(path).expect("an input can be read"));
         inputs += 1;
     }
     assert!(inputs > 0, "{} is empty", folder.display());
