@@ -382,8 +382,7 @@ impl Shard {
             }
             Cross::Return { group, message } => {
                 self.ledger.crossing -= message.bytes() as i64;
-                let mut draft = message.draft();
-                self.dispatch(&group, &mut draft, out);
+                self.dispatch(&group, &message, out);
             }
             Cross::Counters(counters) => {
                 let at = from.0 as usize;

@@ -230,8 +230,7 @@ impl Shard {
         for (group, message) in std::mem::take(&mut self.sessions.orphans) {
             let owner = self.home_of(&group);
             if owner == self.id {
-                let mut draft = message.draft();
-                self.dispatch(&group, &mut draft, out);
+                self.dispatch(&group, &message, out);
             } else {
                 self.ledger.crossing += message.bytes() as i64;
                 out.lanes[usize::from(owner.0)].push_back(Cross::Return { group, message });
@@ -254,10 +253,15 @@ impl Shard {
         }
     }
 
-    pub(crate) fn dispatch(&mut self, name: &str, draft: &mut Draft<'_>, out: &mut Outbox) {
-        if let Some(&at) = self.groups.by_name.get(name) {
-            self.dispatch_to(at, draft, out);
+    /// A message that one member could not have: it goes to another, unless it expired meanwhile
+    /// [MQTT-3.3.2-5].
+    pub(crate) fn dispatch(&mut self, name: &str, message: &Message, out: &mut Outbox) {
+        let Some(&at) = self.groups.by_name.get(name) else { return };
+        if message.is_expired(self.now) {
+            self.sessions.counters.drops[Drop::Expired as usize] += 1;
+            return;
         }
+        self.dispatch_to(at, &mut message.draft(), out);
     }
 
     fn dispatch_to(&mut self, at: u32, draft: &mut Draft<'_>, out: &mut Outbox) {

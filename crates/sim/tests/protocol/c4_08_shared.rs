@@ -337,6 +337,31 @@ crate::transcripts! {
         "##
     }
 
+    // [MQTT-3.3.2-5]: nobody had begun to send it to the other member.
+    fn an_expired_message_of_an_ended_session_goes_to_nobody() {
+        r##"
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$share/g/t" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1" expiry=10
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1" expiry=10
+        p> PUBLISH 2 "t" qos=1 "2" expiry=20
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "2" expiry=20
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/t" qos=1
+        b< SUBACK 1 [1]
+        + 11s
+        a! cut
+        b< PUBLISH 1 "t" qos=1 "2" expiry=9
+        "##
+    }
+
     fn an_unacknowledged_qos_1_message_stays_while_the_session_lives() {
         r##"
         a> CONNECT id=a expiry=60
