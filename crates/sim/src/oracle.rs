@@ -298,6 +298,12 @@ impl Oracle {
                 None => return wrong("out of order"),
             },
         };
+        if again.is_some() {
+            // It may as well have been another sending, written but not read before.
+            for at in ours.iter().copied().filter(|at| *at != chosen) {
+                claims[at].due &= claims[at].read.is_some();
+            }
+        }
         claims[chosen].read = Some((client, connection));
         Ok(claims[chosen].sending)
     }
