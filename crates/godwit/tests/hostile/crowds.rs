@@ -94,31 +94,27 @@ fn memory_comes_back_when_everybody_has_left() {
     if many < 15_000 {
         println!("only {many} clients: no more descriptors are allowed here");
     }
-    // Twice: what stays after the first time must not grow with the second.
-    for _ in 0..2 {
+    // Twice, at once: timers of the first crowd lie among what the second one leaves.
+    for kept_max in MEMORY_KEPT {
         let peers = crowd(&broker, many);
         let during = broker.resident();
         drop(peers);
         let began = Instant::now();
         let mut after = broker.resident();
-        while after > before + MEMORY_KEPT && began.elapsed() < Duration::from_secs(20) {
+        while after > before + kept_max && began.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(100));
             after = broker.resident();
         }
         println!("{many} clients: {before} bytes before, {during} with them, {after} after");
-        assert!(after <= before + MEMORY_KEPT, "{after} bytes are left of {during}");
+        assert!(after <= before + kept_max, "{after} bytes are left of {during}");
     }
 }
 
-const MEMORY_KEPT: u64 = 10 << 20;
+/// The rings between shards are in memory once they have been used, which is a good part of it.
+const MEMORY_KEPT: [u64; 2] = [4 << 20, 10 << 20];
 
-/// Clients with a subscription each.
 fn crowd(broker: &Broker, many: usize) -> Vec<Peer> {
-    let client = |at| {
-        let mut peer = Peer::connect(broker.address, hello(&format!("crowd{at}")));
-        peer.subscribe(&[&format!("crowd/{at}/#")], QoS::AtLeastOnce);
-        peer
-    };
+    let client = |at| Peer::connect(broker.address, hello(&format!("crowd{at}")));
     (0..many).map(client).collect()
 }
 
