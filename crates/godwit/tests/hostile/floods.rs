@@ -38,13 +38,14 @@ fn a_hundred_thousand_subscriptions_are_taken_and_no_more() {
 fn floods_of_subscriptions_end_at_the_memory() {
     let broker = Broker::start(&[]);
     broker.withstand("subscriptions", |broker| {
-        let mut refused = 0;
+        let (mut refused, mut peers) = (0, Vec::new());
         for id in ["one", "two", "three", "four", "five"] {
             let mut peer = Peer::open(broker.address);
             if peer.greet(hello(id)) == Reason::Success {
                 let codes = subscribe_many(&mut peer, 100_000);
                 refused += codes.iter().filter(|code| **code == QUOTA_EXCEEDED).count();
             }
+            peers.push(peer);
         }
         assert!(refused > 0, "half a million subscriptions in the memory");
     });
