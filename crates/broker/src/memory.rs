@@ -9,8 +9,8 @@
 //! | from | name | what happens |
 //! |--:|---|---|
 //! | 8/16 | crowded | nothing more waits: every queue counts as full, nothing new is retained |
-//! | 9/16 | tight | no new sessions, subscriptions, large aliases or wills: 0x97 |
-//! | 10/16 | full | QoS 1 and 2 messages are refused with 0x97 |
+//! | 9/16 | tight | no new sessions, subscriptions, large aliases or wills, no large QoS 1 and 2 messages: 0x97 |
+//! | 10/16 | full | all QoS 1 and 2 messages are refused with 0x97 |
 //!
 //! Each has some room beyond the one before it, in the order of what hurts least: QoS 0 messages
 //! to whoever reads them always go on, and small QoS 1 and 2 ones up to a small window until it is
@@ -140,12 +140,26 @@ impl Shard {
         self.ledger.sockets = bytes as i64;
     }
 
-    /// Whether sockets hold more than their quarter of the bound: then a partial packet has to go
-    /// before another one grows, and no output waits in a socket.
+    /// Whether sockets hold more than their quarter of the bound: then no output waits in a socket.
     pub fn sockets_are_crowded(&mut self) -> bool {
+        self.held_by_sockets() >= self.options.memory_bytes_max / 4
+    }
+
+    fn held_by_sockets(&mut self) -> u64 {
         let ledger = &mut self.ledger;
         let held = tell(&ledger.process.sockets, &mut ledger.sockets_told, ledger.sockets);
-        held.max(0) as u64 >= self.options.memory_bytes_max / 4
+        held.max(0) as u64
+    }
+
+    /// How much of it has to go before anything grows, with some to spare. A shard whose sockets
+    /// hold less than their share is not the one to pay.
+    pub fn socket_bytes_excess(&mut self) -> usize {
+        let bound = self.options.memory_bytes_max / 4;
+        let (all, own) = (self.held_by_sockets(), self.ledger.sockets.max(0) as u64);
+        if all < bound {
+            return 0;
+        }
+        (all - bound / 8 * 7).min(own.saturating_sub(bound / self.shards as u64)) as usize
     }
 
     /// One connection less, with all that it had us remember.

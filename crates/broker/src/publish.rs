@@ -193,7 +193,8 @@ impl Shard {
         }
         // QoS 0 messages need no memory where somebody reads them, and where nobody does they are
         // dropped there.
-        if packet.qos != QoS::AtMostOnce && self.is_full() {
+        let large = packet.payload.len() > SMALL;
+        if packet.qos != QoS::AtMostOnce && (self.is_full() || (large && self.is_tight())) {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())

@@ -54,6 +54,8 @@ pub(crate) struct Body {
     pub(crate) sockets: Vec<Option<Socket>>,
     /// Bytes that all of them hold: see `holding`.
     pub(crate) held: usize,
+    /// Connections that had to give up what their sockets hold.
+    pub(crate) starved: Vec<ConnId>,
     pub(crate) free: Vec<u32>,
     /// Free once this tick's outbox is performed: until then a decision may still name them.
     pub(crate) freed: Vec<u32>,
@@ -109,6 +111,7 @@ impl Body {
             now: Now::default(),
             sockets: Vec::new(),
             held: 0,
+            starved: Vec::new(),
             free: Vec::new(),
             freed: Vec::new(),
             listed: Vec::new(),
@@ -357,30 +360,16 @@ impl Body {
         // First, so that nobody learns from a write what another shard is not yet told.
         self.push_lanes(&mut out);
         let (mut broken, mut congested) = (Vec::new(), Vec::new());
-        let mut blocked = Vec::new();
-        let crowded = self.shard.sockets_are_crowded();
-        let unsent_max = if crowded { 0 } else { self.write_bytes_max };
         for write in out.writes() {
             let index = write.conn.0;
             let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { continue };
+            if socket.starved && socket.unsent() > 0 {
+                continue;
+            }
             if socket.send(write, &out.arena, &mut self.gathered).is_err() {
                 broken.push(index);
-                continue;
-            }
-            let unsent = socket.unsent();
-            if unsent == 0 {
-                continue;
-            }
-            blocked.push(index);
-            if unsent > unsent_max && socket.congested.is_none() {
-                socket.congested = Some(unsent + self.write_bytes_max);
+            } else if socket.unsent() > 0 && self.wait_for_room(index) {
                 congested.push(index);
-            }
-            if !socket.watches_room {
-                socket.watches_room = true;
-                let both = Interest::READABLE | Interest::WRITABLE;
-                let token = Token(index as usize);
-                let _ = self.poll.registry().reregister(&mut socket.stream, token, both);
             }
         }
         if self.gathered.capacity() > 2 * limits::OUTBOX_BYTES_MAX {
@@ -402,8 +391,8 @@ impl Body {
             self.free = Vec::new();
         }
         // What the writes found out is the next tick's input.
-        for index in blocked {
-            self.count(index);
+        for conn in std::mem::take(&mut self.starved) {
+            self.shard.handle(self.now, Input::Starved { conn }, &mut self.out);
         }
         for index in congested {
             let conn = ConnId(index);
@@ -412,6 +401,26 @@ impl Body {
         for index in broken {
             self.lost(index);
         }
+    }
+
+    /// A socket took less than it was given. Says whether that makes its connection congested.
+    fn wait_for_room(&mut self, index: u32) -> bool {
+        self.count(index);
+        let crowded = self.shard.sockets_are_crowded();
+        let unsent_max = if crowded { 0 } else { self.write_bytes_max };
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return false };
+        if !socket.watches_room {
+            socket.watches_room = true;
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let token = Token(index as usize);
+            let _ = self.poll.registry().reregister(&mut socket.stream, token, both);
+        }
+        let unsent = socket.unsent();
+        let congests = unsent > unsent_max && socket.congested.is_none();
+        if congests {
+            socket.congested = Some(unsent + self.write_bytes_max);
+        }
+        congests
     }
 
     fn effect(&mut self, effect: Effect) {

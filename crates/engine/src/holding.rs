@@ -4,7 +4,7 @@
 
 use crate::body::Body;
 use crate::socket::Socket;
-use broker::{ConnId, Input};
+use broker::ConnId;
 
 impl Body {
     /// Counts what the socket holds, after it may have changed.
@@ -33,23 +33,32 @@ impl Body {
 
     /// Ends who holds longest, until the rest has room.
     fn shed(&mut self) {
-        while self.shard.sockets_are_crowded() {
-            let sockets = self.sockets.iter().enumerate();
-            let stuck = sockets.filter_map(|(at, socket)| {
-                let socket = socket.as_ref()?;
-                let is_worth_it = socket.counted > SHED_BYTES_MIN && socket.leaves_at.is_none();
-                (is_worth_it && socket.is_stuck()).then_some((socket.since, at))
-            });
-            let Some((_, at)) = stuck.min() else { return };
-            let conn = ConnId(at as u32);
-            if let Some(Some(socket)) = self.sockets.get_mut(at) {
-                socket.give_up();
-                self.held = self.held + socket.holds() - socket.counted;
-                socket.counted = socket.holds();
-                self.shard.hold_for_sockets(self.held);
-            }
-            self.shard.handle(self.now, Input::Starved { conn }, &mut self.out);
+        let mut excess = self.shard.socket_bytes_excess();
+        if excess == 0 {
+            return;
         }
+        let sockets = self.sockets.iter().enumerate();
+        let stuck = sockets.filter_map(|(at, socket)| {
+            let socket = socket.as_ref()?;
+            let is_worth_it = socket.counted > SHED_BYTES_MIN && socket.leaves_at.is_none();
+            (is_worth_it && socket.is_stuck()).then_some((socket.since, at))
+        });
+        let mut stuck: Vec<_> = stuck.collect();
+        stuck.sort_unstable();
+        for (_, at) in stuck {
+            let Some(Some(socket)) = self.sockets.get_mut(at) else { continue };
+            let before = socket.counted;
+            socket.give_up();
+            socket.counted = socket.holds();
+            let freed = before - socket.counted;
+            self.held -= freed;
+            self.starved.push(ConnId(at as u32));
+            if freed >= excess {
+                break;
+            }
+            excess -= freed;
+        }
+        self.shard.hold_for_sockets(self.held);
     }
 }
 

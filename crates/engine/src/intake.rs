@@ -79,7 +79,10 @@ impl Body {
         }
         // The peer that does not read our answers is not asked for more: it is listed again once
         // all is sent. Its pings are heard for longer than its messages flow.
-        if socket.held || socket.congested.is_some_and(|unsent_max| socket.unsent() > unsent_max) {
+        if socket.held
+            || socket.starved
+            || socket.congested.is_some_and(|unsent_max| socket.unsent() > unsent_max)
+        {
             return;
         }
         if blocked || self.out.is_full() {

@@ -27,6 +27,8 @@ pub(crate) struct Socket {
     /// The broker has let go of it: what still comes in is thrown away until the peer is done, at
     /// the latest until then.
     pub(crate) leaves_at: Option<Now>,
+    /// It had to give up what it held: it hears and says no more.
+    pub(crate) starved: bool,
     /// What `holds` said when it was counted last.
     pub(crate) counted: usize,
     /// Since when it holds something and has not got on: no packet was completed, no output taken.
@@ -56,6 +58,7 @@ impl Socket {
             congested: None,
             watches_room: false,
             leaves_at: None,
+            starved: false,
             counted: 0,
             since: Now::default(),
         }
@@ -74,6 +77,7 @@ impl Socket {
 
     /// Forgets what it holds: its connection ends.
     pub(crate) fn give_up(&mut self) {
+        self.starved = true;
         self.tail = Vec::new();
         if let Some(unsent) = &mut self.unsent {
             // One byte is left, so that closing still knows that the stream is cut.

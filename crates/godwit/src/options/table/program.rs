@@ -150,8 +150,8 @@ pub(super) const ROWS: &[Row] = &[
                retained messages of the whole process. A quarter is for partial packets and \
                unsent output, an eighth for what cannot be counted. When the rest holds half of \
                the bound every queue counts as full and nothing new is retained (0x97), from nine \
-               sixteenths on new sessions and subscriptions are refused with 0x97, from five \
-               eighths on QoS 1 and 2 messages too. QoS 0 messages to clients that read them go \
+               sixteenths on new sessions, subscriptions and QoS 1 and 2 messages above 4 KiB are \
+               refused with 0x97, from five eighths on all QoS 1 and 2 messages. QoS 0 messages to clients that read them go \
                on. Beyond the quarter the packet that has been incomplete longest ends its \
                connection with 0x97, and a slow reader's messages wait in its queue. `auto` is \
                half of the host's memory, or of the control group's limit.",
