@@ -9,7 +9,7 @@
 //! | from | name | what happens |
 //! |--:|---|---|
 //! | 8/16 | crowded | nothing more waits: every queue counts as full, nothing new is retained |
-//! | 9/16 | tight | no new sessions, subscriptions, large aliases or wills, no large QoS 1 and 2 messages: 0x97 |
+//! | 9/16 | tight | no new sessions, subscriptions, large aliases, wills or QoS 1 messages: 0x97 |
 //! | 10/16 | full | all QoS 1 and 2 messages are refused with 0x97 |
 //!
 //! Each has some room beyond the one before it, in the order of what hurts least: QoS 0 messages

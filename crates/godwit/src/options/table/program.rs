@@ -151,10 +151,10 @@ pub(super) const ROWS: &[Row] = &[
                unsent output, an eighth for what cannot be counted. When the rest holds half of \
                the bound every queue counts as full and nothing new is retained (0x97), from nine \
                sixteenths on new sessions, subscriptions and QoS 1 and 2 messages above 4 KiB are \
-               refused with 0x97, from five eighths on all QoS 1 and 2 messages. QoS 0 messages to clients that read them go \
-               on. Beyond the quarter the packet that has been incomplete longest ends its \
-               connection with 0x97, and a slow reader's messages wait in its queue. `auto` is \
-               half of the host's memory, or of the control group's limit.",
+               refused with 0x97, from five eighths on all QoS 1 and 2 messages. QoS 0 \
+               messages to clients that read them go on. Beyond the quarter whoever holds longest \
+               without getting on ends with 0x97, and a slow reader's messages wait in its queue. \
+               `auto` is half of the host's memory, or of the control group's limit.",
         source: "",
         set: |settings, value| {
             if value.number() != 0 {
