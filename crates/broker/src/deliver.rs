@@ -4,16 +4,16 @@
 use crate::alias::Alias;
 use crate::encode::Form;
 use crate::flight::{Slot, State, granted};
-use crate::input::SessionId;
+use crate::input::{ConnId, SessionId};
 use crate::limits::NONE;
 use crate::memory::{CROWDED_WINDOW, SMALL};
 use crate::message::Draft;
 use crate::options::QueuePolicy;
 use crate::outbox::{Outbox, Range};
-use crate::session::{Session, Sessions};
+use crate::session::{Session, Sessions, ids};
 use crate::sys::Drop;
 use crate::topics::Packed;
-use mqtt::{PacketId, QoS, Version};
+use mqtt::{PacketId, PacketType, QoS, Reason, Version};
 
 /// One subscriber's claim on a message.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,17 @@ pub(crate) struct Hit {
     pub(crate) from_retained: bool,
     /// The only subscriber of this message here: no form of it is worth sharing.
     pub(crate) alone: bool,
+}
+
+impl Session {
+    /// Whether bytes made for another may go to it as they are.
+    #[inline]
+    fn shares(&self, range: Range, hit: Hit) -> bool {
+        self.aliases.is_none()
+            && hit.ids == ids::NONE
+            && hit.group == NONE
+            && range.len() <= self.packet_bytes_max as usize
+    }
 }
 
 /// What the wire says of a message whose slot is in the flight.
@@ -46,22 +57,32 @@ impl Sessions {
         let qos = granted(draft.qos, hit.options);
         // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
         let retain = draft.retain && (hit.from_retained || hit.options.retain_as_published());
-        let (online, conn) = (session.conn != NONE && !session.congested, session.conn);
+        let online = session.conn != NONE && !session.congested;
         // What waits goes first [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         if qos == QoS::AtMostOnce {
             let behind = session.flight.as_ref().is_some_and(|flight| flight.waiting_qos0 > 0);
             if !online || behind {
                 return self.enqueue(hit, QoS::AtMostOnce, retain, draft, out);
             }
-            debug_assert_ne!(conn, NONE);
+            let known = draft.forms.qos0[place_of(session.version, retain)];
+            if let Some(range) = known.filter(|range| session.shares(*range, hit)) {
+                out.write(ConnId(session.conn), &mut session.write).share(range);
+                return self.count_sent(hit.session, Some(range.len()), out);
+            }
             return self.send_qos0(hit, retain, draft, out);
         }
         if !online || !session.has_room() || !self.has_memory_for(hit.session, draft) {
             return self.enqueue(hit, qos, retain, draft, out);
         }
         let message = self.messages.keep(draft);
-        let flight = self.get_mut(hit.session).flight();
-        let id = flight.send(Slot::new(message, qos, retain, hit.ids, hit.group));
+        let session = self.get_mut(hit.session);
+        let id = session.flight().send(Slot::new(message, qos, retain, hit.ids, hit.group));
+        // Subscribers in step share every byte: for them nothing is composed.
+        let known = draft.forms.numbered_as(key_of(session.version, qos, retain, id));
+        if let Some(range) = known.filter(|range| session.shares(*range, hit)) {
+            out.write(ConnId(session.conn), &mut session.write).share(range);
+            return self.count_sent(hit.session, Some(range.len()), out);
+        }
         let numbered = Numbered { id, qos, retain, ids: hit.ids };
         self.send_numbered(hit.session, numbered, hit.alone, draft, out);
     }
@@ -332,7 +353,9 @@ impl Sessions {
             let Some((packet_id, slot)) = flight.resend(window) else { return };
             match slot.state {
                 State::Done => {}
-                State::Released => self.send_pubrel(id, packet_id, out),
+                State::Released => {
+                    self.acknowledge(id, PacketType::PubRel, packet_id, Reason::Success, out);
+                }
                 State::Sent => self.resend_publish(id, packet_id, slot, out),
             }
         }
@@ -376,15 +399,6 @@ impl Sessions {
         form.write(draft, &mut out.write(conn, &mut session.write).own);
         out.count_bytes(len);
         self.count_sent(id, Some(len), out);
-    }
-
-    pub(crate) fn send_pubrel(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
-        let session = self.get_mut(id);
-        let Some(conn) = session.conn() else { return };
-        let [high, low] = packet_id.get().to_be_bytes();
-        out.write(conn, &mut session.write).own.extend_from_slice(&[0x62, 2, high, low]);
-        self.counters.messages_sent += 1;
-        self.counters.bytes_sent += 4;
     }
 
     #[cold]
@@ -472,31 +486,32 @@ fn send_own(
     Some(len)
 }
 
-fn key_of(form: &Form<'_>, id: PacketId) -> u32 {
+fn key_of(version: Version, qos: QoS, retain: bool, id: PacketId) -> u32 {
     u32::from(id.get())
-        | (form.qos as u32) << 16
-        | u32::from(form.retain) << 18
-        | u32::from(form.version == Version::V5) << 19
+        | (qos as u32) << 16
+        | u32::from(retain) << 18
+        | u32::from(version == Version::V5) << 19
 }
 
-fn place_of(form: &Form<'_>) -> usize {
-    usize::from(form.version == Version::V5) * 2 + usize::from(form.retain)
+fn place_of(version: Version, retain: bool) -> usize {
+    usize::from(version == Version::V5) * 2 + usize::from(retain)
 }
 
 #[inline]
 fn shared_form(form: &Form<'_>, draft: &Draft<'_>) -> Option<Range> {
     match form.id {
-        None => draft.forms.qos0[place_of(form)],
-        Some(id) => {
-            draft.forms.numbered.filter(|(key, _)| *key == key_of(form, id)).map(|(_, range)| range)
-        }
+        None => draft.forms.qos0[place_of(form.version, form.retain)],
+        Some(id) => draft.forms.numbered_as(key_of(form.version, form.qos, form.retain, id)),
     }
 }
 
 fn remember(form: &Form<'_>, draft: &mut Draft<'_>, range: Range) {
     match form.id {
-        None => draft.forms.qos0[place_of(form)] = Some(range),
-        Some(id) => draft.forms.numbered = Some((key_of(form, id), range)),
+        None => draft.forms.qos0[place_of(form.version, form.retain)] = Some(range),
+        Some(id) => {
+            let key = key_of(form.version, form.qos, form.retain, id);
+            draft.forms.numbered = Some((key, range));
+        }
     }
 }
 

@@ -144,6 +144,13 @@ pub(crate) struct Forms {
     pub(crate) numbered: Option<(u32, Range)>,
 }
 
+impl Forms {
+    #[inline]
+    pub(crate) fn numbered_as(&self, key: u32) -> Option<Range> {
+        self.numbered.filter(|(known, _)| *known == key).map(|(_, range)| range)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Draft<'a> {
     pub(crate) topic: &'a str,

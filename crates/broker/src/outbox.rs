@@ -15,6 +15,12 @@ pub struct Range {
     pub end: u32,
 }
 
+impl Range {
+    pub(crate) fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
+
 /// A range of the arena that stands before byte `at` of the connection's own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
