@@ -64,6 +64,7 @@ pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
 fn program_of(package: &str) -> &str {
     match package {
         "mosquitto-clients" => "mosquitto_sub",
+        "golang-go" => "go",
         other => other,
     }
 }
@@ -101,12 +102,8 @@ fn mqtt_js() -> Result<(), String> {
     finish(npm.arg(&folder).arg(MQTT_JS))
 }
 
-/// The client in Go is for those who have Go: no other test needs it.
 fn go_modules() -> Result<(), String> {
-    if !has("go") {
-        println!("no go here: its client is left out");
-        return Ok(());
-    }
+    debian(&["golang-go"])?;
     let clients = root().join("tests/clients");
     let Ok(entries) = fs::read_dir(&clients) else { return Ok(()) };
     let folders = entries.flatten().map(|entry| entry.path()).chain([clients]);

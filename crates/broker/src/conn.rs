@@ -89,6 +89,9 @@ impl Conn {
     }
 }
 
+/// The first byte of every PUBACK.
+const PUBACK: u8 = 0x40;
+
 impl Shard {
     /// Takes packets until the bytes, the outbox or the connection's patience end.
     pub(crate) fn bytes(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
@@ -109,6 +112,16 @@ impl Shard {
                 State::Live { session } => Some(session),
             };
             let rest = &bytes[out.consumed..];
+            if let Some(session) = live
+                && rest.first() == Some(&PUBACK)
+                && !self.is_tracing()
+            {
+                let taken = self.sessions.pubacks(session, rest, out);
+                out.consumed += taken;
+                if taken > 0 {
+                    continue;
+                }
+            }
             // [MQTT-3.2.2-15]
             let bytes_max = match live {
                 Some(_) => self.options.packet_bytes_max,
@@ -126,13 +139,23 @@ impl Shard {
             self.sessions.counters.messages_received += 1;
             self.sessions.counters.bytes_received += frame.len as u64;
             let len = frame.len;
+            let traces = self.is_tracing();
             let ended = match live {
-                Some(session) => self.packet(conn, session, frame, out),
+                Some(session) => {
+                    if traces {
+                        self.trace_received(conn, frame, out);
+                    }
+                    self.packet(conn, session, frame, out)
+                }
                 None => match self.connect(conn, frame, out) {
-                    Ok(Moved::Here) => Ok(()),
                     // The bytes of CONNECT go with the connection.
                     Ok(Moved::Away) => return,
-                    Err(end) => Err(end),
+                    came => {
+                        if traces {
+                            self.trace_received(conn, frame, out);
+                        }
+                        came.map(|_| ())
+                    }
                 },
             };
             out.consumed += len;
@@ -151,9 +174,6 @@ impl Shard {
         out: &mut Outbox,
     ) -> Result<(), End> {
         let version = self.sessions.get(session).version;
-        if self.options.trace.is_some() {
-            self.trace_received(conn, session, frame, out);
-        }
         match PacketType::from_byte(frame.first) {
             Some(PacketType::Publish) => {
                 let packet = Publish::decode(frame, version)?;

@@ -85,10 +85,16 @@ impl Shard {
         let packet = match Connect::decode(frame) {
             Ok(packet) => packet,
             Err(violation) => {
+                if self.is_tracing() {
+                    self.trace_from_here(conn, "", mqtt::Version::V5);
+                }
                 self.refuse_unknown(conn, frame, violation, out);
                 return Err(violation.into());
             }
         };
+        if self.is_tracing() {
+            self.trace_from_here(conn, packet.client_id, packet.version);
+        }
         let asked = Asked::new(packet.properties);
         let admitted = self.admit(&packet, &asked);
         let agreed = admitted.and_then(|id| Ok((self.agree(&packet, &asked, &id)?, id)));
@@ -103,8 +109,12 @@ impl Shard {
         };
         if home != self.id && self.conn(conn).is_some_and(|known| !known.moved) {
             self.take_conn(conn);
+            self.trace_no_more(conn);
             out.effects.push(Effect::Move { conn, shard: home });
             return Ok(Moved::Away);
+        }
+        if self.is_tracing() && packet.client_id.is_empty() {
+            self.trace_from_here(conn, &client_id, packet.version);
         }
         if !self.has_memory_for(&packet, &client_id) {
             return Err(self.refuse(conn, &packet, &asked, Refusal::QuotaExceeded, out));

@@ -112,12 +112,13 @@ pub enum Cross {
         group: Arc<str>,
         member: Member,
     },
-    /// The member's connection came or went, or its window filled or emptied.
+    /// The member's connection came or went, or its window has emptied: it may be given so many
+    /// messages more than before.
     Room {
         group: Arc<str>,
         member: Member,
         online: bool,
-        room: bool,
+        more: u32,
     },
     /// The owner chose this member.
     Dispatch {

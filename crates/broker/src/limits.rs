@@ -25,6 +25,8 @@ pub const CURSOR_STEPS_PER_TURN: u32 = 4096;
 pub const FLIGHT_SPAN_MAX: usize = 65_000;
 /// Slots of the ring from one shard to another.
 pub const RING_SLOTS: usize = 8 * 1024;
+/// Messages that a group's owner may give to a member on another shard before it hears of it.
+pub const SHARE_GRANT_MAX: u32 = 256;
 /// Shared groups of one session: each hears of every change of its room.
 pub const SHARES_MAX: usize = 1024;
 pub const SHARDS_MAX: usize = 64;

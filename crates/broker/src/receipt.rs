@@ -7,6 +7,22 @@ use crate::session::Sessions;
 use mqtt::{Ack, PacketId, PacketType, Properties, QoS, Reason};
 
 impl Sessions {
+    /// A run of PUBACKs without a reason, which is what a busy subscriber sends. How many bytes it
+    /// takes; the first that is anything else is left to the codec.
+    pub(crate) fn pubacks(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
+        let mut taken = 0;
+        while let [0x40, 2, high, low, ..] = bytes[taken..]
+            && let Some(packet_id) = PacketId::new(u16::from_be_bytes([high, low]))
+            && !out.is_full()
+        {
+            taken += 4;
+            self.puback(id, packet_id, out);
+        }
+        self.counters.messages_received += taken as u64 / 4;
+        self.counters.bytes_received += taken as u64;
+        taken
+    }
+
     /// A QoS 1 message is unacknowledged until here [MQTT-4.3.2-3], and no longer, whatever the
     /// reason says [MQTT-4.4.0-2] [MQTT-4.8.2-6].
     #[inline]

@@ -96,8 +96,10 @@ pub(crate) struct Share {
     pub(crate) name: u32,
     pub(crate) options: SubscribeOptions,
     pub(crate) id: u32,
-    /// What the owner was told last: whether the member is there, whether it has room.
-    pub(crate) told: (bool, bool),
+    /// What an owner on another shard was told last: whether the member is there, ...
+    pub(crate) online: bool,
+    /// ... and how many messages it may still be given.
+    pub(crate) granted: u32,
 }
 
 /// Subscriptions beyond this many are found through a map.
@@ -138,6 +140,15 @@ impl Session {
             self.first_id = flight.first_id();
             self.flight = None;
         }
+    }
+
+    /// How many QoS 1 messages would be sent at once.
+    pub(crate) fn room(&self) -> u32 {
+        if !self.has_room() {
+            return 0;
+        }
+        let unacknowledged = self.flight.as_ref().map_or(0, |flight| flight.unacknowledged);
+        u32::from(self.window - unacknowledged)
     }
 
     /// Connected, with room for one more QoS 1 message right now.
@@ -424,6 +435,7 @@ impl Sessions {
     }
 
     /// Drops what a slot holds. A group's message goes back to it where `again` says so.
+    #[inline]
     pub(crate) fn forget(&mut self, slot: Slot, again: bool) {
         if slot.group != NONE {
             if again && !slot.released {
@@ -446,6 +458,7 @@ impl Sessions {
         }
     }
 
+    #[inline]
     pub(crate) fn release_ids(&mut self, packed: u32) {
         if packed & ids::LIST != 0 {
             self.id_lists.remove(packed & !ids::LIST);

@@ -14,6 +14,7 @@ use crate::shared::Groups;
 use crate::sys::Tree;
 use crate::timer::{Timer, Wheel, turn_of};
 use crate::topics::{FilterId, Topics};
+use crate::trace::Tracer;
 use crate::{Effect, deliver::Hit};
 use foldhash::fast::FixedState;
 use mqtt::{Reason, Version, Violation};
@@ -27,7 +28,7 @@ pub struct Shard {
     pub(crate) shards: usize,
     pub(crate) now: Now,
     pub(crate) options: Arc<Options>,
-    conns: Vec<Option<Conn>>,
+    pub(crate) conns: Vec<Option<Conn>>,
     conn_generation: u32,
     pub(crate) sessions: Sessions,
     pub(crate) topics: Topics,
@@ -48,6 +49,7 @@ pub struct Shard {
     /// When the next `$SYS` round is due.
     sys_at: Now,
     pub(crate) scratch: Scratch,
+    pub(crate) tracer: Tracer,
 }
 
 /// The first `$SYS` round after a start or a change of options.
@@ -101,6 +103,7 @@ impl Shard {
             sweep_at: None,
             sys_at: now,
             scratch: Scratch::default(),
+            tracer: Tracer::default(),
             options,
         };
         shard.plan_sys(SYS_FIRST_MS);
@@ -331,6 +334,8 @@ impl Shard {
             Command::Reload(options) => {
                 self.sessions.options = options.clone();
                 self.options = options;
+                self.choose_strategies();
+                self.trace_anew();
                 self.plan_sys(SYS_FIRST_MS);
             }
             Command::Drain => {
@@ -373,8 +378,8 @@ impl Shard {
             }
             Cross::Joined { group, member } => self.joined(&group, member, out),
             Cross::Leave { group, member } => self.leave(&group, member),
-            Cross::Room { group, member, online, room } => {
-                self.set_room(&group, member, online, room, out);
+            Cross::Room { group, member, online, more } => {
+                self.set_room(&group, member, online, more, out);
             }
             Cross::Dispatch { group, member, message, options, subscription_id } => {
                 self.ledger.crossing -= message.bytes() as i64;

@@ -5,12 +5,12 @@
 use crate::deliver::Hit;
 use crate::flight::granted;
 use crate::input::{Cross, Member, SessionId};
-use crate::limits::NONE;
+use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
 use crate::message::{Draft, Message};
-use crate::options::{QueuePolicy, Strategy};
+use crate::options::{Options, QueuePolicy, Strategy};
 use crate::outbox::Outbox;
-use crate::session::ids;
+use crate::session::{Share, ids};
 use crate::shard::Shard;
 use crate::sys::Drop;
 use crate::topics::{FilterId, Packed};
@@ -54,7 +54,8 @@ struct Joined {
     options: SubscribeOptions,
     id: u32,
     online: bool,
-    room: bool,
+    /// How many messages it may be given.
+    room: u32,
 }
 
 impl Groups {
@@ -70,6 +71,35 @@ impl Groups {
     }
 }
 
+impl Options {
+    /// How the group of a filter, `$share/` and all, chooses.
+    fn strategy_of(&self, name: &str) -> Strategy {
+        let share = mqtt::Share::parse(name).ok().flatten();
+        let group = share.map_or("", |share| share.group);
+        let special = self.shared_strategies.iter().find(|(known, _)| known == group);
+        special.map_or(self.shared_strategy, |(_, strategy)| *strategy)
+    }
+}
+
+impl Share {
+    /// What the owner is to be told: how many messages more, if anything is news. Whoever was
+    /// granted enough is not granted more for every acknowledgement.
+    fn grant(&mut self, online: bool, room: u32) -> Option<u32> {
+        let came_or_went = self.online != online;
+        self.online = online;
+        if !online {
+            self.granted = 0;
+            return came_or_went.then_some(0);
+        }
+        let more = room.saturating_sub(self.granted);
+        if !came_or_went && (more == 0 || self.granted > room / 2) {
+            return None;
+        }
+        self.granted += more;
+        Some(more)
+    }
+}
+
 impl Group {
     fn pop(&mut self) -> Option<Message> {
         let oldest = self.queue.pop_front()?;
@@ -80,7 +110,7 @@ impl Group {
     /// The member to get a message, among those with room.
     fn choose(&mut self, hash: u64, draw: u64) -> Option<usize> {
         let len = self.members.len();
-        let has_room = |at: &usize| self.members[*at].online && self.members[*at].room;
+        let has_room = |at: &usize| self.members[*at].online && self.members[*at].room > 0;
         let at = match self.strategy {
             Strategy::RoundRobin => (1..=len).map(|step| (self.turn + step) % len).find(has_room),
             Strategy::Sticky => (0..len).map(|step| (self.turn + step) % len).find(has_room),
@@ -124,16 +154,15 @@ impl Shard {
             (known.options, known.id) = (options, id);
             return;
         }
-        let joined = Joined { member, client_hash, options, id, online: true, room: false };
+        let joined = Joined { member, client_hash, options, id, online: true, room: 0 };
         group.members.push(joined);
         self.groups.members += 1;
     }
 
     fn create_group(&mut self, name: &Arc<str>) -> u32 {
         let share = mqtt::Share::parse(name).ok().flatten();
-        let (group, text) = share.map_or(("", ""), |share| (share.group, share.filter));
-        let special = self.options.shared_strategies.iter().find(|(known, _)| known == group);
-        let strategy = special.map_or(self.options.shared_strategy, |(_, strategy)| *strategy);
+        let text = share.map_or("", |share| share.filter);
+        let strategy = self.options.strategy_of(name);
         let (filter, unknown) = self.topics.find_or_insert(text);
         if unknown {
             self.want(text);
@@ -151,6 +180,14 @@ impl Shard {
         self.groups.any = true;
         self.topics.filter_mut(filter).groups.push(at);
         at
+    }
+
+    /// The options may name other strategies than before.
+    pub(crate) fn choose_strategies(&mut self) {
+        for &at in self.groups.by_name.values() {
+            let group = &mut self.groups.groups[at];
+            group.strategy = self.options.strategy_of(&group.name);
+        }
     }
 
     /// A member goes; with the last one the group and what waited in it.
@@ -178,19 +215,21 @@ impl Shard {
         }
     }
 
+    /// A member may be given so many messages more. One that went away may be given none.
     pub(crate) fn set_room(
         &mut self,
         name: &str,
         member: Member,
         online: bool,
-        room: bool,
+        more: u32,
         out: &mut Outbox,
     ) {
         let Some(&at) = self.groups.by_name.get(name) else { return };
         let group = &mut self.groups.groups[at];
         let joined = group.members.iter_mut().find(|joined| joined.member == member);
         if let Some(joined) = joined {
-            (joined.online, joined.room) = (online, room);
+            joined.online = online;
+            joined.room = if online { joined.room + more } else { 0 };
         }
         self.flow_group(at, out);
     }
@@ -203,22 +242,20 @@ impl Shard {
             }
             let member = self.member(id);
             let session = self.sessions.get_mut(id);
-            let (online, room) = (session.conn != NONE, session.has_room());
+            let (online, room) = (session.conn != NONE, session.room().min(SHARE_GRANT_MAX));
             let Some(rare) = &mut session.rare else { continue };
             let mut reports = Vec::new();
             for share in &mut rare.shares {
-                let changed = share.told != (online, room);
-                share.told = (online, room);
-                reports.push((share.group.clone(), changed));
+                let more = share.grant(online, room);
+                reports.push((share.group.clone(), more));
             }
-            for (group, changed) in reports {
+            for (group, more) in reports {
                 let owner = self.home_of(&group);
                 if owner == self.id {
-                    // Even where nothing changed: within one input room may have gone and come
-                    // back, with messages queued between.
-                    self.set_room(&group, member, online, room, out);
-                } else if changed {
-                    let report = Cross::Room { group, member, online, room };
+                    // Members of its own shard an owner asks.
+                    self.set_room(&group, member, online, 0, out);
+                } else if let Some(more) = more {
+                    let report = Cross::Room { group, member, online, more };
                     out.lanes[usize::from(owner.0)].push_back(report);
                 }
             }
@@ -269,7 +306,7 @@ impl Shard {
         if self.groups.groups[at].queue.is_empty() && self.give(at, draft, out) {
             return;
         }
-        self.queue_for_group(at, draft, out);
+        self.queue_for_group(at, draft);
     }
 
     /// Members of this shard need no report: their sessions are here to be asked.
@@ -277,7 +314,7 @@ impl Shard {
         for joined in &mut self.groups.groups[at].members {
             if joined.member.shard == self.id {
                 let session = self.sessions.get(joined.member.session);
-                (joined.online, joined.room) = (session.conn != NONE, session.has_room());
+                (joined.online, joined.room) = (session.conn != NONE, session.room());
             }
         }
     }
@@ -291,7 +328,8 @@ impl Shard {
             _ => u64::from(draft.publisher),
         };
         let Some(chosen) = group.choose(hash, draw) else { return false };
-        let joined = &group.members[chosen];
+        let joined = &mut group.members[chosen];
+        joined.room -= 1;
         let (member, options, id) = (joined.member, joined.options, joined.id);
         if member.shard != self.id {
             let (group, message) = (group.name.clone(), draft.message().clone());
@@ -331,7 +369,8 @@ impl Shard {
         }
     }
 
-    /// The owner on another shard chose a member here. It may have gone meanwhile.
+    /// The owner on another shard chose a member here. It may have gone meanwhile, or its client
+    /// has: then another member gets the message.
     pub(crate) fn dispatched(
         &mut self,
         group: &Arc<str>,
@@ -341,16 +380,23 @@ impl Shard {
         id: u32,
         out: &mut Outbox,
     ) {
-        if !self.sessions.current(member.session, member.generation) {
+        let known = self.sessions.current(member.session, member.generation);
+        if !known || self.sessions.get(member.session).conn == NONE {
             self.sessions.orphans.push((group.clone(), message.clone()));
             return;
         }
         let mut draft = message.draft();
         self.deliver_as_member(group, member.session, options, id, &mut draft, out);
+        let shares = self.sessions.get_mut(member.session).rare.iter_mut();
+        let mut shares = shares.flat_map(|rare| &mut rare.shares);
+        if let Some(share) = shares.find(|share| share.group == *group) {
+            share.granted = share.granted.saturating_sub(1);
+            self.sessions.rooms.push(member.session);
+        }
     }
 
     /// Nobody has room: the message waits in the group, within a session's bounds.
-    fn queue_for_group(&mut self, at: u32, draft: &mut Draft<'_>, _: &mut Outbox) {
+    fn queue_for_group(&mut self, at: u32, draft: &mut Draft<'_>) {
         let options = self.options.clone();
         let group = &mut self.groups.groups[at];
         let best = group.members.iter().map(|joined| joined.options.qos).max();
@@ -361,15 +407,6 @@ impl Shard {
         if qos == QoS::AtMostOnce && !anyone_online && !options.queue_qos0 {
             self.sessions.counters.drops[Drop::Offline as usize] += 1;
             return;
-        }
-        // Members here were asked, not told of: from now on their room is news.
-        let here = group.members.iter().filter(|joined| joined.member.shard == self.id);
-        for joined in here {
-            let rare = self.sessions.get_mut(joined.member.session).rare.as_mut();
-            let mut shares = rare.into_iter().flat_map(|rare| &mut rare.shares);
-            if let Some(share) = shares.find(|share| share.group == group.name) {
-                share.told.1 = false;
-            }
         }
         let message = draft.message().clone();
         let bytes = message.bytes() as u64;

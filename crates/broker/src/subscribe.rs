@@ -276,9 +276,9 @@ impl Shard {
             None => {
                 let name = self.sessions.keep_group(&group);
                 // What `join` supposes.
-                let told = (true, false);
-                let share =
-                    Share { group: group.clone(), name, options, id: subscription_id, told };
+                let (online, granted) = (true, 0);
+                let group = group.clone();
+                let share = Share { group, name, options, id: subscription_id, online, granted };
                 let session = self.sessions.get_mut(id);
                 session.is_member = true;
                 session.rare().shares.push(share);

@@ -1,78 +1,141 @@
 //! The packet trace: a note for every packet of whoever `Options::trace` names. Costs one test of
 //! an option where it is off.
+//!
+//! A connection is named here from its CONNECT on, or from when the trace begins, until its last
+//! words are written: refusals and the DISCONNECT of a connection that the shard has let go of
+//! are what one traces for.
 
-use crate::input::{ConnId, SessionId};
+use crate::input::ConnId;
 use crate::note::Note;
 use crate::outbox::Outbox;
 use crate::shard::Shard;
-use mqtt::{Frame, Packet, Version};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use mqtt::{Frame, Packet, Property, Version};
 use std::net::SocketAddr;
 
+#[derive(Debug, Default)]
+pub(crate) struct Tracer {
+    traced: HashMap<u32, Traced, FixedState>,
+}
+
+#[derive(Debug)]
+struct Traced {
+    client_id: Box<str>,
+    peer: SocketAddr,
+    version: Version,
+    /// Topics behind aliases, as they were seen: from the client, and to it.
+    aliases: [HashMap<u16, Box<str>, FixedState>; 2],
+}
+
 impl Shard {
-    /// Whether packets of this connection are traced.
-    fn traces(&self, client_id: &str, peer: SocketAddr) -> bool {
-        let Some(trace) = &self.options.trace else { return false };
-        trace.client_id.as_ref().is_none_or(|wanted| wanted == client_id)
-            && trace.address.is_none_or(|wanted| wanted == peer.ip())
+    pub fn is_tracing(&self) -> bool {
+        self.options.trace.is_some()
+    }
+
+    /// Names a connection, if its packets are to be traced.
+    #[cold]
+    pub(crate) fn trace_from_here(&mut self, conn: ConnId, client_id: &str, version: Version) {
+        let (Some(trace), Some(known)) = (&self.options.trace, self.conn(conn)) else { return };
+        let peer = known.peer;
+        let wanted = trace.client_id.as_ref().is_none_or(|wanted| wanted == client_id)
+            && trace.address.is_none_or(|wanted| wanted == peer.ip());
+        if wanted {
+            let (client_id, aliases) = (client_id.into(), Default::default());
+            self.tracer.traced.insert(conn.0, Traced { client_id, peer, version, aliases });
+        } else {
+            self.tracer.traced.remove(&conn.0);
+        }
+    }
+
+    /// The trace begins, ends or changes.
+    pub(crate) fn trace_anew(&mut self) {
+        self.tracer = Tracer::default();
+        if !self.is_tracing() {
+            return;
+        }
+        for index in 0..self.conns.len() as u32 {
+            let Some(known) = self.conn(ConnId(index)) else { continue };
+            if let Some(id) = known.session() {
+                let session = self.sessions.get(id);
+                let (client_id, version) = (session.client_id.clone(), session.version);
+                self.trace_from_here(ConnId(index), &client_id, version);
+            }
+        }
+    }
+
+    /// The connection goes to another shard, which traces it.
+    pub(crate) fn trace_no_more(&mut self, conn: ConnId) {
+        self.tracer.traced.remove(&conn.0);
     }
 
     #[cold]
-    pub(crate) fn trace_received(
-        &self,
-        conn: ConnId,
-        session: SessionId,
-        frame: Frame<'_>,
-        out: &mut Outbox,
-    ) {
-        let Some(known) = self.conn(conn) else { return };
-        let session = self.sessions.get(session);
-        if self.traces(&session.client_id, known.peer) {
-            self.trace(&session.client_id, known.peer, session.version, frame, false, out);
+    pub(crate) fn trace_received(&mut self, conn: ConnId, frame: Frame<'_>, out: &mut Outbox) {
+        if let Some(traced) = self.tracer.traced.get_mut(&conn.0) {
+            let wanted = self.options.trace.as_ref().and_then(|trace| trace.topic.as_deref());
+            out.notes.extend(traced.note(frame, false, wanted));
         }
     }
 
     /// Notes what this tick is going to write. The engine calls it once a tick, and only where
     /// `is_tracing`.
-    pub fn trace_writes(&self, out: &mut Outbox) {
+    pub fn trace_writes(&mut self, out: &mut Outbox) {
         for at in 0..out.writes().len() {
             let write = &out.writes()[at];
-            let Some(known) = self.conn(write.conn) else { continue };
-            let Some(id) = known.session() else { continue };
-            let session = self.sessions.get(id);
-            if !self.traces(&session.client_id, known.peer) {
-                continue;
-            }
+            let Some(traced) = self.tracer.traced.get_mut(&write.conn.0) else { continue };
+            let wanted = self.options.trace.as_ref().and_then(|trace| trace.topic.as_deref());
             let bytes: Vec<u8> =
                 write.slices(&out.arena).flat_map(|slice| slice.iter().copied()).collect();
             let mut rest = &bytes[..];
             while let Ok(Some(frame)) = mqtt::cut(rest, u32::MAX) {
-                self.trace(&session.client_id, known.peer, session.version, frame, true, out);
+                out.notes.extend(traced.note(frame, true, wanted));
                 rest = &rest[frame.len..];
             }
         }
+        let conns = &self.conns;
+        let lives = |conn: &u32| conns.get(*conn as usize).is_some_and(Option::is_some);
+        self.tracer.traced.retain(|conn, _| lives(conn));
     }
+}
 
-    pub fn is_tracing(&self) -> bool {
-        self.options.trace.is_some()
-    }
-
-    fn trace(
-        &self,
-        client_id: &str,
-        peer: SocketAddr,
-        version: Version,
-        frame: Frame<'_>,
-        sent: bool,
-        out: &mut Outbox,
-    ) {
-        let Ok(packet) = Packet::decode(frame, version) else { return };
-        let wanted = self.options.trace.as_ref().and_then(|trace| trace.topic.as_ref());
-        if let (Some(filter), Packet::Publish(publish)) = (wanted, &packet)
-            && !mqtt::filter_matches(filter, publish.topic)
-        {
-            return;
+impl Traced {
+    /// Where a topic is asked for, only PUBLISH has one. An alias from before the trace began may
+    /// stand for it.
+    fn note(&mut self, frame: Frame<'_>, sent: bool, wanted: Option<&str>) -> Option<Note> {
+        let packet = match Packet::decode(frame, self.version) {
+            Ok(packet) => packet,
+            Err(violation) if wanted.is_none() => {
+                let packet = format!("{} bytes, malformed: {violation}", frame.len);
+                return Some(self.traced(sent, packet));
+            }
+            Err(_) => return None,
+        };
+        let mut text = packet.to_string();
+        if let Packet::Publish(publish) = &packet {
+            let alias = publish.properties.iter().find_map(|property| match property {
+                Property::TopicAlias(alias) => Some(alias),
+                _ => None,
+            });
+            let aliases = &mut self.aliases[usize::from(sent)];
+            let mut topic = Some(publish.topic);
+            if let (Some(alias), "") = (alias, publish.topic) {
+                topic = aliases.get(&alias).map(|topic| &**topic);
+                text.extend(topic.map(|topic| format!(" # {topic:?}")));
+            } else if let Some(alias) = alias {
+                aliases.insert(alias, publish.topic.into());
+            }
+            let matches = |filter| topic.is_none_or(|topic| mqtt::filter_matches(filter, topic));
+            if !wanted.is_none_or(matches) {
+                return None;
+            }
+        } else if wanted.is_some() {
+            return None;
         }
-        let packet = packet.to_string().into();
-        out.notes.push(Note::Traced { client_id: client_id.into(), peer, sent, packet });
+        Some(self.traced(sent, text))
+    }
+
+    fn traced(&self, sent: bool, packet: String) -> Note {
+        let client_id = self.client_id.clone();
+        Note::Traced { client_id, peer: self.peer, sent, packet: packet.into() }
     }
 }

@@ -3,8 +3,8 @@
 use broker::Options;
 use engine::{Server, Setup};
 use mqtt::{
-    Ack, Connect, Packet, PacketId, Properties, Publish, QoS, Reason, Subscribe, SubscribeOptions,
-    SubscriptionsBuf, Version,
+    Ack, Connect, Packet, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Reason,
+    Subscribe, SubscribeOptions, SubscriptionsBuf, Version,
 };
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -32,6 +32,12 @@ struct Client {
 
 impl Client {
     fn connect(address: SocketAddr, id: &str) -> Client {
+        Client::connect_with(address, id, u16::MAX)
+    }
+
+    fn connect_with(address: SocketAddr, id: &str, receive_maximum: u16) -> Client {
+        let mut properties = PropertiesBuf::default();
+        properties.push(Property::ReceiveMaximum(receive_maximum));
         let stream = TcpStream::connect(address).expect("it listens");
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
@@ -44,7 +50,7 @@ impl Client {
             will: None,
             user_name: None,
             password: None,
-            properties: Properties::default(),
+            properties: properties.as_properties(),
         }));
         client.expect(|packet| matches!(packet, Packet::ConnAck(_)));
         client
@@ -323,5 +329,38 @@ fn a_client_that_does_not_read_is_still_heard() {
     publisher.expect(
         |packet| matches!(packet, Packet::Publish(publish) if publish.payload == b"still here"),
     );
+    server.stop().expect("it stops");
+}
+
+/// Across shards, too, a member whose window is full gets nothing while another has room.
+#[test]
+fn a_burst_to_a_group_goes_to_the_member_with_room() {
+    const MESSAGES: usize = 300;
+    let (server, address) = serve(2, Options::default());
+    // So many groups that some are owned by the publisher's shard and some are not.
+    for group in 0..6 {
+        let mut stuck = Client::connect_with(address, &format!("stuck{group}"), 1);
+        let mut healthy = Client::connect_with(address, &format!("healthy{group}"), u16::MAX);
+        let filter = format!("$share/g{group}/burst/{group}");
+        stuck.subscribe(&filter, QoS::AtLeastOnce);
+        healthy.subscribe(&filter, QoS::AtLeastOnce);
+        let mut publisher = Client::connect(address, &format!("burst{group}"));
+        for at in 0..MESSAGES {
+            let packet_id = PacketId::new(at as u16 + 1);
+            publisher.publish(&format!("burst/{group}"), b"m", packet_id);
+        }
+        // One stays with the member that acknowledges nothing.
+        let mut got = 0;
+        while got < MESSAGES - 1 {
+            let mut ids = Vec::new();
+            assert!(healthy.read(|packet| {
+                let Packet::Publish(publish) = packet else { panic!("{packet:?}") };
+                ids.extend(publish.packet_id);
+                got += 1;
+                true
+            }));
+            ids.into_iter().for_each(|id| healthy.puback(id));
+        }
+    }
     server.stop().expect("it stops");
 }

@@ -14,11 +14,13 @@ const WAIT_MS_MAX: u64 = 1200;
 /// Replays mostly wait, so there are more of them than cores.
 const THREADS: usize = 8;
 /// So many at least, so that none gets lost unseen.
-const REPLAYS_MIN: usize = 400;
+const REPLAYS_MIN: usize = 390;
 
 /// A host may be busy, and between clients of two shards there is no order but in virtual time: a
-/// replay gets more tries and more time with each. A broker that is wrong stays wrong.
-const TRIES: u32 = 8;
+/// replay gets more tries and more time with each. A broker that is wrong stays wrong, and one
+/// that is wrong now and then is told from a busy host by how many replays need it.
+const TRIES: u32 = 4;
+const REPEATED_MAX: usize = 20;
 
 struct Replay {
     name: String,
@@ -52,6 +54,7 @@ fn transcripts_hold_on_the_wire() {
     let Tally { replayed, repeated, failed } = tally.into_inner().expect("no replay panics");
     println!("{replayed} replayed; repeated: {repeated:?}");
     println!("transcripts left out: {left_out:?}");
+    assert!(repeated.len() <= REPEATED_MAX, "{} repeated: {repeated:?}", repeated.len());
     assert!(failed.is_empty(), "{} failed\n{}", failed.len(), failed.join("\n"));
 }
 

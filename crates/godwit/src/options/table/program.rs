@@ -211,8 +211,8 @@ pub(super) const ROWS: &[Row] = &[
         kind: Kind::Text { of: "a topic filter", check: check_filter },
         default: "",
         live: true,
-        short: "logs every packet with a topic that this filter matches",
-        long: "",
+        short: "logs every PUBLISH with a topic that this filter matches",
+        long: "Behind an alias, too; and no other packets.",
         source: "",
         set: |settings, value| {
             if !value.text().is_empty() {
