@@ -30,7 +30,7 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub(crate) message: KeptId,
-    /// Subscription Identifiers, see `session::SubscriptionIds`.
+    /// Subscription Identifiers, packed as `session::ids` says.
     pub(crate) ids: u32,
     /// The shared group that chose this session, or `NONE`.
     pub(crate) group: u32,
@@ -154,11 +154,12 @@ impl Flight {
         }
     }
 
+    /// Whether forgetting it loses nothing but the place where ids go on.
     pub(crate) fn is_idle(&self) -> bool {
         self.sent.is_empty() && self.waiting.is_empty() && self.received.is_empty()
     }
 
-    /// Whether forgetting it would lose nothing, not even the place where ids go on.
+    /// Where ids go on once it is idle.
     pub(crate) fn first_id(&self) -> u16 {
         self.first
     }

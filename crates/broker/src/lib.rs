@@ -1,9 +1,9 @@
 //! The brain of one shard: connections, sessions, subscriptions, retained messages and timers of
-//! one core, sans I/O. `Shard::handle(now, input, &mut outbox)` is the only entry, and the outbox
-//! the only way out. No socket, no clock, no thread, no lock: time and chance are arguments, so
-//! every behaviour can be tested in virtual time and repeated from a seed.
+//! one core, sans I/O. Whatever happens enters by `Shard::handle(now, input, &mut outbox)`, and
+//! whatever follows leaves by the outbox. No socket, no clock, no thread, no lock: time and chance
+//! are arguments, so every behaviour can be tested in virtual time and repeated from a seed.
 //!
-//! The modules stand in the order in which a PUBLISH meets them.
+//! The groups of modules stand about in the order in which a PUBLISH meets them.
 #![forbid(unsafe_code)]
 
 pub mod input;

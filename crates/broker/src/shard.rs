@@ -39,7 +39,7 @@ pub struct Shard {
     pub(crate) ledger: Ledger,
     pub(crate) timers: Wheel,
     pub(crate) tree: Tree,
-    /// Keyed per install: where a client id or group is at home.
+    /// Keyed anew in every process: where a client id or group is at home.
     home: FixedState,
     pub(crate) random: u64,
     /// The highest stamp given or seen: what is published here later gets a higher one.

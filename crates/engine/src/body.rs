@@ -1,8 +1,8 @@
 //! One shard's body: its poller, its sockets, and the tick.
 //!
 //! ```text
-//! wait -> read what is ready, take from the rings, obey commands, fire timers: all into one Outbox
-//!      -> one write a touched connection, closes and moves, one push a ring, log
+//! wait -> take from the rings, read what is ready, obey commands, fire timers: all into one Outbox
+//!      -> push the lanes, one write a touched connection, closes and holds, log, moves
 //! ```
 //!
 //! Sockets are edge-triggered. A socket that has more to give than one tick takes stands in

@@ -155,7 +155,7 @@ impl Host {
 
     /// Sleeps until any shard has something to do, and gives each that has its turn.
     fn turn_all(&mut self, ready: &mut Events, events: &mut Events) -> io::Result<Instant> {
-        // Every one says that it sleeps before the first is asked whether it may.
+        // Each says that it sleeps before its rings are looked into a last time.
         let timeouts: Vec<_> = self.bodies.iter_mut().map(|(body, _)| body.doze()).collect();
         let timeout = timeouts.into_iter().flatten().min();
         match self.poll.poll(ready, timeout) {

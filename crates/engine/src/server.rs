@@ -19,7 +19,7 @@ pub struct Setup {
     pub listeners: Vec<std::net::TcpListener>,
     pub shards: usize,
     pub options: Arc<Options>,
-    /// Keys every hash: chosen at random by the caller, once an installation.
+    /// Keys the hashes of what strangers name: drawn by the caller, anew in every process.
     pub seed: u64,
     /// Told of everything that a person may want to read, on the shard's thread.
     pub log: Box<dyn Fn(&Note) + Send + Sync>,

@@ -105,7 +105,7 @@ impl World {
         World { now: Now(0), places, wires: Vec::new(), chance, write_bytes_max, notes: Vec::new() }
     }
 
-    /// A client connects. Connections are dealt to the shards in turn, as the engine does.
+    /// A client connects: to each shard in turn, so that every one greets and is moved to.
     pub fn open(&mut self) -> WireId {
         let wire = WireId(self.wires.len());
         self.wires.push(Wire {
@@ -162,7 +162,7 @@ impl World {
         wire.end.is_none() && wire.unsent.is_empty()
     }
 
-    /// Whether the broker has more to write than it likes; until that is taken it reads nothing.
+    /// Whether the broker has more to write than it likes: until that is taken messages wait.
     pub fn is_congested(&self, wire: WireId) -> bool {
         self.wires[wire.0].congested
     }

@@ -103,7 +103,7 @@ impl Filters {
     }
 }
 
-/// `conn` of `godwit::conn`, `engine` of `engine::reactor`.
+/// `conn` of `godwit::conn`; of a target elsewhere its first part.
 fn module(target: &str) -> &str {
     let target = target.strip_prefix("godwit::").unwrap_or(target);
     target.split_once("::").map_or(target, |(first, _)| first)
