@@ -11,7 +11,8 @@ pub(super) const ROWS: &[Row] = &[
         default: "64MiB",
         live: true,
         short: "most bytes that wait in one session's queue",
-        long: "Payloads, topics and properties count. `queue.policy` says what happens then.",
+        long: "Payloads, topics and properties count. `queue.policy` says what happens then. Less \
+               than `connection.packet_bytes_max` is refused: one packet must fit.",
         source: "",
         set: |settings, value| settings.broker.queue_bytes_max = value.number(),
     },
@@ -80,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "unacknowledged QoS 1 and 2 messages towards one client",
         long: "A client that asks for fewer by its Receive Maximum gets fewer. The others wait in \
-               the session's queue.",
+               the session's queue. A change holds for a client from its next CONNECT on.",
         source: "MQTT 5.0, 4.9",
         set: |settings, value| settings.broker.inflight_max = value.u16(),
     },
