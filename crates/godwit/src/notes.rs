@@ -38,7 +38,7 @@ fn connection(note: &Note) {
     match note {
         Note::Connected { client_id, conn, peer, version, session_present, keep_alive_s } => {
             info!(
-                target: "godwit::conn", %client_id, %peer, conn = conn.0, version = name(*version),
+                target: "godwit::conn", %client_id, %peer, conn = conn.0, %version,
                 session_present, keep_alive_s, "client connected"
             );
         }
@@ -66,13 +66,5 @@ fn connection(note: &Note) {
             );
         }
         _ => {}
-    }
-}
-
-fn name(version: mqtt::Version) -> &'static str {
-    match version {
-        mqtt::Version::V31 => "3.1",
-        mqtt::Version::V311 => "3.1.1",
-        mqtt::Version::V5 => "5.0",
     }
 }

@@ -34,6 +34,16 @@ impl Version {
     }
 }
 
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Version::V31 => "3.1",
+            Version::V311 => "3.1.1",
+            Version::V5 => "5.0",
+        })
+    }
+}
+
 impl QoS {
     /// `None` for 3, which no packet may carry.
     #[inline]
@@ -210,7 +220,7 @@ pub struct Subscriptions<'a> {
 pub struct SubAck<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
-    /// One byte a filter, as on the wire. Build them with [`Reason::suback`].
+    /// One byte a filter, as 5.0 has them: 3.x knows one code for every failure.
     pub codes: &'a [u8],
 }
 

@@ -1,6 +1,6 @@
 //! The reason codes of MQTT 5, as one table: code, name, and the packets that may carry it.
 
-use crate::packet::{PacketType, Version};
+use crate::packet::PacketType;
 use std::fmt;
 
 /// Why something was done, refused or ended. From 0x80 on it is an error.
@@ -126,18 +126,6 @@ impl Reason {
             5 => Some(Reason::NotAuthorized),
             _ => None,
         }
-    }
-
-    /// One byte of a SUBACK's payload.
-    #[inline]
-    pub fn suback(self, version: Version) -> u8 {
-        if version.is_v5() { self.code() } else { self.suback_v3() }
-    }
-
-    /// 3.x knows the granted QoS and one failure.
-    #[inline]
-    pub fn suback_v3(self) -> u8 {
-        if self.is_error() { 0x80 } else { self.code() } // [3.1.1:MQTT-3.9.3-2]
     }
 }
 
@@ -309,16 +297,5 @@ mod tests {
         assert_eq!(Reason::from_connack_v3(6), None);
         // [3.1.1:MQTT-3.2.2-6]
         assert_eq!(Reason::ProtocolError.connack_v3(), None);
-    }
-
-    #[test]
-    fn suback_of_3x_has_one_failure() {
-        // [3.1.1:MQTT-3.9.3-2]
-        for row in REASONS.iter().filter(|row| row.reason.allowed_in(PacketType::SubAck)) {
-            let expected = if row.code < 0x80 { row.code } else { 0x80 };
-            assert_eq!(row.reason.suback_v3(), expected);
-            assert_eq!(row.reason.suback(Version::V311), expected);
-            assert_eq!(row.reason.suback(Version::V5), row.code);
-        }
     }
 }

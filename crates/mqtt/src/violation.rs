@@ -10,9 +10,7 @@ use std::fmt;
 pub enum Violation {
     AliasOutOfRange,
     AliasUnknown,
-    AuthMethodChanged,
     AuthWithoutMethod,
-    ClientIdNotValid,
     ConnAckFlagsInvalid,
     ConnectExpected,
     ConnectFlagsReserved,
@@ -31,7 +29,6 @@ pub enum Violation {
     PacketIdZero,
     PacketTooLarge,
     PasswordWithoutUserName,
-    PayloadFormatInvalid,
     PropertyForbidden,
     PropertyRepeated,
     PropertyUnknown,
@@ -79,7 +76,6 @@ impl Violation {
             | Violation::WillFlagsInconsistent => Reason::MalformedPacket,
 
             Violation::AliasUnknown
-            | Violation::AuthMethodChanged
             | Violation::AuthWithoutMethod
             | Violation::ConnectExpected
             | Violation::NoLocalOnShared
@@ -99,10 +95,8 @@ impl Violation {
             | Violation::UnsubscribeWithoutFilter => Reason::ProtocolError,
 
             Violation::AliasOutOfRange => Reason::TopicAliasInvalid,
-            Violation::ClientIdNotValid => Reason::ClientIdentifierNotValid,
             Violation::KeepAliveTimeout => Reason::KeepAliveTimeout,
             Violation::PacketTooLarge => Reason::PacketTooLarge,
-            Violation::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
             Violation::ProtocolNameUnknown => Reason::UnsupportedProtocolVersion,
             Violation::ProtocolVersionUnknown => Reason::UnsupportedProtocolVersion,
             Violation::ReceiveMaximumExceeded => Reason::ReceiveMaximumExceeded,
@@ -116,9 +110,7 @@ impl Violation {
         match self {
             Violation::AliasOutOfRange => "used a topic alias of 0 or above the maximum",
             Violation::AliasUnknown => "used a topic alias before giving it a topic",
-            Violation::AuthMethodChanged => "changed the authentication method",
             Violation::AuthWithoutMethod => "sent authentication without a method",
-            Violation::ClientIdNotValid => "sent a client id that is not valid",
             Violation::ConnAckFlagsInvalid => "sent CONNACK flags that contradict it",
             Violation::ConnectExpected => "sent another packet before CONNECT",
             Violation::ConnectFlagsReserved => "set the reserved connect flag",
@@ -137,7 +129,6 @@ impl Violation {
             Violation::PacketIdZero => "used packet id 0",
             Violation::PacketTooLarge => "sent a packet above the maximum size",
             Violation::PasswordWithoutUserName => "sent a password without a user name",
-            Violation::PayloadFormatInvalid => "sent a payload that is not the UTF-8 it promised",
             Violation::PropertyForbidden => "sent a property that this packet cannot have",
             Violation::PropertyRepeated => "sent a property twice",
             Violation::PropertyUnknown => "sent a property that does not exist",
@@ -180,9 +171,7 @@ mod tests {
     const ALL: &[Violation] = &[
         Violation::AliasOutOfRange,
         Violation::AliasUnknown,
-        Violation::AuthMethodChanged,
         Violation::AuthWithoutMethod,
-        Violation::ClientIdNotValid,
         Violation::ConnAckFlagsInvalid,
         Violation::ConnectExpected,
         Violation::ConnectFlagsReserved,
@@ -201,7 +190,6 @@ mod tests {
         Violation::PacketIdZero,
         Violation::PacketTooLarge,
         Violation::PasswordWithoutUserName,
-        Violation::PayloadFormatInvalid,
         Violation::PropertyForbidden,
         Violation::PropertyRepeated,
         Violation::PropertyUnknown,

@@ -4,8 +4,7 @@
 //! is drawn; without one it is fixed.
 
 use broker::{
-    Command, ConnId, Cross, Effect, Input, Interest, Memory, Note, Now, Options, Outbox, Shard,
-    ShardId,
+    Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Shard, ShardId,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,7 +21,6 @@ pub struct World {
     wires: Vec<Wire>,
     chance: Option<Chance>,
     write_bytes_max: usize,
-    pub notes: Vec<Note>,
 }
 
 /// One shard with what the engine keeps for it.
@@ -102,7 +100,7 @@ impl World {
             Place { shard, out: Outbox::new(shards), conns: Vec::new(), lanes }
         });
         let places = places.collect();
-        World { now: Now(0), places, wires: Vec::new(), chance, write_bytes_max, notes: Vec::new() }
+        World { now: Now(0), places, wires: Vec::new(), chance, write_bytes_max }
     }
 
     /// A client connects: to each shard in turn, so that every one greets and is moved to.
@@ -307,7 +305,6 @@ impl World {
             wire.unsent.extend(write.slices(&place.out.arena).flatten());
         }
         let effects = std::mem::take(&mut place.out.effects);
-        self.notes.append(&mut place.out.notes);
         for to in 0..self.places.len() {
             let said: Vec<Cross> = self.places[at].out.lanes[to].drain(..).collect();
             self.places[to].lanes[at].extend(said);

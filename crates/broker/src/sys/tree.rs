@@ -5,7 +5,6 @@ use crate::input::{Now, SessionId};
 use crate::message::Draft;
 use crate::outbox::Outbox;
 use crate::shard::Shard;
-use mqtt::Version;
 
 /// Shard 0's memory of the last round, so that only what changed is published.
 #[derive(Debug, Default)]
@@ -102,11 +101,7 @@ impl Shard {
             }
         }
         topic.push_str(if online { "/online" } else { "/offline" });
-        let version = match session.version {
-            Version::V31 => "3.1",
-            Version::V311 => "3.1.1",
-            Version::V5 => "5.0",
-        };
+        let version = session.version.to_string();
         let mut draft = Draft::new(&topic, version.as_bytes(), self.now);
         self.route(None, &mut draft, out);
     }

@@ -7,7 +7,6 @@
 mod trie;
 
 use crate::input::SessionId;
-use crate::limits::NONE;
 use crate::memory::cost;
 use crate::slab::Slab;
 use foldhash::fast::FixedState;
@@ -211,5 +210,3 @@ impl Topics {
 pub(crate) fn is_wildcard(filter: &str) -> bool {
     filter.bytes().any(|byte| byte == b'+' || byte == b'#')
 }
-
-const _: () = assert!(NONE == u32::MAX);
