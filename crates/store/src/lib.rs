@@ -2,30 +2,47 @@
 //! time. Nothing here knows what a packet is; records and recovery stand above.
 //!
 //! A batch is all or nothing, and batches have an order: [`Seq`]. What was committed may be read
-//! at once; it is kept for good once `durable` has reached its `Seq`.
+//! at once; it is kept for good once `durable` has reached its `Seq`. [`Memory`] keeps nothing,
+//! [`Disk`] everything: docs/store-format.md draws its files.
 #![forbid(unsafe_code)]
 
+mod crc;
+mod disk;
+mod fault;
+mod files;
+mod keeper;
+mod manifest;
 mod memory;
+mod record;
+mod recover;
+mod table;
+mod writer;
 
+pub use disk::{Disk, Event, Handle, Notify, Options};
+pub use fault::{Damage, Fault};
+pub use files::{File, Folder};
 pub use memory::Memory;
+pub use recover::{Report, check, check_in};
 
 /// The place of a batch in the order of all batches; the first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seq(pub u64);
 
-/// Keys of different spaces never meet.
+/// Keys of different spaces never meet. The numbers stand on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
 pub enum Space {
-    Messages,
-    Queues,
-    Retained,
-    Sessions,
+    Messages = 1,
+    Queues = 2,
+    Retained = 3,
+    Sessions = 4,
 }
 
 /// One tick's changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     changes: Vec<Change>,
+    lazy: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,34 +53,19 @@ struct Change {
     value: Option<Vec<u8>>,
 }
 
-/// Our own trouble with what is below us.
-#[derive(Debug)]
-pub enum Fault {
-    Disk(std::io::Error),
-    /// The quota of the store is used up; nothing of the batch was written.
-    Full,
-}
-
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Fault::Disk(fault) => write!(f, "the disk: {fault}"),
-            Fault::Full => f.write_str("the store is full"),
-        }
-    }
-}
-
-impl std::error::Error for Fault {}
-
 /// What `scan` calls for each pair; false stops it.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
 pub trait Store: Send {
-    /// Writes the whole batch or, on a fault, nothing of it.
+    /// Takes the whole batch or, on a fault, nothing of it. Does not wait for a disk.
     fn commit(&mut self, batch: Batch) -> Result<Seq, Fault>;
 
     /// The last batch that survives whatever happens now.
     fn durable(&self) -> Seq;
+
+    /// More waits for the disk than the options allow. Whoever sees this takes in nothing more that
+    /// it would have to commit, until it sees this no longer; who goes on hears [`Fault::Full`].
+    fn crowded(&self) -> bool;
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, Fault>;
 
@@ -86,13 +88,38 @@ impl Batch {
         self.changes.push(Change { space, key, value: None });
     }
 
+    /// Nobody waits for this batch: it may reach the disk together with later ones.
+    pub fn lazy(&mut self) {
+        self.lazy = true;
+    }
+
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    fn grows(&self) -> bool {
+        self.changes.iter().any(|change| change.value.is_some())
     }
 
     /// Key and value bytes: what a quota counts.
     pub fn bytes(&self) -> usize {
         let value = |change: &Change| change.value.as_ref().map_or(0, Vec::len);
         self.changes.iter().map(|change| change.key.len() + value(change)).sum()
+    }
+}
+
+impl Space {
+    const ALL: [Space; 4] = [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
+
+    /// A key with its space in front, as it stands in memory and in tables.
+    fn key(self, key: &[u8]) -> Vec<u8> {
+        let mut whole = Vec::with_capacity(key.len() + 1);
+        whole.push(self as u8);
+        whole.extend_from_slice(key);
+        whole
+    }
+
+    fn of(number: u8) -> Option<Space> {
+        Space::ALL.into_iter().find(|space| *space as u8 == number)
     }
 }

@@ -27,8 +27,7 @@ impl Store for Memory {
     fn commit(&mut self, batch: Batch) -> Result<Seq, Fault> {
         // What the batch removes or replaces is not counted off in advance: a store that is full
         // takes removals alone, and with them has room again.
-        let grows = batch.changes.iter().any(|change| change.value.is_some());
-        if grows && self.bytes + batch.bytes() > self.bytes_max {
+        if batch.grows() && self.bytes + batch.bytes() > self.bytes_max {
             return Err(Fault::Full);
         }
         for change in batch.changes {
@@ -50,6 +49,10 @@ impl Store for Memory {
 
     fn durable(&self) -> Seq {
         self.seq
+    }
+
+    fn crowded(&self) -> bool {
+        false
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {

@@ -1,11 +1,14 @@
 //! What every store promises. Each implementation runs the same tests.
 
-use store::{Batch, Fault, Memory, Seq, Space, Store};
+use store::{Batch, Disk, Fault, Memory, Options, Seq, Space, Store};
 
 fn put(store: &mut dyn Store, space: Space, pairs: &[(&str, &str)]) -> Seq {
     let mut batch = Batch::default();
     for (key, value) in pairs {
         batch.put(space, key.as_bytes().to_vec(), value.as_bytes().to_vec());
+    }
+    while store.crowded() {
+        std::thread::yield_now();
     }
     store.commit(batch).expect("there is room")
 }
@@ -55,13 +58,49 @@ fn a_scan_stops_when_told(store: &mut dyn Store) {
     assert_eq!(seen, 2);
 }
 
+fn a_removed_key_is_gone_from_get_and_scan(store: &mut dyn Store) {
+    put(store, Space::Retained, &[("r1", "1"), ("r2", "2")]);
+    let mut batch = Batch::default();
+    batch.remove(Space::Retained, b"r1".to_vec());
+    store.commit(batch).expect("a removal needs no room");
+    assert_eq!(store.get(Space::Retained, b"r1").expect("readable"), None);
+    assert_eq!(keys(store, Space::Retained, "r", ""), ["r2"]);
+}
+
+fn a_scan_of_many_keys_misses_none(store: &mut dyn Store) {
+    let names: Vec<_> = (0..1000).map(|n| format!("many/{n:04}")).collect();
+    for some in names.chunks(100) {
+        let pairs: Vec<_> = some.iter().map(|name| (&name[..], "")).collect();
+        put(store, Space::Queues, &pairs);
+    }
+    assert_eq!(keys(store, Space::Queues, "many/", ""), names);
+    assert_eq!(keys(store, Space::Queues, "many/", "many/0500"), names[500..]);
+}
+
+fn keeps_the_contract(store: &mut dyn Store) {
+    batches_are_numbered_in_order(store);
+    a_later_change_of_one_batch_wins(store);
+    a_scan_is_ordered_and_stays_within_prefix_and_space(store);
+    a_scan_stops_when_told(store);
+    a_removed_key_is_gone_from_get_and_scan(store);
+    a_scan_of_many_keys_misses_none(store);
+}
+
 #[test]
 fn memory_keeps_the_contract() {
-    let mut store = Memory::new(1024);
-    batches_are_numbered_in_order(&mut store);
-    a_later_change_of_one_batch_wins(&mut store);
-    a_scan_is_ordered_and_stays_within_prefix_and_space(&mut store);
-    a_scan_stops_when_told(&mut store);
+    keeps_the_contract(&mut Memory::new(1 << 20));
+}
+
+#[test]
+fn disk_keeps_the_contract_before_and_after_its_memory_became_tables() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("store-contract");
+    for memory_bytes in [1 << 10, 1 << 20] {
+        drop(std::fs::remove_dir_all(&path));
+        let options = Options { memory_bytes, ..Options::default() };
+        let (store, _) = Disk::open(&path, options, Box::new(|_| {})).expect("the store opens");
+        keeps_the_contract(&mut store.handle());
+    }
+    drop(std::fs::remove_dir_all(&path));
 }
 
 #[test]

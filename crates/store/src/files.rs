@@ -1,0 +1,137 @@
+//! The one seam to the file system. Whatever the store keeps goes through it, so that a test can
+//! stand a disk below the store that forgets, fills up or fails.
+
+use crate::Fault;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// One folder without folders in it.
+pub trait Folder: Send + Sync {
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// A new file; one of the same name is emptied.
+    fn create(&self, name: &str) -> io::Result<Box<dyn File>>;
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn File>>;
+
+    /// Replaces `to`.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// After this, names that were created, renamed and removed survive a power cut.
+    fn sync(&self) -> io::Result<()>;
+}
+
+pub trait File: Send + Sync {
+    fn bytes(&self) -> io::Result<u64>;
+
+    /// Fills `into`, or fails.
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Drops what stands behind the first `len` bytes.
+    fn cut(&self, len: u64) -> io::Result<()>;
+
+    /// After this, what was written survives a power cut.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A folder of the operating system, locked for this process.
+#[derive(Debug)]
+pub(crate) struct Host {
+    path: PathBuf,
+    /// The lock goes when this is dropped, however the process ends.
+    _lock: fs::File,
+}
+
+impl Host {
+    pub(crate) fn lock(path: &Path) -> Result<Host, Fault> {
+        fs::create_dir_all(path).map_err(Fault::Disk)?;
+        let lock = fs::File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join(LOCK))
+            .map_err(Fault::Disk)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Host { path: path.to_path_buf(), _lock: lock }),
+            Err(fs::TryLockError::WouldBlock) => Err(Fault::Locked(path.to_path_buf())),
+            Err(fs::TryLockError::Error(fault)) => Err(Fault::Disk(fault)),
+        }
+    }
+}
+
+impl Folder for Host {
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
+        let mut options = fs::File::options();
+        options.create(true).truncate(true).read(true).write(true);
+        Ok(Box::new(options.open(self.path.join(name))?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
+        let mut options = fs::File::options();
+        Ok(Box::new(options.read(true).write(true).open(self.path.join(name))?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        fs::File::open(&self.path)?.sync_all()
+    }
+}
+
+impl File for fs::File {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(into, at)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn cut(&self, len: u64) -> io::Result<()> {
+        self.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// The whole file.
+pub(crate) fn read(folder: &dyn Folder, name: &str) -> io::Result<Vec<u8>> {
+    let file = folder.open(name)?;
+    let len = usize::try_from(file.bytes()?).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The number of a file that is named `kind.number`.
+pub(crate) fn number(name: &str, kind: &str) -> Option<u64> {
+    name.strip_prefix(kind)?.strip_prefix('.')?.parse().ok()
+}
+
+pub(crate) const LOCK: &str = "lock";

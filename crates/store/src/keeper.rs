@@ -1,0 +1,262 @@
+//! The thread that turns memory into tables, and many small tables into few large ones.
+
+use crate::disk::{Event, Sealed, Shared, State};
+use crate::manifest::Manifest;
+use crate::table::{self, Draft, Merge, Source, Table};
+use crate::{Fault, writer};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    manifest: Manifest,
+    failing: bool,
+    /// When the last merge of everything ended, and how long it took.
+    swept: Option<(Instant, Duration)>,
+}
+
+/// Which tables become one: a range of the list.
+type Span = std::ops::Range<usize>;
+
+impl Keeper {
+    pub(crate) fn new(shared: Arc<Shared>, manifest: Manifest) -> Keeper {
+        Keeper { shared, manifest, failing: false, swept: None }
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut pause = RETRY_MIN;
+        while self.wait(pause) {
+            self.drop_logs();
+            match self.flush().and_then(|()| self.tidy()) {
+                Ok(()) => {
+                    pause = RETRY_MIN;
+                    if std::mem::take(&mut self.failing) {
+                        (self.shared.notify)(Event::Recovered);
+                    }
+                }
+                Err(fault) => {
+                    pause = (2 * pause).min(RETRY_MAX);
+                    if !std::mem::replace(&mut self.failing, true) {
+                        (self.shared.notify)(Event::Failing(fault));
+                    }
+                }
+            }
+        }
+    }
+
+    /// False when the store ends. What is in memory then is in the log as well.
+    fn wait(&self, pause: Duration) -> bool {
+        let mut state = self.shared.lock();
+        if self.failing && !state.stop {
+            let woken = self.shared.to_keep.wait_timeout(state, pause);
+            state = woken.expect("nobody panics while holding the state").0;
+        }
+        while !state.stop
+            && state.sealed.is_empty()
+            && !self.has_old_logs(&state)
+            && !self.makes_room(&mut state)
+        {
+            // Looked at again after a pause only if a merge was put off.
+            let put_off = state.refused;
+            let wait = if put_off { RETRY_MIN } else { FOREVER };
+            let woken = self.shared.to_keep.wait_timeout(state, wait);
+            state = woken.expect("nobody panics while holding the state").0;
+        }
+        !state.stop
+    }
+
+    /// A full store that has removals in it gets room by merging everything, at most a tenth of the
+    /// time. It looks when a batch was refused.
+    fn makes_room(&self, state: &mut State) -> bool {
+        if !state.refused {
+            return false;
+        }
+        let removals = state.removes() || state.tables.iter().any(|table| table.removals > 0);
+        if !removals && state.tables.len() < 2 {
+            state.refused = false;
+            return false;
+        }
+        self.rested()
+    }
+
+    fn rested(&self) -> bool {
+        self.swept.is_none_or(|(at, took)| at.elapsed() >= 10 * took)
+    }
+
+    /// Makes one table of everything that was sealed.
+    fn flush(&mut self) -> Result<(), Fault> {
+        let (sealed, tables) = {
+            let mut state = self.shared.lock();
+            if state.refused {
+                state.seal();
+                state.end_segment = true;
+                self.shared.to_write.notify_one();
+            }
+            (state.sealed.clone(), Arc::clone(&state.tables))
+        };
+        let Some(upto) = sealed.back().map(|sealed| sealed.upto) else {
+            return Ok(());
+        };
+        let sources = sealed.iter().rev().map(|sealed| Sealed::source(sealed, &[])).collect();
+        let made = self.write(sources, upto, tables.is_empty(), |_| Ok(true))?;
+        let mut tables = (*tables).clone();
+        tables.extend(made.map(Arc::new));
+        self.manifest.flushed = upto;
+        self.list(tables, sealed.len())?;
+        self.drop_logs();
+        Ok(())
+    }
+
+    /// Merges until nothing is worth it.
+    fn tidy(&mut self) -> Result<(), Fault> {
+        loop {
+            let (span, all) = {
+                let mut state = self.shared.lock();
+                let refused = std::mem::take(&mut state.refused);
+                let all = 0..state.tables.len();
+                let garbage = is_garbage(&state.tables) && self.rested();
+                match (refused || garbage) && !all.is_empty() {
+                    true => (Some(all), true),
+                    false => (worth_merging(&state.tables, &self.shared.options), false),
+                }
+            };
+            let Some(span) = span else {
+                return Ok(());
+            };
+            let started = Instant::now();
+            if !self.merge(span)? {
+                return Ok(());
+            }
+            if all {
+                self.swept = Some((Instant::now(), started.elapsed()));
+            }
+        }
+    }
+
+    /// Makes one table of those in `span`; false if the store ends meanwhile.
+    fn merge(&mut self, span: Span) -> Result<bool, Fault> {
+        let old = Arc::clone(&self.shared.lock().tables);
+        let old = &old[span.clone()];
+        let last = old.last().map_or(0, |table| table.last);
+        let sources =
+            old.iter().rev().map(|table| Box::new(table.from(&[])) as Source<'_>).collect();
+        // Memory does not wait for a long merge: tables that are made meanwhile come behind.
+        let mut ended = false;
+        let made = self.write(sources, last, span.start == 0, |keeper| {
+            let (stop, waits) = {
+                let state = keeper.shared.lock();
+                (state.stop, !state.sealed.is_empty())
+            };
+            if waits && !stop {
+                keeper.flush()?;
+            }
+            ended = stop;
+            Ok(!stop)
+        })?;
+        if ended {
+            return Ok(false);
+        }
+        let now = Arc::clone(&self.shared.lock().tables);
+        let mut tables = now[..span.start].to_vec();
+        tables.extend(made.map(Arc::new));
+        tables.extend_from_slice(&now[span.end..]);
+        self.list(tables, 0)?;
+        for table in old {
+            self.shared.folder.remove(&table::name(table.number))?;
+        }
+        Ok(true)
+    }
+
+    /// A new table of what the sources hold. Asks `go_on` now and then.
+    fn write(
+        &mut self,
+        sources: Vec<Source<'_>>,
+        last: u64,
+        oldest: bool,
+        mut go_on: impl FnMut(&mut Keeper) -> Result<bool, Fault>,
+    ) -> Result<Option<Table>, Fault> {
+        let number = self.manifest.number_next;
+        self.manifest.number_next += 1;
+        let shared = Arc::clone(&self.shared);
+        let made = || -> Result<Option<Table>, Fault> {
+            let mut draft = Draft::create(&*shared.folder, shared.id, number, last)?;
+            for (n, pair) in Merge::new(sources)?.enumerate() {
+                let (key, value) = pair?;
+                // Below the oldest table there is nothing that a removal could remove.
+                if value.is_some() || !oldest {
+                    draft.put(&key, value.as_deref())?;
+                }
+                if n % ASK_EVERY == ASK_EVERY - 1 && !go_on(self)? {
+                    return Ok(None);
+                }
+            }
+            Ok(draft.finish()?)
+        };
+        let made = made();
+        if !matches!(made, Ok(Some(_))) {
+            // What is left of it is swept at the next open, if not now.
+            let _ = shared.folder.remove(&table::name(number));
+        }
+        made
+    }
+
+    /// From now on these are the tables, and the first `flushed` of what was sealed is in them.
+    fn list(&mut self, tables: Vec<Arc<Table>>, flushed: usize) -> Result<(), Fault> {
+        self.manifest.tables = tables.iter().map(|table| (table.number, table.bytes)).collect();
+        self.manifest.save(&*self.shared.folder)?;
+        let mut state = self.shared.lock();
+        state.table_bytes = tables.iter().map(|table| table.bytes).sum();
+        state.tables = Arc::new(tables);
+        state.sealed.drain(..flushed);
+        // What could not be sealed while too much waited can be now.
+        state.seal_if_grown(&self.shared.options);
+        self.shared.set_crowded(&state);
+        Ok(())
+    }
+
+    fn has_old_logs(&self, state: &State) -> bool {
+        state.segments.front().is_some_and(|first| first.last <= self.manifest.flushed)
+    }
+
+    /// Segments are removed oldest first, so what is left of the log has no gap.
+    fn drop_logs(&self) {
+        let mut state = self.shared.lock();
+        let mut gone = Vec::new();
+        while self.has_old_logs(&state) {
+            gone.extend(state.segments.pop_front());
+        }
+        drop(state);
+        for segment in gone {
+            // A segment that stays is read at the next open, counts for nothing, and goes then.
+            let _ = self.shared.folder.remove(&writer::name(segment.number));
+        }
+    }
+}
+
+/// The newest tables that are about as large as each other, once there are enough of them.
+fn worth_merging(tables: &[Arc<Table>], options: &crate::Options) -> Option<Span> {
+    let tier = |table: &Arc<Table>| {
+        let unit = (options.memory_bytes / TIER).max(1) as u64;
+        (table.bytes / unit).max(1).ilog(TIER as u64)
+    };
+    let newest = tables.last().map(tier)?;
+    let start = tables.iter().rposition(|table| tier(table) > newest).map_or(0, |n| n + 1);
+    (tables.len() - start >= TIER).then_some(start..tables.len())
+}
+
+/// More than a third is removals: merging everything returns at least as much as it writes.
+fn is_garbage(tables: &[Arc<Table>]) -> bool {
+    let entries: u64 = tables.iter().map(|table| table.entries).sum();
+    let removals: u64 = tables.iter().map(|table| table.removals).sum();
+    3 * removals > entries && entries > 0
+}
+
+/// How many tables become one.
+const TIER: usize = 4;
+
+/// Pairs between two looks at whether something else is more urgent.
+const ASK_EVERY: usize = 1024;
+
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(64);
+const FOREVER: Duration = Duration::from_secs(1 << 30);

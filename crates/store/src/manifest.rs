@@ -1,0 +1,125 @@
+//! The files `store` and `mark`: what belongs to the store, and how far it had come.
+//! docs/store-format.md draws both.
+
+use crate::Fault;
+use crate::crc::crc;
+use crate::files::{File, Folder, read};
+use crate::record::take;
+use std::io;
+
+/// Which tables belong to the store, and up to which batch they hold everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// Drawn when the store was made.
+    pub id: u64,
+    pub flushed: u64,
+    /// The number of the next file.
+    pub number_next: u64,
+    /// Numbers and lengths, oldest first.
+    pub tables: Vec<(u64, u64)>,
+}
+
+impl Manifest {
+    /// Replaces what is there, whole or not at all.
+    pub(crate) fn save(&self, folder: &dyn Folder) -> io::Result<()> {
+        let mut body = Vec::new();
+        for number in [self.id, self.flushed, self.number_next, self.tables.len() as u64] {
+            body.extend_from_slice(&number.to_le_bytes());
+        }
+        for (number, bytes) in &self.tables {
+            body.extend_from_slice(&number.to_le_bytes());
+            body.extend_from_slice(&bytes.to_le_bytes());
+        }
+        let mut whole = MAGIC.to_vec();
+        whole.extend_from_slice(&VERSION.to_le_bytes());
+        whole.extend_from_slice(&crc(&[&body]).to_le_bytes());
+        whole.extend_from_slice(&body);
+        let file = folder.create(MANIFEST_NEW)?;
+        file.write_at(0, &whole)?;
+        file.sync()?;
+        folder.rename(MANIFEST_NEW, MANIFEST)?;
+        folder.sync()
+    }
+
+    /// None if the file is not what `save` wrote.
+    pub(crate) fn load(folder: &dyn Folder) -> Result<Option<Manifest>, Fault> {
+        let bytes = read(folder, MANIFEST).map_err(Fault::Disk)?;
+        let mut rest = &bytes[..];
+        if take(&mut rest) != Some(*MAGIC) {
+            return Ok(None);
+        }
+        // Asked before the checksum, for another format may have another checksum.
+        match take(&mut rest).map(u32::from_le_bytes) {
+            Some(VERSION) => Ok(Manifest::parse(rest)),
+            Some(version) => Err(Fault::Version(version)),
+            None => Ok(None),
+        }
+    }
+
+    fn parse(mut rest: &[u8]) -> Option<Manifest> {
+        let sum = u32::from_le_bytes(take(&mut rest)?);
+        if crc(&[rest]) != sum {
+            return None;
+        }
+        let mut number = || take(&mut rest).map(u64::from_le_bytes);
+        let (id, flushed, number_next, count) = (number()?, number()?, number()?, number()?);
+        let mut tables = Vec::new();
+        for _ in 0..count {
+            tables.push((number()?, number()?));
+        }
+        Some(Manifest { id, flushed, number_next, tables })
+    }
+}
+
+/// How far the store had come: below it an open finds damage, not a torn tail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub id: u64,
+    pub seq: u64,
+}
+
+impl Mark {
+    pub(crate) fn create(self, folder: &dyn Folder) -> io::Result<()> {
+        let file = folder.create(MARK)?;
+        self.write(&*file, 0)?;
+        self.write(&*file, 1)?;
+        file.sync()?;
+        folder.sync()
+    }
+
+    /// Writes one of two slots in turn, so that a torn write leaves the other.
+    pub(crate) fn write(self, file: &dyn File, turn: u64) -> io::Result<()> {
+        let mut slot = [0; 24];
+        slot[8..16].copy_from_slice(&self.id.to_le_bytes());
+        slot[16..].copy_from_slice(&self.seq.to_le_bytes());
+        slot[..4].copy_from_slice(MARK_MAGIC);
+        let sum = crc(&[&slot[8..]]).to_le_bytes();
+        slot[4..8].copy_from_slice(&sum);
+        file.write_at(turn % 2 * SLOT, &slot)
+    }
+
+    /// The later of the slots that hold.
+    pub(crate) fn load(folder: &dyn Folder) -> io::Result<Option<Mark>> {
+        let bytes = read(folder, MARK)?;
+        let slots = [bytes.get(..), bytes.get(SLOT as usize..)];
+        Ok(slots.into_iter().flatten().filter_map(Mark::parse).max_by_key(|mark| mark.seq))
+    }
+
+    fn parse(mut rest: &[u8]) -> Option<Mark> {
+        let magic = take::<4>(&mut rest)?;
+        let sum = u32::from_le_bytes(take(&mut rest)?);
+        let held = magic == *MARK_MAGIC && crc(&[rest.get(..16)?]) == sum;
+        let id = u64::from_le_bytes(take(&mut rest)?);
+        held.then_some(Mark { id, seq: u64::from_le_bytes(take(&mut rest)?) })
+    }
+}
+
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const MANIFEST: &str = "store";
+pub(crate) const MANIFEST_NEW: &str = "store.new";
+pub(crate) const MARK: &str = "mark";
+const MAGIC: &[u8; 8] = b"GODWITST";
+const MARK_MAGIC: &[u8; 4] = b"GWMK";
+
+/// A sector of any disk, so that the slots are never written together.
+const SLOT: u64 = 4096;

@@ -1,0 +1,350 @@
+//! A sorted file of keys and values that is written once, and how several of them are read as one.
+//! docs/store-format.md draws it.
+
+use crate::crc::crc;
+use crate::files::{File, Folder};
+use crate::record::{REMOVED, take};
+use crate::{Damage, Fault};
+use std::io;
+use std::sync::Arc;
+
+/// A key, its space in front, and its value; None where the key was removed.
+pub(crate) type Pair = (Vec<u8>, Option<Vec<u8>>);
+
+/// A table whose index is in memory; its blocks stay on the disk.
+pub(crate) struct Table {
+    file: Box<dyn File>,
+    id: u64,
+    pub number: u64,
+    pub bytes: u64,
+    /// The last batch that has anything in it.
+    pub last: u64,
+    pub entries: u64,
+    pub removals: u64,
+    blocks: Vec<Block>,
+}
+
+struct Block {
+    at: u64,
+    len: u32,
+    first: Box<[u8]>,
+}
+
+impl Table {
+    /// None if the file is not a whole table of this store.
+    pub(crate) fn open(folder: &dyn Folder, id: u64, number: u64) -> io::Result<Option<Table>> {
+        let file = folder.open(&name(number))?;
+        let bytes = file.bytes()?;
+        let Some(foot_at) = bytes.checked_sub(FOOT as u64) else {
+            return Ok(None);
+        };
+        let mut foot = [0; FOOT];
+        file.read_at(foot_at, &mut foot)?;
+        let mut rest = &foot[8..];
+        let mut field = || take(&mut rest).map_or(0, u64::from_le_bytes);
+        let (index_at, of, last, entries, removals) = (field(), field(), field(), field(), field());
+        let Some(index_len) = foot_at.checked_sub(index_at) else {
+            return Ok(None);
+        };
+        let mut index = vec![0; usize::try_from(index_len).map_err(io::Error::other)?];
+        file.read_at(index_at, &mut index)?;
+        let sum = crc(&[&id.to_le_bytes(), &index, &foot[8..]]).to_le_bytes();
+        if foot[..4] != *MAGIC || foot[4..8] != sum || of != number {
+            return Ok(None);
+        }
+        let blocks = parse_index(&index);
+        Ok(blocks.map(|blocks| Table { file, id, number, bytes, last, entries, removals, blocks }))
+    }
+
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Option<Vec<u8>>>, Fault> {
+        let Some(n) = self.blocks.partition_point(|block| *block.first <= *key).checked_sub(1)
+        else {
+            return Ok(None);
+        };
+        let bytes = self.block(n)?;
+        let mut rest = &bytes[..];
+        while let Some((found, value)) = entry(&mut rest) {
+            if found >= key {
+                return Ok((found == key).then(|| value.map(<[u8]>::to_vec)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The pairs from `key` on.
+    pub(crate) fn from(self: &Arc<Table>, key: &[u8]) -> Cursor {
+        let after = self.blocks.partition_point(|block| *block.first <= *key);
+        let next = after.saturating_sub(1);
+        let table = Arc::clone(self);
+        Cursor { table, next, bytes: Vec::new(), at: 0, skip_below: key.to_vec() }
+    }
+
+    /// Every block that does not match its checksum.
+    pub(crate) fn verify(&self, found: &mut Vec<Damage>) -> Result<(), Fault> {
+        for n in 0..self.blocks.len() {
+            match self.block(n) {
+                Ok(_) => {}
+                Err(Fault::Damaged(damage)) => found.extend(damage),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&self, n: usize) -> Result<Vec<u8>, Fault> {
+        let block = &self.blocks[n];
+        let damaged = || Fault::Damaged(vec![Damage::Block { table: self.number, at: block.at }]);
+        let mut bytes = vec![0; block.len as usize];
+        match self.file.read_at(block.at, &mut bytes) {
+            Ok(()) => {}
+            Err(fault) if fault.kind() == io::ErrorKind::UnexpectedEof => return Err(damaged()),
+            Err(fault) => return Err(Fault::Disk(fault)),
+        }
+        let sum = bytes.split_last_chunk::<4>().map(|(_, sum)| *sum);
+        bytes.truncate(bytes.len().saturating_sub(4));
+        if sum
+            != Some(crc(&[&self.id.to_le_bytes(), &block.at.to_le_bytes(), &bytes]).to_le_bytes())
+        {
+            return Err(damaged());
+        }
+        Ok(bytes)
+    }
+}
+
+fn parse_index(mut rest: &[u8]) -> Option<Vec<Block>> {
+    let mut blocks = Vec::new();
+    while !rest.is_empty() {
+        let at = u64::from_le_bytes(take(&mut rest)?);
+        let len = u32::from_le_bytes(take(&mut rest)?);
+        let key_len = u32::from_le_bytes(take(&mut rest)?) as usize;
+        blocks.push(Block { at, len, first: rest.split_off(..key_len)?.into() });
+    }
+    Some(blocks)
+}
+
+fn entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Option<&'a [u8]>)> {
+    let key_len = u32::from_le_bytes(take(rest)?) as usize;
+    let value_len = u32::from_le_bytes(take(rest)?);
+    let key = rest.split_off(..key_len)?;
+    match value_len {
+        REMOVED => Some((key, None)),
+        len => Some((key, Some(rest.split_off(..len as usize)?))),
+    }
+}
+
+/// Walks a table a block at a time.
+pub(crate) struct Cursor {
+    table: Arc<Table>,
+    /// The block after the one in `bytes`.
+    next: usize,
+    bytes: Vec<u8>,
+    at: usize,
+    skip_below: Vec<u8>,
+}
+
+impl Iterator for Cursor {
+    type Item = Result<Pair, Fault>;
+
+    fn next(&mut self) -> Option<Result<Pair, Fault>> {
+        loop {
+            let mut rest = &self.bytes[self.at..];
+            while let Some((key, value)) = entry(&mut rest) {
+                self.at = self.bytes.len() - rest.len();
+                if *key >= *self.skip_below {
+                    return Some(Ok((key.to_vec(), value.map(<[u8]>::to_vec))));
+                }
+            }
+            if self.next == self.table.blocks.len() {
+                return None;
+            }
+            // A block that cannot be read is passed over by whoever goes on after the fault.
+            self.next += 1;
+            self.at = 0;
+            match self.table.block(self.next - 1) {
+                Ok(bytes) => self.bytes = bytes,
+                Err(fault) => {
+                    self.bytes.clear();
+                    return Some(Err(fault));
+                }
+            }
+        }
+    }
+}
+
+/// Several sorted sources as one. Of equal keys the first source's wins.
+pub(crate) struct Merge<'a> {
+    sources: Vec<Source<'a>>,
+    heads: Vec<Option<Pair>>,
+}
+
+pub(crate) type Source<'a> = Box<dyn Iterator<Item = Result<Pair, Fault>> + 'a>;
+
+impl<'a> Merge<'a> {
+    pub(crate) fn new(sources: Vec<Source<'a>>) -> Result<Merge<'a>, Fault> {
+        let heads = sources.iter().map(|_| None).collect();
+        let mut merge = Merge { sources, heads };
+        for n in 0..merge.sources.len() {
+            merge.pull(n)?;
+        }
+        Ok(merge)
+    }
+
+    fn pull(&mut self, n: usize) -> Result<Option<Pair>, Fault> {
+        let next = self.sources[n].next().transpose()?;
+        Ok(std::mem::replace(&mut self.heads[n], next))
+    }
+
+    fn step(&mut self) -> Result<Option<Pair>, Fault> {
+        let live = self.heads.iter().enumerate().filter_map(|(n, head)| Some((n, head.as_ref()?)));
+        let Some((first, _)) = live.min_by(|(_, a), (_, b)| a.0.cmp(&b.0)) else {
+            return Ok(None);
+        };
+        let pair = self.pull(first)?;
+        for n in first + 1..self.heads.len() {
+            if self.heads[n].as_ref().map(|head| &head.0) == pair.as_ref().map(|pair| &pair.0) {
+                self.pull(n)?;
+            }
+        }
+        Ok(pair)
+    }
+}
+
+impl Iterator for Merge<'_> {
+    type Item = Result<Pair, Fault>;
+
+    fn next(&mut self) -> Option<Result<Pair, Fault>> {
+        self.step().transpose()
+    }
+}
+
+/// A table while it is written. A file that is never finished belongs to nobody.
+pub(crate) struct Draft {
+    file: Box<dyn File>,
+    id: u64,
+    number: u64,
+    last: u64,
+    /// Bytes that are in the file already, and those that are not.
+    written: u64,
+    bytes: Vec<u8>,
+    /// Where in `bytes` the block begins that is being filled.
+    block: usize,
+    blocks: Vec<Block>,
+    first: Option<Box<[u8]>>,
+    entries: u64,
+    removals: u64,
+}
+
+impl Draft {
+    pub(crate) fn create(
+        folder: &dyn Folder,
+        id: u64,
+        number: u64,
+        last: u64,
+    ) -> io::Result<Draft> {
+        Ok(Draft {
+            file: folder.create(&name(number))?,
+            id,
+            number,
+            last,
+            written: 0,
+            bytes: Vec::new(),
+            block: 0,
+            blocks: Vec::new(),
+            first: None,
+            entries: 0,
+            removals: 0,
+        })
+    }
+
+    /// Keys come in order.
+    pub(crate) fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        self.first.get_or_insert_with(|| key.into());
+        self.entries += 1;
+        self.removals += u64::from(value.is_none());
+        let value_len = value.map_or(REMOVED, |value| value.len() as u32);
+        self.bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&value_len.to_le_bytes());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        if self.bytes.len() - self.block >= BLOCK {
+            self.end_block();
+        }
+        if self.bytes.len() >= WRITE {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// Syncs the file. None if nothing was put: then there is no table.
+    pub(crate) fn finish(mut self) -> io::Result<Option<Table>> {
+        if self.entries == 0 {
+            return Ok(None);
+        }
+        self.end_block();
+        let index_at = self.written + self.bytes.len() as u64;
+        let start = self.bytes.len();
+        for block in &self.blocks {
+            self.bytes.extend_from_slice(&block.at.to_le_bytes());
+            self.bytes.extend_from_slice(&block.len.to_le_bytes());
+            self.bytes.extend_from_slice(&(block.first.len() as u32).to_le_bytes());
+            self.bytes.extend_from_slice(&block.first);
+        }
+        let mut foot = [0; FOOT];
+        foot[..4].copy_from_slice(MAGIC);
+        let fields = [index_at, self.number, self.last, self.entries, self.removals];
+        for (place, field) in foot[8..].chunks_exact_mut(8).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        let sum = crc(&[&self.id.to_le_bytes(), &self.bytes[start..], &foot[8..]]);
+        foot[4..8].copy_from_slice(&sum.to_le_bytes());
+        self.bytes.extend_from_slice(&foot);
+        self.write()?;
+        self.file.sync()?;
+        Ok(Some(Table {
+            file: self.file,
+            id: self.id,
+            number: self.number,
+            bytes: self.written,
+            last: self.last,
+            entries: self.entries,
+            removals: self.removals,
+            blocks: self.blocks,
+        }))
+    }
+
+    fn end_block(&mut self) {
+        let Some(first) = self.first.take() else {
+            return;
+        };
+        let at = self.written + self.block as u64;
+        let sum = crc(&[&self.id.to_le_bytes(), &at.to_le_bytes(), &self.bytes[self.block..]]);
+        self.bytes.extend_from_slice(&sum.to_le_bytes());
+        let len = (self.bytes.len() - self.block) as u32;
+        self.blocks.push(Block { at, len, first });
+        self.block = self.bytes.len();
+    }
+
+    /// Writes the blocks that are whole.
+    fn write(&mut self) -> io::Result<()> {
+        let whole = if self.first.is_some() { self.block } else { self.bytes.len() };
+        self.file.write_at(self.written, &self.bytes[..whole])?;
+        self.written += whole as u64;
+        self.bytes.drain(..whole);
+        self.block -= self.block.min(whole);
+        Ok(())
+    }
+}
+
+pub(crate) fn name(number: u64) -> String {
+    format!("{KIND}.{number}")
+}
+
+pub(crate) const KIND: &str = "table";
+const MAGIC: &[u8; 4] = b"GWTB";
+const FOOT: usize = 48;
+
+/// What one lookup reads.
+const BLOCK: usize = 8 << 10;
+
+/// What a table in the making holds in memory.
+const WRITE: usize = 128 << 10;

@@ -1,0 +1,171 @@
+//! Rot: a bit flips, a file loses its end, a file is gone. An open or a read says so, whatever the
+//! place; only with `repair` does the store go on, and it tells what it goes on without.
+
+use crate::chance::Chance;
+use crate::forgetful::{Forgetful, Image};
+use crate::model::{Model, Pairs, all, open, small, until};
+use store::{Damage, Fault, Options, Report, Seq, Store, check_in};
+
+/// A store that was closed, with tables and batches in the log alone.
+fn closed() -> (Image, Model) {
+    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(11));
+    let (store, ..) = open(&disk, small()).expect("the store opens");
+    let mut handle = store.handle();
+    for _ in 0..120 {
+        model.commit_in_turn(&mut handle, &mut chance);
+    }
+    assert_eq!(store.close(), model.seq());
+    let image = disk.seen();
+    assert!(image.keys().any(|name| name.starts_with("table.")), "{:?}", image.keys());
+    assert!(image.keys().any(|name| name.starts_with("log.")), "{:?}", image.keys());
+    (image, model)
+}
+
+fn read(image: &Image, repair: bool) -> Result<(Pairs, Report), Fault> {
+    let (store, report, _) = open(&Forgetful::of(image), Options { repair, ..small() })?;
+    Ok((all(&store.handle())?, report))
+}
+
+/// Opens and reads a damaged store: it must tell, or hold everything. Then repairs it.
+fn tells(image: &Image, model: &Model, what: &str) {
+    let whole = model.at(model.seq());
+    match read(image, false) {
+        Ok((pairs, _)) => {
+            assert!(pairs == whole, "{what}: opened, read, and something is missing");
+            return;
+        }
+        Err(Fault::Damaged(damage)) => assert!(!damage.is_empty(), "{what}"),
+        Err(Fault::Version(_)) => return,
+        Err(fault) => panic!("{what}: {fault}"),
+    }
+    let checked = check_in(&Forgetful::of(image));
+    match checked {
+        Ok(report) => assert_ne!(report.damage, [], "{what}: the check found nothing"),
+        Err(fault) => assert!(matches!(fault, Fault::Damaged(_)), "{what}: {fault}"),
+    }
+    let disk = Forgetful::of(image);
+    let (store, report, _) = match open(&disk, Options { repair: true, ..small() }) {
+        Ok(opened) => opened,
+        Err(fault) => panic!("{what}: repair: {fault}"),
+    };
+    assert_ne!(report.damage, [], "{what}: repaired without a word");
+    let left = all(&store.handle()).expect("a repaired store can be read");
+    for ((space, key), value) in &left {
+        assert!(model.had(*space, key, value), "{what}: a pair that never was");
+    }
+    assert!(report.seq >= model.seq(), "{what}: a Seq would be given twice");
+    drop(store);
+    let again = open(&disk, small()).expect("a repaired store is whole").0;
+    assert_eq!(all(&again.handle()).expect("readable"), left, "{what}");
+}
+
+#[test]
+fn a_flipped_bit_is_told_wherever_it_is() {
+    let (image, model) = closed();
+    for (name, bytes) in &image {
+        let step = (bytes.len() / 150).max(1);
+        for at in (0..bytes.len()).step_by(step) {
+            let mut image = image.clone();
+            image.get_mut(name).expect("it is there")[at] ^= 1 << (at % 8);
+            tells(&image, &model, &format!("{name}, bit flipped in byte {at}"));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_lost_its_end_is_told_wherever_it_ends() {
+    let (image, model) = closed();
+    for (name, bytes) in &image {
+        let step = (bytes.len() / 100).max(1);
+        for len in (0..bytes.len()).step_by(step) {
+            let mut image = image.clone();
+            image.get_mut(name).expect("it is there").truncate(len);
+            tells(&image, &model, &format!("{name}, cut to {len} bytes"));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_is_told() {
+    let (image, model) = closed();
+    for name in image.keys() {
+        let mut image = image.clone();
+        image.remove(name);
+        tells(&image, &model, &format!("{name}, removed"));
+    }
+}
+
+#[test]
+fn without_the_manifest_and_the_mark_nothing_can_be_repaired_and_nothing_is_made_anew() {
+    let (mut image, _) = closed();
+    image.remove("store");
+    image.remove("mark");
+    let fault = read(&image, true).expect_err("no id is left");
+    assert_eq!(
+        fault.to_string(),
+        "the store is damaged: the file store is missing or unreadable; the file mark is missing \
+         or unreadable"
+    );
+}
+
+/// A store that ended without a word after `count` batches in one log, its mark a second behind.
+fn ended(count: u64) -> (Image, Model) {
+    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(5));
+    let (store, _, heard) = open(&disk, Options::default()).expect("the store opens");
+    let mut handle = store.handle();
+    for _ in 0..count {
+        let seq = model.commit_in_turn(&mut handle, &mut chance);
+        until("the batch is durable", || heard.durable() == seq || handle.durable() == seq);
+    }
+    let image = disk.seen();
+    (image, model)
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_reported() {
+    let (mut image, model) = ended(6);
+    let log = image.get_mut("log.1").expect("everything is in the first log");
+    log.truncate(log.len() - 3);
+    let disk = Forgetful::of(&image);
+    let (store, report, _) = open(&disk, small()).expect("a torn tail is no damage");
+    assert_eq!((report.seq, report.damage), (Seq(5), vec![]));
+    assert!(report.torn_bytes > 0);
+    assert_eq!(all(&store.handle()).expect("readable"), model.at(Seq(5)));
+    drop(store);
+    let (_store, report, _) = open(&disk, small()).expect("it was cut");
+    assert_eq!((report.seq, report.torn_bytes), (Seq(5), 0));
+}
+
+#[test]
+fn a_record_in_the_middle_is_missed_because_later_ones_knew_it_durable() {
+    let (mut image, _) = ended(6);
+    let log = image.get_mut("log.1").expect("everything is in the first log");
+    let len = log.len();
+    log[len / 3] ^= 1;
+    let fault = read(&image, false).expect_err("a batch is missing");
+    let Fault::Damaged(damage) = &fault else { panic!("{fault}") };
+    let [Damage::Batches { from, to }] = damage[..] else { panic!("{fault}") };
+    assert_eq!(from, to);
+    assert_eq!(
+        fault.to_string(),
+        format!("the store is damaged: batch {} is missing", from.0),
+        "what is missing is told"
+    );
+    let (_, report) = read(&image, true).expect("repair goes on without it");
+    assert_eq!((report.seq, report.batches), (Seq(6), 5));
+}
+
+#[test]
+fn a_log_that_ends_below_the_mark_is_damage() {
+    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(5));
+    let (store, ..) = open(&disk, Options::default()).expect("the store opens");
+    for _ in 0..4 {
+        model.commit_in_turn(&mut store.handle(), &mut chance);
+    }
+    store.close();
+    let mut image = disk.seen();
+    let log = image.get_mut("log.1").expect("everything is in the first log");
+    log.truncate(log.len() - 3);
+    let fault = read(&image, false).expect_err("the mark knows better");
+    assert_eq!(fault.to_string(), "the store is damaged: batch 4 is missing");
+}

@@ -1,0 +1,72 @@
+//! The folder on the real file system: its lock, its version, and what a closed store leaves.
+
+use std::fs;
+use std::path::PathBuf;
+use store::{Batch, Disk, Fault, Options, Space, Store, check};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("store-{name}"));
+        drop(fs::remove_dir_all(&path));
+        Folder(path)
+    }
+
+    fn open(&self) -> Result<Disk, Fault> {
+        Ok(Disk::open(&self.0, Options::default(), Box::new(|_| {}))?.0)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+#[test]
+fn a_folder_has_one_owner_at_a_time() {
+    let folder = Folder::new("owner");
+    let first = folder.open().expect("the folder is free");
+    let refused = folder.open().map(drop).expect_err("the folder is taken");
+    let words = format!("another process uses the data folder {}", folder.0.display());
+    assert_eq!(refused.to_string(), words);
+    assert!(matches!(check(&folder.0), Err(Fault::Locked(_))));
+    drop(first);
+    folder.open().expect("the folder is free again");
+}
+
+#[test]
+fn an_unknown_format_is_refused_in_words() {
+    let folder = Folder::new("version");
+    drop(folder.open().expect("the folder is free"));
+    let manifest = folder.0.join("store");
+    let mut bytes = fs::read(&manifest).expect("it is there");
+    bytes[8] = 9;
+    fs::write(&manifest, &bytes).expect("writable");
+    let refused = folder.open().map(drop).expect_err("nobody knows format 9");
+    assert_eq!(
+        refused.to_string(),
+        "the store has format 9, and this program knows format 1 alone: use the program that \
+         wrote it to export the data"
+    );
+    assert_eq!(fs::read(&manifest).expect("it is there"), bytes, "and nothing was touched");
+}
+
+#[test]
+fn a_check_of_a_folder_that_is_not_there_makes_none() {
+    let folder = Folder::new("nowhere");
+    assert!(matches!(check(&folder.0), Err(Fault::Disk(_))));
+    assert!(!folder.0.exists());
+}
+
+#[test]
+fn a_handle_that_outlives_its_store_takes_nothing() {
+    let folder = Folder::new("outlived");
+    let store = folder.open().expect("the folder is free");
+    let mut handle = store.handle();
+    drop(store);
+    let mut batch = Batch::default();
+    batch.put(Space::Queues, b"k".to_vec(), b"v".to_vec());
+    assert!(matches!(handle.commit(batch), Err(Fault::Closed)));
+}

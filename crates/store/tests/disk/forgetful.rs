@@ -1,0 +1,245 @@
+//! A disk in memory that keeps what was synced, and of the rest what chance keeps: sectors of
+//! writes in any choice, and names up to some point. It can lose its power at any operation, fill
+//! up, fail, wait, and lie about syncs.
+
+use crate::chance::Chance;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use store::{File, Folder};
+
+/// Files by name.
+pub(crate) type Image = BTreeMap<String, Vec<u8>>;
+
+#[derive(Clone, Default)]
+pub(crate) struct Forgetful(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Default)]
+pub(crate) struct State {
+    nodes: Vec<Node>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    /// Changes of names that no sync has covered.
+    pending_names: Vec<(String, Option<usize>)>,
+    /// Operations until the power goes.
+    pub(crate) power: Option<u64>,
+    /// What the disk holds at most.
+    pub(crate) space: Option<usize>,
+    /// How the next syncs fail.
+    pub(crate) sync_faults: Vec<io::ErrorKind>,
+    /// Writes wait until this is false.
+    pub(crate) held: bool,
+    /// Syncs do nothing.
+    pub(crate) lies: bool,
+}
+
+#[derive(Default)]
+struct Node {
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+enum Change {
+    Cut(usize),
+    Write { at: usize, bytes: Vec<u8> },
+}
+
+struct Open {
+    disk: Forgetful,
+    node: usize,
+}
+
+impl Forgetful {
+    pub(crate) fn of(image: &Image) -> Forgetful {
+        let disk = Forgetful::default();
+        let mut state = disk.state();
+        for (n, (name, bytes)) in image.iter().enumerate() {
+            let (bytes, durable) = (bytes.clone(), bytes.clone());
+            state.nodes.push(Node { bytes, durable, pending: Vec::new() });
+            state.names.insert(name.clone(), n);
+        }
+        state.durable_names = state.names.clone();
+        drop(state);
+        disk
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().expect("no panic while the disk is locked")
+    }
+
+    pub(crate) fn release(&self) {
+        self.state().held = false;
+        self.0.1.notify_all();
+    }
+
+    /// What any reader sees now, and what is left when the process alone ends.
+    pub(crate) fn seen(&self) -> Image {
+        let state = self.state();
+        state.names.iter().map(|(name, n)| (name.clone(), state.nodes[*n].bytes.clone())).collect()
+    }
+
+    /// What is left when the power goes.
+    pub(crate) fn left(&self, chance: &mut Chance) -> Image {
+        let state = self.state();
+        let mut names = state.durable_names.clone();
+        let kept = chance.below(state.pending_names.len() as u64 + 1) as usize;
+        for (name, node) in &state.pending_names[..kept] {
+            match node {
+                Some(node) => names.insert(name.clone(), *node),
+                None => names.remove(name),
+            };
+        }
+        let left = |node: &Node, chance: &mut Chance| {
+            let mut bytes = node.durable.clone();
+            for change in &node.pending {
+                match change {
+                    Change::Cut(len) if chance.below(2) == 0 => bytes.truncate(*len),
+                    Change::Cut(_) => {}
+                    Change::Write { at, bytes: written } => {
+                        for (n, sector) in written.chunks(SECTOR).enumerate() {
+                            if chance.below(2) == 0 {
+                                put(&mut bytes, at + n * SECTOR, sector);
+                            }
+                        }
+                    }
+                }
+            }
+            bytes
+        };
+        names.iter().map(|(name, n)| (name.clone(), left(&state.nodes[*n], chance))).collect()
+    }
+
+    /// Counts an operation that changes something; an error once the power is gone.
+    fn step(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.state();
+        while state.held {
+            state = self.0.1.wait(state).expect("no panic while the disk is locked");
+        }
+        match &mut state.power {
+            Some(0) => Err(io::Error::other("the power is gone")),
+            Some(left) => {
+                *left -= 1;
+                Ok(state)
+            }
+            None => Ok(state),
+        }
+    }
+}
+
+impl State {
+    fn rename(&mut self, name: &str, node: Option<usize>) {
+        match node {
+            Some(node) => self.names.insert(name.into(), node),
+            None => self.names.remove(name),
+        };
+        self.pending_names.push((name.into(), node));
+    }
+
+    fn used(&self) -> usize {
+        self.names.values().map(|n| self.nodes[*n].bytes.len()).sum()
+    }
+
+    fn sync_fault(&mut self) -> io::Result<()> {
+        self.sync_faults.pop().map_or(Ok(()), |kind| Err(kind.into()))
+    }
+}
+
+impl Folder for Forgetful {
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.state().names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
+        let mut state = self.step()?;
+        let node = state.nodes.len();
+        state.nodes.push(Node::default());
+        state.rename(name, Some(node));
+        Ok(Box::new(Open { disk: self.clone(), node }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
+        let node = self.state().names.get(name).copied();
+        let node = node.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(Open { disk: self.clone(), node }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.step()?;
+        let node = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        // One change on a disk that keeps a journal of names; this one may keep the first half.
+        state.rename(to, Some(node));
+        state.rename(from, None);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.step()?;
+        state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        state.rename(name, None);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.step()?;
+        if !state.lies {
+            state.durable_names = state.names.clone();
+            state.pending_names.clear();
+        }
+        Ok(())
+    }
+}
+
+impl File for Open {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.disk.state().nodes[self.node].bytes.len() as u64)
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let state = self.disk.state();
+        let bytes = state.nodes[self.node].bytes.get(at as usize..).unwrap_or_default();
+        let bytes = bytes.get(..into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.step()?;
+        let at = at as usize;
+        let grows = (at + bytes.len()).saturating_sub(state.nodes[self.node].bytes.len());
+        if state.space.is_some_and(|space| state.used() + grows > space) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let node = &mut state.nodes[self.node];
+        put(&mut node.bytes, at, bytes);
+        node.pending.push(Change::Write { at, bytes: bytes.to_vec() });
+        Ok(())
+    }
+
+    fn cut(&self, len: u64) -> io::Result<()> {
+        let mut state = self.disk.step()?;
+        let node = &mut state.nodes[self.node];
+        node.bytes.truncate(len as usize);
+        node.pending.push(Change::Cut(len as usize));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.step()?;
+        state.sync_fault()?;
+        if !state.lies {
+            let node = &mut state.nodes[self.node];
+            node.durable = node.bytes.clone();
+            node.pending.clear();
+        }
+        Ok(())
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, at: usize, written: &[u8]) {
+    let end = at + written.len();
+    bytes.resize(bytes.len().max(end), 0);
+    bytes[at..end].copy_from_slice(written);
+}
+
+const SECTOR: usize = 512;

@@ -1,0 +1,130 @@
+//! Disks that have no room, that fail, and that are slow. Nothing that was taken is lost, what is
+//! refused is refused whole, and the store goes on by itself.
+
+use crate::chance::Chance;
+use crate::forgetful::Forgetful;
+use crate::model::{Model, all, open, small, until};
+use std::io;
+use std::sync::atomic::Ordering;
+use store::{Batch, Fault, Options, Space, Store};
+
+fn put(key: u64, len: usize) -> Batch {
+    let mut batch = Batch::default();
+    batch.put(Space::Queues, key.to_be_bytes().to_vec(), vec![7; len]);
+    batch
+}
+
+#[test]
+fn the_quota_refuses_a_batch_whole_and_removals_make_room_again() {
+    let disk = Forgetful::default();
+    let options = Options { bytes_max: 200 << 10, memory_bytes: 8 << 10, ..small() };
+    let (store, ..) = open(&disk, options.clone()).expect("the store opens");
+    let mut handle = store.handle();
+    for round in 0..3 {
+        let mut taken = 0;
+        loop {
+            if handle.crowded() {
+                std::thread::yield_now();
+                continue;
+            }
+            match handle.commit(put(taken, 1000)) {
+                Ok(_) => taken += 1,
+                Err(Fault::Full) => break,
+                Err(fault) => panic!("{fault}"),
+            }
+        }
+        assert!(taken > 50, "round {round}: {taken} batches of the quota's 200");
+        assert_eq!(handle.get(Space::Queues, &taken.to_be_bytes()).expect("readable"), None);
+        for key in 0..taken {
+            let mut batch = Batch::default();
+            batch.remove(Space::Queues, key.to_be_bytes().to_vec());
+            handle.commit(batch).expect("a removal is always taken");
+        }
+        until("there is room again", || handle.commit(put(0, 1000)).is_ok());
+        until("the disk is almost empty", || {
+            drop(handle.commit(put(0, 1 << 20)));
+            store.bytes() < 50 << 10
+        });
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_keeps_what_it_took_and_recovers() {
+    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(2));
+    let (store, _, heard) = open(&disk, small()).expect("the store opens");
+    let mut handle = store.handle();
+    for _ in 0..50 {
+        model.commit_in_turn(&mut handle, &mut chance);
+    }
+    disk.state().space = Some(0);
+    until("the store is full", || {
+        matches!(model.commit(&mut handle, &mut chance), Err(Fault::Full))
+    });
+    assert_eq!(all(&handle).expect("it still reads"), model.at(model.seq()));
+    let mut removal = Batch::default();
+    removal.remove(Space::Sessions, b"nothing".to_vec());
+    handle.commit(removal).expect("a removal waits for the room");
+    disk.state().space = None;
+    let seq = store::Seq(model.seq().0 + 1);
+    until("everything that was taken is durable", || handle.durable() == seq);
+    assert!(heard.failing.load(Ordering::SeqCst) > 0);
+    until("the owner knows", || heard.recovered.load(Ordering::SeqCst) > 0);
+    until("the store takes more", || handle.commit(put(0, 10)).is_ok());
+    drop(store);
+    let (_store, report, _) = open(&disk, small()).expect("the store opens");
+    assert_eq!(report.damage, []);
+    assert!(report.seq > seq);
+}
+
+#[test]
+fn a_sync_that_failed_is_not_trusted_and_nothing_is_lost() {
+    for count in 1..6 {
+        let (disk, mut model, mut chance) =
+            (Forgetful::default(), Model::default(), Chance::new(count));
+        let (store, _, heard) = open(&disk, small()).expect("the store opens");
+        let mut handle = store.handle();
+        for n in 0..60 {
+            if n == 20 {
+                disk.state().sync_faults = vec![io::ErrorKind::Other; count as usize];
+            }
+            until("the store takes the batch", || match model.commit(&mut handle, &mut chance) {
+                Ok(_) => true,
+                Err(Fault::Disk(_) | Fault::Full) => false,
+                Err(fault) => panic!("{fault}"),
+            });
+        }
+        until("everything is durable", || heard.durable() == model.seq());
+        let left = Forgetful::of(&disk.left(&mut chance));
+        let (again, report, _) = open(&left, small()).expect("a failed sync is no damage");
+        assert_eq!(report.seq, model.seq());
+        assert_eq!(all(&again.handle()).expect("readable"), model.at(model.seq()));
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_move_makes_the_store_crowded_then_full_and_never_waits() {
+    let disk = Forgetful::default();
+    let options = Options { inbox_bytes: 16 << 10, ..small() };
+    let (store, ..) = open(&disk, options).expect("the store opens");
+    let mut handle = store.handle();
+    disk.state().held = true;
+    let (mut crowded_at, mut key) = (None, 0);
+    let refused = loop {
+        if handle.crowded() {
+            crowded_at.get_or_insert(key);
+        }
+        match handle.commit(put(key, 500)) {
+            Ok(_) => key += 1,
+            Err(fault) => break fault,
+        }
+    };
+    assert!(matches!(refused, Fault::Full), "{refused}");
+    assert!(crowded_at.is_some_and(|at| at < key), "crowded comes before full");
+    assert_eq!(
+        handle.get(Space::Queues, &0_u64.to_be_bytes()).expect("readable").map(|v| v.len()),
+        Some(500)
+    );
+    disk.release();
+    until("the disk has caught up", || handle.durable().0 == key && !handle.crowded());
+    handle.commit(put(key, 500)).expect("there is room again");
+}

@@ -1,0 +1,148 @@
+//! What a store must hold: the batches that it took, and what they make of each other.
+
+use crate::chance::Chance;
+use crate::forgetful::Forgetful;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use store::{Batch, Disk, Event, Fault, Options, Report, Seq, Space, Store};
+
+pub(crate) const SPACES: [Space; 4] =
+    [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
+
+pub(crate) type Pairs = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+
+type Changes = Vec<(Space, Vec<u8>, Option<Vec<u8>>)>;
+
+/// The batches in their order; the first is Seq 1.
+#[derive(Default)]
+pub(crate) struct Model {
+    batches: Vec<Changes>,
+}
+
+impl Model {
+    pub(crate) fn seq(&self) -> Seq {
+        Seq(self.batches.len() as u64)
+    }
+
+    /// Commits a batch made by chance, and remembers it if it was taken.
+    pub(crate) fn commit(
+        &mut self,
+        store: &mut dyn Store,
+        chance: &mut Chance,
+    ) -> Result<Seq, Fault> {
+        let mut changes = Vec::new();
+        let mut batch = Batch::default();
+        for _ in 0..=chance.below(8) {
+            let space = SPACES[chance.below(4) as usize];
+            let key = format!("key/{}", chance.below(60)).into_bytes();
+            if chance.below(5) < 2 {
+                batch.remove(space, key.clone());
+                changes.push((space, key, None));
+            } else {
+                let value = vec![chance.below(256) as u8; chance.below(300) as usize];
+                batch.put(space, key.clone(), value.clone());
+                changes.push((space, key, Some(value)));
+            }
+        }
+        if chance.below(4) == 0 {
+            batch.lazy();
+        }
+        let seq = store.commit(batch)?;
+        self.batches.push(changes);
+        assert_eq!(seq, self.seq(), "batches are numbered without a gap");
+        Ok(seq)
+    }
+
+    /// The same for whoever heeds what the store says about the disk.
+    pub(crate) fn commit_in_turn(&mut self, store: &mut dyn Store, chance: &mut Chance) -> Seq {
+        until("the store is not crowded", || !store.crowded());
+        self.commit(store, chance).expect("there is room")
+    }
+
+    /// What the first `seq` batches make.
+    pub(crate) fn at(&self, seq: Seq) -> Pairs {
+        let mut pairs = Pairs::new();
+        for (space, key, value) in self.batches[..seq.0 as usize].iter().flatten() {
+            let key = (*space, key.clone());
+            match value {
+                Some(value) => pairs.insert(key, value.clone()),
+                None => pairs.remove(&key),
+            };
+        }
+        pairs
+    }
+
+    /// What comes after `seq` was lost, and nobody was promised it.
+    pub(crate) fn forget_after(&mut self, seq: Seq) {
+        self.batches.truncate(seq.0 as usize);
+    }
+
+    /// Whether a pair was ever there.
+    pub(crate) fn had(&self, space: Space, key: &[u8], value: &[u8]) -> bool {
+        let found = |change: &(Space, Vec<u8>, Option<Vec<u8>>)| {
+            change.0 == space && change.1 == key && change.2.as_deref() == Some(value)
+        };
+        self.batches.iter().flatten().any(found)
+    }
+}
+
+/// Everything that a store holds.
+pub(crate) fn all(store: &dyn Store) -> Result<Pairs, Fault> {
+    let mut pairs = Pairs::new();
+    for space in SPACES {
+        let mut visit = |key: &[u8], value: &[u8]| {
+            pairs.insert((space, key.to_vec()), value.to_vec());
+            true
+        };
+        store.scan(space, b"", b"", &mut visit)?;
+    }
+    for ((space, key), value) in &pairs {
+        assert_eq!(store.get(*space, key)?.as_ref(), Some(value), "scan and get agree");
+    }
+    Ok(pairs)
+}
+
+/// Small enough that every test meets tables, merges and segments.
+pub(crate) fn small() -> Options {
+    Options { memory_bytes: 4 << 10, lazy: Duration::from_millis(2), ..Options::default() }
+}
+
+/// What the store told its owner.
+#[derive(Default)]
+pub(crate) struct Heard {
+    pub(crate) durable: AtomicU64,
+    pub(crate) failing: AtomicU64,
+    pub(crate) recovered: AtomicU64,
+}
+
+impl Heard {
+    pub(crate) fn durable(&self) -> Seq {
+        Seq(self.durable.load(Ordering::SeqCst))
+    }
+}
+
+pub(crate) fn open(
+    disk: &Forgetful,
+    options: Options,
+) -> Result<(Disk, Report, Arc<Heard>), Fault> {
+    let heard = Arc::new(Heard::default());
+    let ears = Arc::clone(&heard);
+    let notify = move |event| match event {
+        Event::Durable(seq) => ears.durable.store(seq.0, Ordering::SeqCst),
+        Event::Failing(_) => _ = ears.failing.fetch_add(1, Ordering::SeqCst),
+        Event::Recovered => _ = ears.recovered.fetch_add(1, Ordering::SeqCst),
+    };
+    let (store, report) = Disk::open_in(Arc::new(disk.clone()), options, Box::new(notify))?;
+    Ok((store, report, heard))
+}
+
+/// Waits for what another thread will make true.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}

@@ -1,0 +1,65 @@
+//! The power goes at any operation, and the disk keeps what it was told to keep and any part of the
+//! rest. What was durable is there, what is there is a prefix, and none of it is called damage.
+
+use crate::chance::Chance;
+use crate::forgetful::Forgetful;
+use crate::model::{Model, all, open, small};
+use store::{Fault, Options, Seq};
+
+#[test]
+fn a_power_cut_at_any_operation_loses_nothing_that_was_durable() {
+    for seed in 0..seeds() {
+        live(seed, false).unwrap_or_else(|lost| panic!("seed {seed}: {lost}"));
+    }
+}
+
+#[test]
+fn a_disk_whose_sync_does_nothing_is_found_out() {
+    assert!((0..40).any(|seed| live(seed, true).is_err()));
+}
+
+/// As many as `GODWIT_STORE_SEEDS` says.
+fn seeds() -> u64 {
+    let said = std::env::var("GODWIT_STORE_SEEDS");
+    said.map_or(40, |said| said.parse().expect("GODWIT_STORE_SEEDS is a number"))
+}
+
+/// Twelve power cuts in the life of one store.
+fn live(seed: u64, lies: bool) -> Result<(), String> {
+    let mut chance = Chance::new(seed);
+    let (mut disk, mut model, mut promised) = (Forgetful::default(), Model::default(), Seq(0));
+    for _ in 0..12 {
+        disk.state().lies = lies;
+        disk.state().power = Some(chance.below(120));
+        let options = Options { memory_bytes: 2 << 10, ..small() };
+        match open(&disk, options) {
+            Ok((store, report, heard)) => {
+                if report.seq < promised {
+                    return Err(format!("{report:?}, and {promised:?} was durable"));
+                }
+                model.forget_after(report.seq);
+                // Reading needs no power in this world.
+                if all(&store.handle()).map_err(|fault| fault.to_string())? != model.at(report.seq)
+                {
+                    return Err(format!("{report:?}, and the pairs are not those of that batch"));
+                }
+                let mut handle = store.handle();
+                for _ in 0..chance.below(60) {
+                    let taken = model.commit(&mut handle, &mut chance);
+                    if matches!(taken, Err(Fault::Disk(_))) || disk.state().power == Some(0) {
+                        break;
+                    }
+                    if chance.below(8) == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+                drop(store);
+                promised = promised.max(report.seq).max(heard.durable());
+            }
+            Err(Fault::Disk(_)) => {}
+            Err(fault) => return Err(fault.to_string()),
+        }
+        disk = Forgetful::of(&disk.left(&mut chance));
+    }
+    Ok(())
+}

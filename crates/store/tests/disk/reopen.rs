@@ -1,0 +1,74 @@
+//! Whatever was committed is there, before and after the store was opened again.
+
+use crate::chance::Chance;
+use crate::forgetful::Forgetful;
+use crate::model::{Model, all, open, small, until};
+use store::{Options, Store};
+
+#[test]
+fn a_store_holds_what_the_model_holds_across_opens() {
+    for seed in 0..10 {
+        let (disk, mut chance) = (Forgetful::default(), Chance::new(seed));
+        let mut model = Model::default();
+        for _ in 0..6 {
+            let (store, report, _) = open(&disk, small()).expect("the store opens");
+            assert_eq!((report.seq, report.torn_bytes), (model.seq(), 0));
+            let mut handle = store.handle();
+            for n in 0..chance.below(300) {
+                model.commit_in_turn(&mut handle, &mut chance);
+                if n % 50 == 0 {
+                    assert_eq!(all(&handle).expect("readable"), model.at(model.seq()));
+                }
+            }
+            assert_eq!(all(&handle).expect("readable"), model.at(model.seq()));
+            assert_eq!(store.close(), model.seq());
+        }
+    }
+}
+
+#[test]
+fn what_is_left_when_the_process_ends_at_any_moment_is_a_prefix_with_all_that_was_durable() {
+    let mut chance = Chance::new(7);
+    let (mut disk, mut model) = (Forgetful::default(), Model::default());
+    for _ in 0..30 {
+        let (store, _, heard) = open(&disk, small()).expect("the store opens");
+        let mut handle = store.handle();
+        for _ in 0..chance.below(100) {
+            model.commit_in_turn(&mut handle, &mut chance);
+        }
+        let promised = heard.durable();
+        let left = Forgetful::of(&disk.seen());
+        drop(store);
+        let (store, report, _) = open(&left, small()).expect("an end is no damage");
+        assert!(report.seq >= promised);
+        model.forget_after(report.seq);
+        assert_eq!(all(&store.handle()).expect("readable"), model.at(report.seq));
+        drop(store);
+        disk = left;
+    }
+}
+
+#[test]
+fn a_lazy_batch_becomes_durable_without_another() {
+    let disk = Forgetful::default();
+    let (store, _, heard) = open(&disk, small()).expect("the store opens");
+    let mut batch = store::Batch::default();
+    batch.put(store::Space::Queues, b"k".to_vec(), b"v".to_vec());
+    batch.lazy();
+    let seq = store.handle().commit(batch).expect("there is room");
+    until("the lazy batch is durable", || heard.durable() == seq);
+}
+
+#[test]
+fn tables_stay_few() {
+    let disk = Forgetful::default();
+    let options = Options { memory_bytes: 2 << 10, ..small() };
+    let (store, ..) = open(&disk, options).expect("the store opens");
+    let (mut model, mut chance, mut handle) = (Model::default(), Chance::new(3), store.handle());
+    for _ in 0..2000 {
+        model.commit_in_turn(&mut handle, &mut chance);
+    }
+    let tables = || disk.seen().keys().filter(|name| name.starts_with("table.")).count();
+    until("the keeper has merged", || tables() <= 12);
+    assert_eq!(all(&handle).expect("readable"), model.at(model.seq()));
+}
