@@ -1,0 +1,137 @@
+//! A process that commits is killed at a random moment, ten times over one folder: what it had
+//! reported durable is there. And a process with an empty store open is small. The children are this
+//! program itself, so it has no harness.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use store::{Batch, Disk, Event, Options, Space, Store, check};
+
+fn main() {
+    let args: Vec<_> = std::env::args().collect();
+    match args.get(1).map(String::as_str) {
+        Some("commit") => commit(Path::new(&args[2])),
+        Some("idle") => idle(Path::new(&args[2])),
+        _ => {
+            killed_at_random_moments_nothing_durable_is_missing();
+            an_empty_store_is_small();
+        }
+    }
+}
+
+/// Commits batch after batch, and says on standard output what is durable.
+fn commit(path: &Path) {
+    let say = |event| {
+        if let Event::Durable(seq) = event {
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{}", seq.0).and_then(|()| out.flush()).expect("the parent reads");
+        }
+    };
+    let options = Options { memory_bytes: 64 << 10, ..Options::default() };
+    let (store, report) = Disk::open(path, options, Box::new(say)).expect("the store opens");
+    let mut handle = store.handle();
+    for seq in report.seq.0 + 1.. {
+        while handle.crowded() || handle.durable().0 + 50 < seq {
+            std::thread::yield_now();
+        }
+        handle.commit(batch(seq)).expect("there is room");
+    }
+}
+
+/// What batch `seq` changes: a pair of its own, the latest, and the pair of long ago goes.
+fn batch(seq: u64) -> Batch {
+    let mut batch = Batch::default();
+    batch.put(Space::Queues, seq.to_be_bytes().to_vec(), vec![seq as u8; 100]);
+    batch.put(Space::Sessions, b"latest".to_vec(), seq.to_be_bytes().to_vec());
+    if let Some(old) = seq.checked_sub(KEPT).filter(|old| *old > 0) {
+        batch.remove(Space::Queues, old.to_be_bytes().to_vec());
+    }
+    batch
+}
+
+fn killed_at_random_moments_nothing_durable_is_missing() {
+    let folder = Folder::new("kill");
+    let mut promised = 0;
+    for round in 0..rounds() {
+        let mut child = run("commit", &folder.0);
+        let out = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let began = Instant::now();
+        let life = Duration::from_millis(50 + (round * 7919 + u64::from(child.id())) % 400);
+        for line in out.lines().map_while(Result::ok) {
+            promised = line.parse().expect("a number");
+            if began.elapsed() > life {
+                child.kill().expect("it runs");
+            }
+        }
+        child.wait().expect("it ran");
+        let report = check(&folder.0).expect("an end is no damage");
+        assert!(report.seq.0 >= promised, "{promised} was durable, {report:?}");
+        assert_eq!(report.damage, []);
+        holds(&folder.0, report.seq.0);
+    }
+    assert!(promised > 0);
+}
+
+/// Exactly what the batches up to `seq` make.
+fn holds(path: &Path, seq: u64) {
+    let (store, _) = Disk::open(path, Options::default(), Box::new(|_| {})).expect("it opens");
+    let mut keys = Vec::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        let n = u64::from_be_bytes(key.try_into().expect("eight bytes"));
+        assert_eq!(value, vec![n as u8; 100]);
+        keys.push(n);
+        true
+    };
+    store.handle().scan(Space::Queues, b"", b"", &mut visit).expect("readable");
+    assert!(keys.into_iter().eq(seq.saturating_sub(KEPT) + 1..=seq), "up to {seq}");
+}
+
+/// Opens a store, says how much of the process is resident, and waits for its end.
+fn idle(path: &Path) {
+    let _store = Disk::open(path, Options::default(), Box::new(|_| {})).expect("the store opens");
+    std::thread::sleep(Duration::from_millis(100));
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it is told");
+    println!("{}", line.split_whitespace().nth(1).expect("a number"));
+}
+
+fn an_empty_store_is_small() {
+    let folder = Folder::new("idle");
+    let out = run("idle", &folder.0).wait_with_output().expect("it ran");
+    let text = String::from_utf8(out.stdout).expect("a number");
+    let resident_kb: u64 = text.trim().parse().expect("a number");
+    println!("an empty store open: {resident_kb} KB resident");
+    assert!(resident_kb < 4096, "{resident_kb} KB");
+}
+
+fn run(what: &str, folder: &Path) -> std::process::Child {
+    let me = std::env::current_exe().expect("known");
+    let mut command = Command::new(me);
+    command.arg(what).arg(folder).stdout(Stdio::piped()).spawn().expect("it starts")
+}
+
+/// As many as `GODWIT_STORE_KILLS` says.
+fn rounds() -> u64 {
+    let said = std::env::var("GODWIT_STORE_KILLS");
+    said.map_or(10, |said| said.parse().expect("GODWIT_STORE_KILLS is a number"))
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("store-{name}"));
+        drop(std::fs::remove_dir_all(&path));
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Pairs of batches that are there at a time.
+const KEPT: u64 = 500;
