@@ -1,6 +1,6 @@
 //! A process that commits is killed at a random moment, ten times over one folder: what it had
-//! reported durable is there. And a process with an empty store open is small. The children are this
-//! program itself, so it has no harness.
+//! reported durable is there. And a process with an empty store open is small. The children are
+//! this program itself, so it has no harness.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
