@@ -53,6 +53,8 @@ pub enum Event {
     /// The disk refused; what waits for it is kept, and tried again until it goes.
     Failing(Fault),
     Recovered,
+    /// The store is crowded no longer.
+    Roomy,
 }
 
 pub type Notify = Box<dyn Fn(Event) + Send + Sync>;
@@ -158,7 +160,9 @@ impl Store for Handle {
         if state.seal_if_grown(&shared.options) {
             shared.to_keep.notify_one();
         }
-        shared.set_crowded(&state);
+        if shared.is_crowded(&state) {
+            shared.crowded.store(true, Ordering::Relaxed);
+        }
         if state.writer_waits {
             state.writer_waits = false;
             shared.to_write.notify_one();
@@ -325,10 +329,15 @@ impl Shared {
         Ok(())
     }
 
-    pub(crate) fn set_crowded(&self, state: &State) {
-        let crowded = state.inbox.len() > self.options.inbox_bytes
-            || state.sealed.len() >= SEALED_MAX && state.active_bytes > self.options.memory_bytes;
-        self.crowded.store(crowded, Ordering::Relaxed);
+    fn is_crowded(&self, state: &State) -> bool {
+        state.inbox.len() > self.options.inbox_bytes
+            || state.sealed.len() >= SEALED_MAX && state.active_bytes > self.options.memory_bytes
+    }
+
+    /// True if the store was crowded and is no longer; whoever is told that may be asleep.
+    pub(crate) fn set_crowded(&self, state: &State) -> bool {
+        let crowded = self.is_crowded(state);
+        self.crowded.swap(crowded, Ordering::Relaxed) && !crowded
     }
 }
 

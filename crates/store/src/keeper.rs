@@ -162,7 +162,8 @@ impl Keeper {
         tables.extend_from_slice(&now[span.end..]);
         self.list(tables, 0)?;
         for table in old {
-            self.shared.folder.remove(&table::name(table.number))?;
+            // A file that stays belongs to no manifest, and is swept at the next open.
+            let _ = self.shared.folder.remove(&table::name(table.number));
         }
         Ok(true)
     }
@@ -210,7 +211,11 @@ impl Keeper {
         state.sealed.drain(..flushed);
         // What could not be sealed while too much waited can be now.
         state.seal_if_grown(&self.shared.options);
-        self.shared.set_crowded(&state);
+        let roomy = self.shared.set_crowded(&state);
+        drop(state);
+        if roomy {
+            (self.shared.notify)(Event::Roomy);
+        }
         Ok(())
     }
 

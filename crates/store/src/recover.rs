@@ -199,11 +199,12 @@ impl Survey {
             if log.end == 0 {
                 folder.remove(&name)?;
             } else {
+                let file = folder.open(&name)?;
                 if log.end < log.bytes.len() {
-                    let file = folder.open(&name)?;
                     file.cut(log.end as u64)?;
-                    file.sync()?;
                 }
+                // What was read may have been in the system's memory alone.
+                file.sync()?;
                 segments.push(Segment { number: log.number, last, bytes: log.end as u64 });
             }
         }

@@ -108,12 +108,17 @@ impl Writer {
             false => self.unsynced.append(&mut state.inbox),
         }
         self.upto = state.last;
-        shared.set_crowded(&state);
-        Taken {
+        let roomy = shared.set_crowded(&state);
+        let taken = Taken {
             urgent: std::mem::take(&mut state.urgent),
             end_segment: std::mem::take(&mut state.end_segment),
             stop: state.stop,
+        };
+        drop(state);
+        if roomy {
+            (shared.notify)(Event::Roomy);
         }
+        taken
     }
 
     /// How long until something must be done without anybody asking.

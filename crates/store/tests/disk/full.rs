@@ -105,7 +105,7 @@ fn a_sync_that_failed_is_not_trusted_and_nothing_is_lost() {
 fn a_disk_that_does_not_move_makes_the_store_crowded_then_full_and_never_waits() {
     let disk = Forgetful::default();
     let options = Options { inbox_bytes: 16 << 10, ..small() };
-    let (store, ..) = open(&disk, options).expect("the store opens");
+    let (store, _, heard) = open(&disk, options).expect("the store opens");
     let mut handle = store.handle();
     disk.state().held = true;
     let (mut crowded_at, mut key) = (None, 0);
@@ -126,5 +126,6 @@ fn a_disk_that_does_not_move_makes_the_store_crowded_then_full_and_never_waits()
     );
     disk.release();
     until("the disk has caught up", || handle.durable().0 == key && !handle.crowded());
+    until("whoever waits is told", || heard.roomy.load(Ordering::SeqCst) > 0);
     handle.commit(put(key, 500)).expect("there is room again");
 }

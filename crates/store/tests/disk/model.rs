@@ -115,6 +115,7 @@ pub(crate) struct Heard {
     pub(crate) durable: AtomicU64,
     pub(crate) failing: AtomicU64,
     pub(crate) recovered: AtomicU64,
+    pub(crate) roomy: AtomicU64,
 }
 
 impl Heard {
@@ -133,6 +134,7 @@ pub(crate) fn open(
         Event::Durable(seq) => ears.durable.store(seq.0, Ordering::SeqCst),
         Event::Failing(_) => _ = ears.failing.fetch_add(1, Ordering::SeqCst),
         Event::Recovered => _ = ears.recovered.fetch_add(1, Ordering::SeqCst),
+        Event::Roomy => _ = ears.roomy.fetch_add(1, Ordering::SeqCst),
     };
     let (store, report) = Disk::open_in(Arc::new(disk.clone()), options, Box::new(notify))?;
     Ok((store, report, heard))

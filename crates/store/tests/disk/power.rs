@@ -4,7 +4,7 @@
 use crate::chance::Chance;
 use crate::forgetful::Forgetful;
 use crate::model::{Model, all, open, small};
-use store::{Fault, Options, Seq};
+use store::{Fault, Options, Seq, Store};
 
 #[test]
 fn a_power_cut_at_any_operation_loses_nothing_that_was_durable() {
@@ -16,6 +16,24 @@ fn a_power_cut_at_any_operation_loses_nothing_that_was_durable() {
 #[test]
 fn a_disk_whose_sync_does_nothing_is_found_out() {
     assert!((0..40).any(|seed| live(seed, true).is_err()));
+}
+
+#[test]
+fn what_an_open_found_survives_the_power_that_goes_next() {
+    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(1));
+    let (store, ..) = open(&disk, Options::default()).expect("the store opens");
+    // The process wrote these, and ended before a sync; the system still has them.
+    disk.state().lies = true;
+    for _ in 0..20 {
+        model.commit_in_turn(&mut store.handle(), &mut chance);
+    }
+    drop(store);
+    disk.state().lies = false;
+    let (store, report, _) = open(&disk, Options::default()).expect("the store opens");
+    assert_eq!((report.seq, store.handle().durable()), (model.seq(), model.seq()));
+    let left = Forgetful::of(&disk.left(&mut chance));
+    let (_again, report, _) = open(&left, Options::default()).expect("a power cut is no damage");
+    assert_eq!(report.seq, model.seq());
 }
 
 /// As many as `GODWIT_STORE_SEEDS` says.
