@@ -7,6 +7,7 @@
 mod check;
 mod clients;
 mod flags;
+mod folder;
 mod host;
 mod listen;
 mod logs;
@@ -40,6 +41,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
         run: reference::run,
         short: "print the tables of the protocol and of $SYS",
     },
+    Subcommand { name: "store", run: folder::run, short: "check, export or import a data folder" },
     Subcommand { name: "pub", run: clients::publish::run, short: "publish messages" },
     Subcommand { name: "sub", run: clients::subscribe::run, short: "subscribe and print messages" },
 ];

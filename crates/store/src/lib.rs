@@ -109,7 +109,7 @@ impl Batch {
 }
 
 impl Space {
-    const ALL: [Space; 4] = [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
+    pub const ALL: [Space; 4] = [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
 
     /// A key with its space in front, as it stands in memory and in tables.
     fn key(self, key: &[u8]) -> Vec<u8> {

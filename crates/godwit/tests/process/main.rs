@@ -3,6 +3,7 @@
 
 mod broker;
 mod clients;
+mod folder;
 mod options;
 mod signals;
 mod wire;

@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::{Batch, Disk, Event, Fault, Options, Report, Seq, Space, Store};
 
-pub(crate) const SPACES: [Space; 4] =
-    [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
-
 pub(crate) type Pairs = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
 
 type Changes = Vec<(Space, Vec<u8>, Option<Vec<u8>>)>;
@@ -35,7 +32,7 @@ impl Model {
         let mut changes = Vec::new();
         let mut batch = Batch::default();
         for _ in 0..=chance.below(8) {
-            let space = SPACES[chance.below(4) as usize];
+            let space = Space::ALL[chance.below(4) as usize];
             let key = format!("key/{}", chance.below(60)).into_bytes();
             if chance.below(5) < 2 {
                 batch.remove(space, key.clone());
@@ -91,7 +88,7 @@ impl Model {
 /// Everything that a store holds.
 pub(crate) fn all(store: &dyn Store) -> Result<Pairs, Fault> {
     let mut pairs = Pairs::new();
-    for space in SPACES {
+    for space in Space::ALL {
         let mut visit = |key: &[u8], value: &[u8]| {
             pairs.insert((space, key.to_vec()), value.to_vec());
             true

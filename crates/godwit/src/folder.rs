@@ -1,0 +1,222 @@
+//! `godwit store check | export | import`: a data folder looked at, and carried to another one as
+//! lines of JSON. The broker that owns the folder must not run meanwhile; the lock sees to it.
+
+use crate::flags::{self, Flag};
+use crate::{fail, print, refuse};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use store::{Batch, Disk, Fault, Handle, Options, Report, Space, Store};
+
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let verb = arguments.first().map(|verb| verb.to_string_lossy().into_owned());
+    let work = match verb.as_deref() {
+        Some("check") => check,
+        Some("export") => export,
+        Some("import") => import,
+        Some("-h" | "--help") => return print(&help()),
+        _ => return refuse(&["store needs check, export or import; --help says more".to_string()]),
+    };
+    let used = match flags::read(FLAGS, &arguments[1..]) {
+        Ok(used) => used,
+        Err(wrongs) => return refuse(&wrongs),
+    };
+    let named = |name| used.iter().rev().find(|used| used.name == name);
+    if named("--help").is_some() {
+        return print(&help());
+    }
+    let repair = named("--repair").is_some();
+    if repair && verb.as_deref() != Some("export") {
+        return refuse(&["only export takes --repair".to_string()]);
+    }
+    let folder = named("--data").map_or(DATA, |used| used.value());
+    match work(Path::new(folder), repair) {
+        Ok(code) => code,
+        Err(why) => fail(&[format!("{folder}: {why}")]),
+    }
+}
+
+type Done = Result<ExitCode, String>;
+
+/// Exit code 1 if anything is damaged, so that a script can ask.
+fn check(folder: &Path, _repair: bool) -> Done {
+    let report = store::check(folder).map_err(in_words)?;
+    print(&describe(&report));
+    Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn describe(report: &Report) -> String {
+    let mut text = format!("last batch {}, of them in the log {}\n", report.seq.0, report.batches);
+    if report.torn_bytes > 0 {
+        let _ = writeln!(text, "torn tail: {} bytes that nobody was promised", report.torn_bytes);
+    }
+    for damage in &report.damage {
+        let _ = writeln!(text, "damaged: {damage}");
+    }
+    if report.damage.is_empty() {
+        text.push_str("whole\n");
+    }
+    text
+}
+
+fn export(folder: &Path, repair: bool) -> Done {
+    // An export makes no folder.
+    std::fs::metadata(folder).map_err(|fault| fault.to_string())?;
+    let (store, report) = open(folder, repair)?;
+    for damage in &report.damage {
+        crate::complain(&[format!("damaged: {damage}")]);
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut progress = Progress::new();
+    for space in Space::ALL {
+        let mut trouble = Ok(());
+        let mut visit = |key: &[u8], value: &[u8]| {
+            trouble = writeln!(
+                out,
+                r#"{{"space":"{}","key":"{}","value":"{}"}}"#,
+                name(space),
+                hex(key),
+                hex(value)
+            );
+            progress.step();
+            trouble.is_ok()
+        };
+        store.handle().scan(space, b"", b"", &mut visit).map_err(in_words)?;
+        trouble.map_err(|fault| fault.to_string())?;
+    }
+    out.flush().map_err(|fault| fault.to_string())?;
+    progress.end();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn import(folder: &Path, _repair: bool) -> Done {
+    let (store, report) = open(folder, false)?;
+    if report.seq.0 > 0 {
+        return Err("there is a store already; import makes a new one".to_string());
+    }
+    let mut handle = store.handle();
+    let mut batch = Batch::default();
+    let mut progress = Progress::new();
+    for (n, line) in io::stdin().lock().lines().enumerate() {
+        let line = line.map_err(|fault| fault.to_string())?;
+        let Some((space, key, value)) = parse(&line) else {
+            return Err(format!("line {}: not a line that export writes", n + 1));
+        };
+        batch.put(space, key, value);
+        progress.step();
+        if batch.bytes() >= BATCH {
+            commit(&mut handle, std::mem::take(&mut batch))?;
+        }
+    }
+    let last = commit(&mut handle, batch)?;
+    if store.close() < last {
+        return Err("the disk did not take everything".to_string());
+    }
+    progress.end();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn commit(handle: &mut Handle, batch: Batch) -> Result<store::Seq, String> {
+    while handle.crowded() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    handle.commit(batch).map_err(in_words)
+}
+
+fn open(folder: &Path, repair: bool) -> Result<(Disk, Report), String> {
+    let options = Options { repair, ..Options::default() };
+    Disk::open(folder, options, Box::new(|_| {})).map_err(in_words)
+}
+
+fn in_words(fault: Fault) -> String {
+    fault.to_string()
+}
+
+/// A line on stderr a second, while it takes longer than one.
+struct Progress {
+    pairs: u64,
+    said: Instant,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { pairs: 0, said: Instant::now() }
+    }
+
+    fn step(&mut self) {
+        self.pairs += 1;
+        if self.pairs.is_multiple_of(1000) && self.said.elapsed() >= Duration::from_secs(1) {
+            self.said = Instant::now();
+            self.end();
+        }
+    }
+
+    fn end(&self) {
+        crate::complain(&[format!("{} pairs", self.pairs)]);
+    }
+}
+
+/// What `export` writes, spaces between the parts allowed. No part holds a quote or a backslash, so
+/// nothing needs to be unescaped.
+fn parse(line: &str) -> Option<(Space, Vec<u8>, Vec<u8>)> {
+    let parts: Vec<_> = line.split('"').collect();
+    let [open, "space", c1, space, s1, "key", c2, key, s2, "value", c3, value, close] = parts[..]
+    else {
+        return None;
+    };
+    let marks = [open, c1, s1, c2, s2, c3, close].map(str::trim);
+    if marks != ["{", ":", ",", ":", ",", ":", "}"] {
+        return None;
+    }
+    let space = Space::ALL.into_iter().find(|known| name(*known) == space)?;
+    Some((space, unhex(key)?, unhex(value)?))
+}
+
+fn name(space: Space) -> &'static str {
+    match space {
+        Space::Messages => "messages",
+        Space::Queues => "queues",
+        Space::Retained => "retained",
+        Space::Sessions => "sessions",
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |n: u8| char::from(b"0123456789abcdef"[usize::from(n)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xF)]).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|n| n as u8);
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    pairs.iter().map(|[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
+}
+
+fn help() -> String {
+    format!("{HELP}{}", flags::help(FLAGS))
+}
+
+const FLAGS: &[Flag] = &[
+    Flag { names: &["--data"], values: &["DIR"], doc: "the data folder [./godwit-data]" },
+    Flag { names: &["--repair"], values: &[], doc: "export what is left of a damaged store" },
+    Flag { names: &["-h", "--help"], values: &[], doc: "this" },
+];
+
+const DATA: &str = "./godwit-data";
+
+/// What one batch of an import holds.
+const BATCH: usize = 256 << 10;
+
+const HELP: &str = "\
+Looks at a data folder that no broker uses.
+
+  check    reads everything, changes nothing; exit code 1 if anything is damaged
+  export   writes every key and value to stdout, a line of JSON each, bytes in hexadecimal
+  import   reads such lines from stdin into a new folder
+
+";

@@ -1,0 +1,91 @@
+//! `godwit store`: a data folder is checked, and carried from one place to another.
+
+use crate::broker::{godwit, run, scratch};
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+const LINES: &str = r#"{"space":"messages","key":"01","value":"68656c6c6f"}
+{"space":"queues","key":"00ff","value":""}
+{"space":"sessions","key":"61","value":"00"}
+"#;
+
+fn import(folder: &Path, lines: &str) -> (Option<i32>, String) {
+    let mut command =
+        godwit(&["store", "import", "--data", folder.to_str().expect("the path is text")]);
+    let mut child =
+        command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("godwit can be run");
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    stdin.write_all(lines.as_bytes()).expect("the program reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.code(), String::from_utf8(output.stderr).expect("output is text"))
+}
+
+#[test]
+fn what_was_exported_can_be_imported() {
+    let folder = scratch("store-carried").join("data");
+    assert_eq!(import(&folder, LINES), (Some(0), "godwit: 3 pairs\n".to_string()));
+    let data = folder.to_str().unwrap();
+    let exported = run(&["store", "export", "--data", data]);
+    assert_eq!(exported, (Some(0), LINES.to_string(), "godwit: 3 pairs\n".to_string()));
+    let checked = run(&["store", "check", "--data", data]);
+    let whole = "last batch 1, of them in the log 1\nwhole\n";
+    assert_eq!(checked, (Some(0), whole.to_string(), String::new()));
+    let again = import(&folder, LINES);
+    let why = format!("godwit: {data}: there is a store already; import makes a new one\n");
+    assert_eq!(again, (Some(1), why));
+}
+
+#[test]
+fn a_line_that_is_no_export_is_refused_by_its_number() {
+    let folder = scratch("store-wrong-line").join("data");
+    let lines = LINES.replace("queues", "queue");
+    let (code, stderr) = import(&folder, &lines);
+    assert_eq!(code, Some(1));
+    assert!(stderr.ends_with("data: line 2: not a line that export writes\n"), "{stderr}");
+}
+
+#[test]
+fn damage_is_named_and_exported_around() {
+    let folder = scratch("store-damaged").join("data");
+    import(&folder, LINES);
+    let log = folder.join("log.1");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[30] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let data = folder.to_str().unwrap();
+    let (code, stdout, _) = run(&["store", "check", "--data", data]);
+    assert_eq!(code, Some(1));
+    assert!(stdout.contains("damaged: batch 1 is missing\n"), "{stdout}");
+    let (code, stdout, stderr) = run(&["store", "export", "--data", data]);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("the store is damaged: batch 1 is missing"), "{stderr}");
+    let (code, _, stderr) = run(&["store", "export", "--data", data, "--repair"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(stderr, "godwit: damaged: batch 1 is missing\ngodwit: 0 pairs\n");
+}
+
+#[test]
+fn a_folder_that_is_not_there_stays_so() {
+    let folder = scratch("store-absent").join("data");
+    for verb in ["check", "export"] {
+        let (code, _, stderr) = run(&["store", verb, "--data", folder.to_str().unwrap()]);
+        assert_eq!(code, Some(1));
+        assert!(stderr.contains("No such file or directory"), "{stderr}");
+        assert!(!folder.exists());
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_refused() {
+    for (arguments, why) in [
+        (&["store"][..], "store needs check, export or import"),
+        (&["store", "import", "--repair"], "only export takes --repair"),
+        (&["store", "check", "--dato", "x"], "did you mean --data?"),
+    ] {
+        let (code, _, stderr) = run(arguments);
+        assert_eq!(code, Some(2));
+        assert!(stderr.contains(why), "{stderr}");
+    }
+}
