@@ -51,18 +51,21 @@ impl Keeper {
             let woken = self.shared.to_keep.wait_timeout(state, pause);
             state = woken.expect("nobody panics while holding the state").0;
         }
-        while !state.stop
-            && state.sealed.is_empty()
-            && !self.has_old_logs(&state)
-            && !self.makes_room(&mut state)
-        {
+        while !state.stop && !self.has_work(&mut state) {
             // Looked at again after a pause only if a merge was put off.
-            let put_off = state.refused;
+            let put_off = state.refused || is_garbage(&state.tables);
             let wait = if put_off { RETRY_MIN } else { FOREVER };
             let woken = self.shared.to_keep.wait_timeout(state, wait);
             state = woken.expect("nobody panics while holding the state").0;
         }
         !state.stop
+    }
+
+    fn has_work(&self, state: &mut State) -> bool {
+        !state.sealed.is_empty()
+            || self.has_old_logs(state)
+            || self.makes_room(state)
+            || is_garbage(&state.tables) && self.rested()
     }
 
     /// A full store that has removals in it gets room by merging everything, at most a tenth of the
@@ -117,7 +120,7 @@ impl Keeper {
                 let garbage = is_garbage(&state.tables) && self.rested();
                 match (refused || garbage) && !all.is_empty() {
                     true => (Some(all), true),
-                    false => (worth_merging(&state.tables, &self.shared.options), false),
+                    false => (worth_merging(&tiers(&state.tables, &self.shared.options)), false),
                 }
             };
             let Some(span) = span else {
@@ -145,7 +148,7 @@ impl Keeper {
         let made = self.write(sources, last, span.start == 0, |keeper| {
             let (stop, waits) = {
                 let state = keeper.shared.lock();
-                (state.stop, !state.sealed.is_empty())
+                (state.stop, !state.sealed.is_empty() && state.tables.len() < TABLES_MAX)
             };
             if waits && !stop {
                 keeper.flush()?;
@@ -238,15 +241,27 @@ impl Keeper {
     }
 }
 
-/// The newest tables that are about as large as each other, once there are enough of them.
-fn worth_merging(tables: &[Arc<Table>], options: &crate::Options) -> Option<Span> {
-    let tier = |table: &Arc<Table>| {
-        let unit = (options.memory_bytes / TIER).max(1) as u64;
-        (table.bytes / unit).max(1).ilog(TIER as u64)
-    };
-    let newest = tables.last().map(tier)?;
-    let start = tables.iter().rposition(|table| tier(table) > newest).map_or(0, |n| n + 1);
-    (tables.len() - start >= TIER).then_some(start..tables.len())
+/// The smallest and then newest neighbours that are about as large as each other, once there are
+/// enough of them. Larger ones are looked at as well: small tables may come faster than they merge.
+fn worth_merging(tiers: &[u32]) -> Option<Span> {
+    let largest = tiers.iter().max()?;
+    for tier in 0..=*largest {
+        let mut end = tiers.len();
+        while end > 0 {
+            let start = tiers[..end].iter().rposition(|other| *other > tier).map_or(0, |n| n + 1);
+            if end - start >= TIER {
+                return Some(start..end);
+            }
+            end = start.saturating_sub(1);
+        }
+    }
+    None
+}
+
+/// Tables of one tier differ in size by less than what a merge of them makes of it.
+fn tiers(tables: &[Arc<Table>], options: &crate::Options) -> Vec<u32> {
+    let unit = (options.memory_bytes / TIER).max(1) as u64;
+    tables.iter().map(|table| (table.bytes / unit).max(1).ilog(TIER as u64)).collect()
 }
 
 /// More than a third is removals: merging everything returns at least as much as it writes.
@@ -259,9 +274,35 @@ fn is_garbage(tables: &[Arc<Table>]) -> bool {
 /// How many tables become one.
 const TIER: usize = 4;
 
+/// With more tables than this a long merge is not interrupted, and memory waits: the store becomes
+/// crowded rather than slow to read.
+const TABLES_MAX: usize = 256;
+
 /// Pairs between two looks at whether something else is more urgent.
 const ASK_EVERY: usize = 1024;
 
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(64);
 const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_a_size_are_merged_the_smallest_first_and_the_newest_of_them() {
+        let cases: [(&[u32], Option<Span>); 8] = [
+            (&[], None),
+            (&[0, 0, 0], None),
+            (&[0, 0, 0, 0], Some(0..4)),
+            (&[2, 1, 0, 0, 0, 0], Some(2..6)),
+            (&[1, 1, 1, 1, 0], Some(0..5)),
+            (&[1, 1, 1, 0, 0, 0], Some(0..6)),
+            (&[0, 0, 0, 0, 1, 0, 0, 0, 0], Some(5..9)),
+            (&[3, 2, 2, 2, 0, 0, 0], Some(1..7)),
+        ];
+        for (tiers, span) in cases {
+            assert_eq!(worth_merging(tiers), span, "{tiers:?}");
+        }
+    }
+}

@@ -49,6 +49,27 @@ fn the_quota_refuses_a_batch_whole_and_removals_make_room_again() {
 }
 
 #[test]
+fn what_was_removed_leaves_the_disk_though_nothing_more_is_committed() {
+    let disk = Forgetful::default();
+    let options = Options { memory_bytes: 8 << 10, ..small() };
+    let (store, ..) = open(&disk, options).expect("the store opens");
+    let mut handle = store.handle();
+    let mut commit = |batch| {
+        until("the store is not crowded", || !handle.crowded());
+        handle.commit(batch).expect("there is room")
+    };
+    for key in 0..2000 {
+        commit(put(key, 1000));
+    }
+    for key in 0..2000_u64 {
+        let mut batch = Batch::default();
+        batch.remove(Space::Queues, key.to_be_bytes().to_vec());
+        commit(batch);
+    }
+    until("the disk is almost empty", || store.bytes() < 200 << 10);
+}
+
+#[test]
 fn a_full_disk_refuses_keeps_what_it_took_and_recovers() {
     let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(2));
     let (store, _, heard) = open(&disk, small()).expect("the store opens");
