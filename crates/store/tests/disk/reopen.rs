@@ -72,3 +72,33 @@ fn tables_stay_few() {
     until("the keeper has merged", || tables() <= 12);
     assert_eq!(all(&handle).expect("readable"), model.at(model.seq()));
 }
+
+#[test]
+fn each_of_several_handles_reads_what_it_wrote_at_once() {
+    let disk = Forgetful::default();
+    let (store, _, heard) = open(&disk, small()).expect("the store opens");
+    std::thread::scope(|scope| {
+        for shard in 0..4_u64 {
+            let mut handle = store.handle();
+            scope.spawn(move || {
+                for n in 0..300_u64 {
+                    until("the store is not crowded", || !handle.crowded());
+                    let key = [shard.to_be_bytes(), n.to_be_bytes()].concat();
+                    let mut batch = store::Batch::default();
+                    batch.put(store::Space::Queues, key.clone(), vec![shard as u8; 100]);
+                    handle.commit(batch).expect("there is room");
+                    let value = handle.get(store::Space::Queues, &key).expect("readable");
+                    assert_eq!(value, Some(vec![shard as u8; 100]));
+                    let (prefix, mut count) = (shard.to_be_bytes(), 0);
+                    let mut visit = |_: &[u8], _: &[u8]| {
+                        count += 1;
+                        true
+                    };
+                    handle.scan(store::Space::Queues, &prefix, b"", &mut visit).expect("readable");
+                    assert_eq!(count, n + 1);
+                }
+            });
+        }
+    });
+    until("all of it is durable", || heard.durable().0 == 1200);
+}
