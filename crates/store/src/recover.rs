@@ -163,6 +163,8 @@ impl Survey {
                 records.push((n, at, record.len(), record.seq));
             });
         }
+        // What a failed write left stands again in a later log, and what is left of it may have holes.
+        records.sort_by_key(|(.., seq)| *seq);
         let (mut last, mut covered) = (self.manifest.flushed, 0);
         for (n, at, len, seq) in records {
             if seq > last + 1 {
@@ -176,7 +178,7 @@ impl Survey {
             // What stands twice, or in a table already, counts once.
             if seq > last {
                 last = seq;
-                self.logs[n].end = at + len;
+                self.logs[n].end = self.logs[n].end.max(at + len);
                 self.places.push(Place { log: n, at });
             }
         }

@@ -4,6 +4,7 @@
 use crate::chance::Chance;
 use crate::forgetful::Forgetful;
 use crate::model::{Model, all, open, small};
+use std::io;
 use store::{Fault, Options, Seq, Store};
 
 #[test]
@@ -49,6 +50,11 @@ fn live(seed: u64, lies: bool) -> Result<(), String> {
     for _ in 0..12 {
         disk.state().lies = lies;
         disk.state().power = Some(chance.below(120));
+        if chance.below(3) == 0 {
+            // After a sync that failed, batches stand in two logs, and in one of them in parts.
+            let faults = vec![io::ErrorKind::Other; 1 + chance.below(3) as usize];
+            disk.state().sync_faults = faults;
+        }
         let options = Options { memory_bytes: 2 << 10, ..small() };
         match open(&disk, options) {
             Ok((store, report, heard)) => {
