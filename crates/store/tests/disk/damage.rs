@@ -156,6 +156,25 @@ fn a_record_in_the_middle_is_missed_because_later_ones_knew_it_durable() {
 }
 
 #[test]
+fn a_batch_that_a_failed_write_left_in_parts_counts_where_it_stands_whole() {
+    let (mut image, model) = ended(6);
+    let log = image.remove("log.1").expect("everything is in the first log");
+    let mut records = Vec::new();
+    let mut rest = &log[..];
+    while !rest.is_empty() {
+        // docs/store-format.md: the length of the changes, behind 24 of 28 bytes.
+        let len = u32::from_le_bytes(rest[24..28].try_into().expect("four bytes"));
+        records.push(rest.split_off(..28 + len as usize).expect("a whole record"));
+    }
+    let hole = vec![0; records[3].len()];
+    image.insert("log.1".into(), [records[..3].concat(), hole, records[4].to_vec()].concat());
+    image.insert("log.2".into(), records[3..].concat());
+    let (pairs, report) = read(&image, false).expect("nothing is missing");
+    assert_eq!((report.seq, report.batches), (Seq(6), 6));
+    assert_eq!(pairs, model.at(Seq(6)));
+}
+
+#[test]
 fn a_log_that_ends_below_the_mark_is_damage() {
     let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(5));
     let (store, ..) = open(&disk, Options::default()).expect("the store opens");
