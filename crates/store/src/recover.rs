@@ -163,7 +163,7 @@ impl Survey {
                 records.push((n, at, record.len(), record.seq));
             });
         }
-        // What a failed write left stands again in a later log, and what is left of it may have holes.
+        // What a failed write left stands again in a later log, and may have holes where it is.
         records.sort_by_key(|(.., seq)| *seq);
         let (mut last, mut covered) = (self.manifest.flushed, 0);
         for (n, at, len, seq) in records {
