@@ -1,0 +1,513 @@
+//! `conn`, `pub` and `sub`: emqtt_bench's flags and output lines, so that scripts carry over, and
+//! what its users miss: an end by duration or count, a summary, an exit code, JSON.
+
+use crate::conduct::Row;
+use crate::flags::{Flag, Line, help, read};
+use crate::limits::{DRAIN_S_DEFAULT, WINDOW_DEFAULT};
+use crate::plan::{Body, Field, Group, Pace, Plan, Publishing, Start, Target};
+use crate::report::{self, Subject};
+use crate::session::{self, Ending};
+use crate::tally::{COUNTS, Count, Sampler, Tally};
+use crate::target;
+use mqtt::{QoS, Version};
+use serde_json::Value;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// Which of the three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Conn,
+    Pub,
+    Sub,
+}
+
+pub(crate) fn conn(arguments: &[String]) -> ExitCode {
+    run(Kind::Conn, arguments)
+}
+
+pub(crate) fn publish(arguments: &[String]) -> ExitCode {
+    run(Kind::Pub, arguments)
+}
+
+pub(crate) fn subscribe(arguments: &[String]) -> ExitCode {
+    run(Kind::Sub, arguments)
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Conn => "conn",
+            Kind::Pub => "pub",
+            Kind::Sub => "sub",
+        }
+    }
+
+    fn tables(self) -> Vec<&'static [Flag]> {
+        match self {
+            Kind::Conn => vec![SHARED, OURS],
+            Kind::Pub => vec![PUB, SHARED, OURS],
+            Kind::Sub => vec![SUB, SHARED, OURS],
+        }
+    }
+}
+
+fn run(kind: Kind, arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--help") {
+        let name = kind.name();
+        println!("Usage: godwit-bench {name} [FLAGS]\n\n{}", help(&kind.tables()));
+        return ExitCode::SUCCESS;
+    }
+    let plan = read(&kind.tables(), arguments)
+        .and_then(|line| Ok((plan(kind, &line).map_err(|why| vec![why])?, line)));
+    let (plan, line) = match plan {
+        Ok(both) => both,
+        Err(wrongs) => return crate::refuse(&wrongs),
+    };
+    let workers = plan.threads;
+    let interval = line.text("--interval").unwrap_or("0");
+    let addresses = plan.local.len().max(1);
+    println!(
+        "Start with {workers} workers, addrs pool size: {addresses} and req interval: {interval} ms"
+    );
+    println!();
+    let mut lines = Lines::default();
+    let subject = Subject {
+        scenario: kind.name().into(),
+        scale: 1.0,
+        pid: line.number("--pid").ok().flatten(),
+        ..Subject::default()
+    };
+    let report = match session::run(plan, &subject, &mut |row, total| lines.print(row, total)) {
+        Ok(report) => report,
+        Err(why) => return crate::fail(&why),
+    };
+    let is_counted = line.number::<u64>("--limit").ok().flatten().is_some_and(|n| n > 0);
+    if kind == Kind::Pub && is_counted && report["interrupted"] == Value::Bool(false) {
+        println!("publish complete");
+    }
+    session::end(
+        &report,
+        &Ending { json: line.text("--json").map(Into::into), ..Ending::default() },
+    )
+}
+
+fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
+    if let Some(word) = line.words.first() {
+        return Err(format!("{word}: only flags are expected here"));
+    }
+    for (flag, why) in ABSENT {
+        let is_wanted = line.text(flag).is_some_and(|value| value != "false");
+        if is_wanted {
+            return Err(format!("{flag}: {why}"));
+        }
+    }
+    let interval_ms: f64 = line.number("--interval")?.unwrap_or(10.0);
+    let per_s = match line.number::<f64>("--connrate")?.unwrap_or(0.0) {
+        rate if rate > 0.0 => rate,
+        _ => 1_000.0 / interval_ms.max(0.001),
+    };
+    let local = line.text("--ifaddr").unwrap_or_default();
+    let local = local.split(',').filter(|address| !address.is_empty()).map(|address| {
+        address.parse().map_err(|_| format!("--ifaddr {address}: use IP addresses, comma between"))
+    });
+    let waits = kind == Kind::Pub && line.is_on("--wait-before-publishing");
+    let mut plan = Plan {
+        targets: targets(line)?,
+        threads: line.number("--threads")?.unwrap_or(1).max(1),
+        connects_per_s: per_s,
+        local: local.collect::<Result<_, String>>()?,
+        start: if waits { Start::Together } else { Start::Each },
+        warm_s: 0.0,
+        measure_s: line.seconds("--duration")?,
+        drain_s: DRAIN_S_DEFAULT,
+        window: line.number("--window")?.unwrap_or(WINDOW_DEFAULT),
+        seed: session::seed(),
+        groups: Vec::new(),
+    };
+    plan.groups.push(group(kind, line, plan.seed)?);
+    if kind == Kind::Sub && line.text("--topic").is_none() {
+        return Err("sub needs --topic".into());
+    }
+    Ok(plan)
+}
+
+fn targets(line: &Line) -> Result<Vec<Target>, String> {
+    let port = line.number("--port")?.unwrap_or(1883);
+    let hosts = line.text("--host").unwrap_or("localhost").split(',');
+    hosts.map(|host| target::resolve(host.trim(), port)).collect()
+}
+
+fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
+    let version = match line.text("--version") {
+        Some("3") => Version::V31,
+        Some("4") => Version::V311,
+        Some("5") | None => Version::V5,
+        Some(other) => return Err(format!("--version {other}: use 3, 4 or 5")),
+    };
+    let clean_start = line.is_on("--clean");
+    let mut group = Group {
+        clients: line.number("--count")?.unwrap_or(200),
+        number_first: line.number("--startnumber")?.unwrap_or(0) + 1,
+        client_id: client_id(kind, line, seed),
+        user_name: line.text("--username").map(str::to_string),
+        password: line.text("--password").map(str::to_string),
+        version,
+        keep_alive_s: line.number("--keepalive")?.unwrap_or(300),
+        clean_start,
+        session_expiry_s: line.number("--session-expiry")?.unwrap_or(0),
+        connect_retries: line.number("--num-retry-connect")?.unwrap_or(0),
+        reconnects: line.number("--reconnect")?.unwrap_or(0),
+        ..Group::default()
+    };
+    match kind {
+        Kind::Conn => {}
+        Kind::Sub => {
+            group.subscribe = line.all("--topic").map(str::to_string).collect();
+            group.subscribe_qos = qos(line)?;
+            group.fields = fields(line)?;
+        }
+        Kind::Pub => group.publish = Some(publishing(line)?),
+    }
+    Ok(group)
+}
+
+/// `HOST_bench_pub_RAND_N`; with a prefix `P_bench_pub_N`; short ones `N` or `PN`.
+fn client_id(kind: Kind, line: &Line, seed: u64) -> String {
+    match (line.text("--prefix"), line.is_on("--shortids")) {
+        (None, true) => "%i".into(),
+        (Some(prefix), true) => format!("{prefix}%i"),
+        (Some(prefix), false) => format!("{prefix}_bench_{}_%i", kind.name()),
+        (None, false) => {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            format!("{}_bench_{}_{}_%i", host.trim(), kind.name(), seed % 0xFFFF_FFFF)
+        }
+    }
+}
+
+fn publishing(line: &Line) -> Result<Publishing, String> {
+    let topic = line.text("--topic").ok_or("pub needs --topic")?.to_string();
+    let interval_ms: f64 = line.number("--interval_of_msg")?.unwrap_or(1_000.0);
+    let size = line.number("--size")?.unwrap_or(256);
+    let fields = fields(line)?;
+    let body = match line.text("--message") {
+        Some(message) => match message.strip_prefix("template://") {
+            None => Body::Literal(message.as_bytes().to_vec()),
+            Some(file) => Body::Template(
+                std::fs::read_to_string(file)
+                    .map_err(|error| format!("--message {file}: {error}"))?,
+            ),
+        },
+        None if !fields.is_empty() => Body::Fields(fields, size),
+        None => Body::Sized(size),
+    };
+    let limit: u64 = line.number("--limit")?.unwrap_or(0);
+    let wait = |name| line.number(name).map(Option::unwrap_or_default);
+    Ok(Publishing {
+        topic,
+        qos: qos(line)?,
+        retain: line.is_on("--retain"),
+        body,
+        pace: match interval_ms {
+            interval if interval > 0.0 => Pace::EveryNs((interval * 1e6) as u64),
+            _ => Pace::AsTaken,
+        },
+        inflight: line.number("--inflight")?.unwrap_or(1),
+        messages_max: (limit > 0).then_some(limit),
+        wait_ms: (wait("--min-random-wait")?, wait("--max-random-wait")?),
+    })
+}
+
+fn qos(line: &Line) -> Result<QoS, String> {
+    let level = line.number::<u8>("--qos")?.unwrap_or(0);
+    QoS::from_bits(level).ok_or_else(|| format!("--qos {level}: use 0, 1 or 2"))
+}
+
+fn fields(line: &Line) -> Result<Vec<Field>, String> {
+    let names = line.text("--payload-hdrs").unwrap_or_default();
+    let names = names.split(',').filter(|name| !name.is_empty());
+    names
+        .map(|name| match name {
+            "cnt64" => Ok(Field::Count),
+            "ts" => Ok(Field::Milliseconds),
+            other => Err(format!("--payload-hdrs {other}: use cnt64 and ts")),
+        })
+        .collect()
+}
+
+/// emqtt_bench's lines: each second those counters that changed.
+#[derive(Debug, Default)]
+struct Lines {
+    began_ns: u64,
+    is_terminal: Option<bool>,
+}
+
+impl Lines {
+    fn print(&mut self, row: &Row, total: &Tally) {
+        if self.began_ns == 0 {
+            self.began_ns = row.from_ns;
+        }
+        let elapsed = span((row.until_ns - self.began_ns) / 1_000_000_000);
+        let seconds = (row.until_ns - row.from_ns).max(1) as f64 / 1e9;
+        let mut out = std::io::stdout().lock();
+        let is_terminal = *self.is_terminal.get_or_insert_with(|| out.is_terminal());
+        let start = if is_terminal { "\r" } else { "" };
+        for (count, name) in COUNTS {
+            let n = row.tally.count(*count);
+            if n == 0 || [Count::BytesIn, Count::BytesOut].contains(count) {
+                continue;
+            }
+            let (total, rate) = (total.count(*count), n as f64 / seconds);
+            // Whoever closed stdout has seen enough; the exit code still tells.
+            let _ = writeln!(out, "{start}{elapsed} {name} total={total} rate={rate:.2}/sec");
+        }
+        for (sampler, name) in [(Sampler::Pub, "publish_latency"), (Sampler::Sub, "e2e_latency")] {
+            let times = row.tally.times(sampler);
+            if !times.is_empty() {
+                let mean = times.mean() / 1e3;
+                let p99 = times.value_at_quantile(0.99) as f64 / 1e3;
+                let _ = writeln!(out, "{start}{elapsed} {name} avg={mean:.3}ms p99={p99:.3}ms");
+            }
+        }
+    }
+}
+
+/// `1h2m3s`
+fn span(seconds: u64) -> String {
+    let (h, m, s) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    match (h, m) {
+        (0, 0) => format!("{s}s"),
+        (0, _) => format!("{m}m{s}s"),
+        _ => format!("{h}h{m}m{s}s"),
+    }
+}
+
+pub(crate) fn summary(report: &Value) -> String {
+    let mut text = String::new();
+    for sampler in report::list(report, "/samplers") {
+        let of = |path| report::number(sampler, path);
+        text += &format!(
+            "{:9} {:>10.0}  mean {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}  max {:.3} ms\n",
+            report::text(sampler, "/name"),
+            of("/hits"),
+            of("/mean"),
+            of("/p50"),
+            of("/p90"),
+            of("/p99"),
+            of("/max"),
+        );
+    }
+    text
+}
+
+const SHARED: &[Flag] = &[
+    Flag {
+        names: &["-h", "--host"],
+        value: "HOSTS",
+        default: "localhost",
+        doc: "comma list, taken in turn",
+    },
+    Flag { names: &["-p", "--port"], value: "PORT", default: "1883", doc: "" },
+    Flag { names: &["-V", "--version"], value: "V", default: "5", doc: "3, 4 (3.1.1) or 5" },
+    Flag { names: &["-c", "--count"], value: "N", default: "200", doc: "clients" },
+    Flag {
+        names: &["-R", "--connrate"],
+        value: "N",
+        default: "0",
+        doc: "connections a second; 0: see -i",
+    },
+    Flag { names: &["-i", "--interval"], value: "MS", default: "10", doc: "between connections" },
+    Flag {
+        names: &["--ifaddr"],
+        value: "IPS",
+        default: "",
+        doc: "local addresses, comma list, taken in turn",
+    },
+    Flag { names: &["--prefix"], value: "TEXT", default: "", doc: "of client ids" },
+    Flag {
+        names: &["--shortids"],
+        value: "",
+        default: "false",
+        doc: "client ids are prefix and number",
+    },
+    Flag {
+        names: &["-n", "--startnumber"],
+        value: "N",
+        default: "0",
+        doc: "first client's number less one",
+    },
+    Flag {
+        names: &["--num-retry-connect"],
+        value: "N",
+        default: "0",
+        doc: "for clients that were never connected",
+    },
+    Flag {
+        names: &["--reconnect"],
+        value: "N",
+        default: "0",
+        doc: "for clients that lost their connection",
+    },
+    Flag { names: &["-u", "--username"], value: "NAME", default: "", doc: "with %i and %rand_N" },
+    Flag { names: &["-P", "--password"], value: "TEXT", default: "", doc: "" },
+    Flag { names: &["-k", "--keepalive"], value: "S", default: "300", doc: "" },
+    Flag { names: &["-C", "--clean"], value: "BOOL", default: "true", doc: "" },
+    Flag { names: &["-x", "--session-expiry"], value: "S", default: "0", doc: "MQTT 5" },
+    Flag { names: &["-S", "--ssl"], value: "", default: "false", doc: "" },
+    Flag { names: &["--ws"], value: "", default: "false", doc: "" },
+    Flag { names: &["--quic"], value: "BOOL", default: "false", doc: "" },
+    Flag { names: &["-l", "--lowmem"], value: "", default: "", doc: "taken and not needed" },
+    Flag { names: &["--log_to"], value: "WHERE", default: "", doc: "taken and not needed" },
+];
+
+const OURS: &[Flag] = &[
+    Flag { names: &["--duration"], value: "SPAN", default: "", doc: "end after 90s, 5m, 1h" },
+    Flag { names: &["--threads"], value: "N", default: "1", doc: "load threads" },
+    Flag { names: &["--window"], value: "N", default: "", doc: "deliveries under way with -I 0" },
+    Flag { names: &["--pid"], value: "PID", default: "", doc: "the broker's process, to watch" },
+    Flag {
+        names: &["--json"],
+        value: "FILE",
+        default: "",
+        doc: "write the whole report, - for stdout",
+    },
+];
+
+const PUB: &[Flag] = &[
+    Flag {
+        names: &["-t", "--topic"],
+        value: "TOPIC",
+        default: "",
+        doc: "with %u %c %i %s %rand_N anywhere",
+    },
+    Flag {
+        names: &["-I", "--interval_of_msg"],
+        value: "MS",
+        default: "1000",
+        doc: "a client; 0: as fast as taken",
+    },
+    Flag {
+        names: &["-s", "--size"],
+        value: "BYTES",
+        default: "256",
+        doc: "payload; from 16 on it is stamped",
+    },
+    Flag {
+        names: &["-m", "--message"],
+        value: "TEXT",
+        default: "",
+        doc: "payload, or template://FILE",
+    },
+    Flag { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
+    Flag { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
+    Flag {
+        names: &["-L", "--limit"],
+        value: "N",
+        default: "0",
+        doc: "messages of all clients together",
+    },
+    Flag {
+        names: &["-F", "--inflight"],
+        value: "N",
+        default: "1",
+        doc: "unacknowledged a client; 0: no bound",
+    },
+    Flag {
+        names: &["-w", "--wait-before-publishing"],
+        value: "",
+        default: "false",
+        doc: "until all are connected",
+    },
+    Flag {
+        names: &["--min-random-wait"],
+        value: "MS",
+        default: "0",
+        doc: "before the first message",
+    },
+    Flag { names: &["--max-random-wait"], value: "MS", default: "0", doc: "" },
+    Flag { names: &["--payload-hdrs"], value: "LIST", default: "", doc: "cnt64,ts" },
+];
+
+const SUB: &[Flag] = &[
+    Flag {
+        names: &["-t", "--topic"],
+        value: "FILTER",
+        default: "",
+        doc: "may be repeated; with %u %c %i",
+    },
+    Flag { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
+    Flag {
+        names: &["--payload-hdrs"],
+        value: "LIST",
+        default: "",
+        doc: "cnt64,ts: read the latency from ts",
+    },
+];
+
+/// emqtt_bench's flags that are refused rather than ignored: the test would not be what it says.
+const ABSENT: &[(&str, &str)] = &[
+    ("--ssl", "TLS is not spoken yet"),
+    ("--ws", "WebSocket is not spoken yet"),
+    ("--quic", "QUIC is not spoken yet"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan_of(kind: Kind, text: &str) -> Result<Plan, String> {
+        let arguments: Vec<String> = text.split_whitespace().map(str::to_string).collect();
+        let line = read(&kind.tables(), &arguments).map_err(|wrongs| wrongs.join("; "))?;
+        plan(kind, &line)
+    }
+
+    #[test]
+    fn defaults_are_those_of_emqtt_bench() {
+        let plan = plan_of(Kind::Pub, "-h 127.0.0.1 -t a/%i").expect("a good line");
+        let group = &plan.groups[0];
+        let publishing = group.publish.as_ref().expect("it publishes");
+        assert_eq!((group.clients, group.keep_alive_s, group.version), (200, 300, Version::V5));
+        assert_eq!(publishing.pace, Pace::EveryNs(1_000_000_000));
+        assert_eq!((publishing.inflight, &publishing.body), (1, &Body::Sized(256)));
+        assert_eq!((plan.connects_per_s, plan.start, plan.measure_s), (100.0, Start::Each, None));
+    }
+
+    #[test]
+    fn flags_say_what_is_done() {
+        let line = "-h 127.0.0.1,127.0.0.2 -p 1884 -V 4 -c 5 -R 50 -n 10 --prefix p --shortids \
+                    -t x -I 0 -q 2 -L 7 -F 0 -w --payload-hdrs cnt64,ts -s 4 --ifaddr 127.0.0.9";
+        let plan = plan_of(Kind::Pub, line).expect("a good line");
+        let urls: Vec<&str> = plan.targets.iter().map(|target| target.url.as_str()).collect();
+        assert_eq!(urls, ["tcp://127.0.0.1:1884", "tcp://127.0.0.2:1884"]);
+        let group = &plan.groups[0];
+        assert_eq!((group.client_id.as_str(), group.number_first), ("p%i", 11));
+        let publishing = group.publish.as_ref().expect("it publishes");
+        assert_eq!(publishing.pace, Pace::AsTaken);
+        assert_eq!((publishing.messages_max, publishing.inflight), (Some(7), 0));
+        assert_eq!(publishing.body, Body::Fields(vec![Field::Count, Field::Milliseconds], 4));
+        assert_eq!((plan.start, plan.local.len(), plan.connects_per_s), (Start::Together, 1, 50.0));
+    }
+
+    #[test]
+    fn what_is_not_done_is_refused() {
+        for (kind, line) in [
+            (Kind::Pub, "-t x -S"),
+            (Kind::Pub, "-t x -q 3"),
+            (Kind::Pub, ""),
+            (Kind::Sub, ""),
+            (Kind::Conn, "--quic true"),
+            (Kind::Conn, "--ifaddr eth0"),
+            (Kind::Conn, "-V 6"),
+            (Kind::Conn, "now"),
+        ] {
+            let line = format!("-h 127.0.0.1 {line}");
+            assert!(plan_of(kind, &line).is_err(), "{line}");
+        }
+        assert!(plan_of(Kind::Conn, "-h 127.0.0.1 --quic false").is_ok());
+    }
+
+    #[test]
+    fn time_is_written_as_emqtt_bench_writes_it() {
+        assert_eq!([5, 62, 3_723].map(span), ["5s", "1m2s", "1h2m3s"]);
+    }
+}

@@ -1,0 +1,36 @@
+//! Time as the load threads see it: nanoseconds since the Unix epoch, read from the monotonic
+//! clock, so that it never steps and still agrees between processes of one host.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// One for the whole process; copies agree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    began: Instant,
+    pub(crate) began_ns: u64,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let began_ns = wall.map_or(0, |wall| wall.as_nanos() as u64);
+        Clock { began: Instant::now(), began_ns }
+    }
+
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        let elapsed = self.began.elapsed();
+        self.began_ns + elapsed.as_secs() * SECOND_NS + u64::from(elapsed.subsec_nanos())
+    }
+
+    pub(crate) fn until(&self, at_ns: u64) -> Duration {
+        Duration::from_nanos(at_ns.saturating_sub(self.now_ns()))
+    }
+}
+
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+
+/// `0.25` as nanoseconds.
+pub(crate) fn seconds_ns(seconds: f64) -> u64 {
+    (seconds.max(0.0) * SECOND_NS as f64) as u64
+}

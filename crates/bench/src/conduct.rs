@@ -1,0 +1,298 @@
+//! Leads a test through its phases and gathers what the threads hand over.
+//!
+//! ```text
+//! connect and subscribe -> warm up -> measure -> drain -> over
+//! ```
+
+use crate::clock::{Clock, SECOND_NS, seconds_ns};
+use crate::load::{self, Hand, Second, Shared, Stage, StreamEnd, ThreadEnd};
+use crate::plan::{Plan, Start, Wanted};
+use crate::tally::{Count, Tally};
+use crate::track::Tracked;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Everything that a test found out.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) phases: Phases,
+    pub(crate) total: Tally,
+    /// What was counted within the measured phase; times stand in `total`, because what was due
+    /// in that phase may arrive after it.
+    pub(crate) measured: Tally,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) streams: Vec<Stream>,
+    /// Clients that were live when publishing began.
+    pub(crate) live_at_start: u64,
+    pub(crate) was_interrupted: bool,
+}
+
+/// Nanoseconds of the Unix epoch. A phase that did not come is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Phases {
+    pub(crate) began: u64,
+    pub(crate) connected: u64,
+    pub(crate) start: u64,
+    pub(crate) measure_from: u64,
+    pub(crate) publish_until: u64,
+    pub(crate) drained: u64,
+}
+
+/// One second of the whole test.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) from_ns: u64,
+    pub(crate) until_ns: u64,
+    pub(crate) live: u64,
+    pub(crate) tally: Tally,
+    /// The busiest thread's share of its processor.
+    pub(crate) thread_cpu_max: f64,
+}
+
+/// One publisher on one topic, and what its consumers got, together.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) end: StreamEnd,
+    pub(crate) consumers: u64,
+    pub(crate) tracked: Tracked,
+}
+
+impl Stream {
+    pub(crate) fn expected(&self) -> u64 {
+        self.end.sent * self.consumers
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.expected().saturating_sub(self.tracked.received)
+    }
+}
+
+/// Runs the plan. `see` gets every second once it is complete.
+pub(crate) fn conduct(
+    plan: &Arc<Plan>,
+    stop: &AtomicBool,
+    see: &mut dyn FnMut(&Row, &Tally),
+) -> io::Result<Outcome> {
+    let clock = Clock::start();
+    let shared = Arc::new(Shared::new(plan));
+    let (sender, seconds) = channel();
+    let hands = load::start(plan, &shared, clock, &sender)?;
+    drop(sender);
+    let mut conductor = Conductor {
+        plan,
+        clock,
+        shared,
+        hands,
+        seconds,
+        stop,
+        see,
+        pending: BTreeMap::new(),
+        rows: Vec::new(),
+        total: Tally::new(),
+        measured: Tally::new(),
+        phases: Phases { began: clock.began_ns, ..Phases::default() },
+    };
+    let live_at_start = conductor.lead();
+    conductor.finish(live_at_start)
+}
+
+struct Conductor<'a> {
+    plan: &'a Plan,
+    clock: Clock,
+    shared: Arc<Shared>,
+    hands: Vec<Hand>,
+    seconds: Receiver<Second>,
+    stop: &'a AtomicBool,
+    see: &'a mut dyn FnMut(&Row, &Tally),
+    /// Seconds of which some thread's part has not come.
+    pending: BTreeMap<u64, (usize, Row)>,
+    rows: Vec<Row>,
+    total: Tally,
+    measured: Tally,
+    phases: Phases,
+}
+
+impl Conductor<'_> {
+    fn lead(&mut self) -> u64 {
+        let clients = self.plan.clients();
+        if self.plan.start == Start::Together {
+            self.gather_until(u64::MAX, |shared| shared.settled.load(SeqCst) >= clients);
+        }
+        let now = self.clock.now_ns();
+        self.phases.connected = now;
+        let live = self.shared.live.load(SeqCst).max(0) as u64;
+        if self.plan.start == Start::Together && live == 0 {
+            self.enter(Stage::Over);
+            return 0;
+        }
+        self.publish(now);
+        self.enter(Stage::Draining);
+        let limit = self.clock.now_ns() + seconds_ns(self.plan.drain_s);
+        // Time for the threads to say what their last turn sent.
+        self.gather_until(self.clock.now_ns() + SETTLE_NS, |_| false);
+        self.gather_until(limit, |shared| {
+            shared.under_way() == 0 && shared.flights.load(SeqCst) <= 0
+        });
+        self.phases.drained = self.clock.now_ns();
+        self.enter(Stage::Over);
+        live
+    }
+
+    fn publish(&mut self, now: u64) {
+        let start = if self.plan.start == Start::Together { now + SETTLE_NS } else { now };
+        let measure_from = start + seconds_ns(self.plan.warm_s);
+        let until = self.plan.measure_s.map(|s| measure_from.saturating_add(seconds_ns(s)));
+        let until = until.unwrap_or(u64::MAX);
+        self.shared.start_ns.store(start, SeqCst);
+        self.shared.measure_from_ns.store(measure_from, SeqCst);
+        self.shared.publish_until_ns.store(until, SeqCst);
+        self.enter(Stage::Publishing);
+        (self.phases.start, self.phases.measure_from) = (start, measure_from);
+        self.gather_until(until, Shared::is_spent);
+        let until = until.min(self.clock.now_ns());
+        self.shared.publish_until_ns.store(until, SeqCst);
+        self.phases.publish_until = until;
+    }
+
+    fn enter(&self, stage: Stage) {
+        self.shared.enter(stage);
+        for hand in &self.hands {
+            // A thread that is not woken looks by itself a moment later.
+            let _ = hand.waker.wake();
+        }
+    }
+
+    /// Takes what the threads hand over until a time, a condition, a signal, or their end.
+    fn gather_until(&mut self, at_ns: u64, is_done: impl Fn(&Shared) -> bool) {
+        while !is_done(&self.shared) && !self.stop.load(SeqCst) {
+            let wait = self.clock.until(at_ns).min(LOOK);
+            if wait.is_zero() {
+                return;
+            }
+            match self.seconds.recv_timeout(wait) {
+                Ok(second) => self.take(second),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, second: Second) {
+        let is_measured = second.from_ns >= self.phases.measure_from
+            && self.phases.measure_from > 0
+            && second.until_ns <= self.shared.publish_until_ns.load(SeqCst);
+        if is_measured {
+            self.measured.merge(&second.tally);
+        }
+        let span = second.until_ns.saturating_sub(second.from_ns).max(1);
+        let cpu = second.tally.cpu_ns as f64 / span as f64;
+        let (parts, row) = self.pending.entry(second.from_ns).or_insert_with(|| {
+            let row = Row {
+                from_ns: second.from_ns,
+                until_ns: second.until_ns,
+                live: 0,
+                tally: Tally::new(),
+                thread_cpu_max: 0.0,
+            };
+            (0, row)
+        });
+        *parts += 1;
+        row.tally.merge(&second.tally);
+        row.thread_cpu_max = row.thread_cpu_max.max(cpu);
+        while let Some(first) = self.pending.first_entry()
+            && first.get().0 >= self.hands.len()
+        {
+            let (_, row) = first.remove();
+            self.complete(row);
+        }
+    }
+
+    fn complete(&mut self, mut row: Row) {
+        row.live = self.shared.live.load(SeqCst).max(0) as u64;
+        self.total.merge(&row.tally);
+        self.forgive(&row);
+        (self.see)(&row, &self.total);
+        self.rows.push(row);
+    }
+
+    /// A closed loop waits for what was lost, and would in time wait for nothing else. After a
+    /// second without any delivery what is under way counts as gone.
+    fn forgive(&self, row: &Row) {
+        let is_silent =
+            row.tally.count(Count::Recv) == 0 && row.until_ns - row.from_ns >= SECOND_NS;
+        if is_silent && self.plan.is_closed_loop() && self.shared.stage() == Stage::Publishing {
+            self.shared.received.fetch_add(self.shared.under_way(), SeqCst);
+        }
+    }
+
+    fn finish(mut self, live_at_start: u64) -> io::Result<Outcome> {
+        let mut ends = Vec::new();
+        for hand in std::mem::take(&mut self.hands) {
+            let end = hand.thread.join().map_err(|_| io::Error::other("a load thread panicked"))?;
+            ends.push(end?);
+        }
+        while let Ok(second) = self.seconds.try_recv() {
+            self.take(second);
+        }
+        for (_, row) in std::mem::take(&mut self.pending).into_values() {
+            self.complete(row);
+        }
+        self.rows.sort_by_key(|row| row.from_ns);
+        Ok(Outcome {
+            phases: self.phases,
+            streams: streams(self.plan, ends),
+            total: self.total,
+            measured: self.measured,
+            rows: self.rows,
+            live_at_start,
+            was_interrupted: self.stop.load(SeqCst),
+        })
+    }
+}
+
+/// Brings together what publishers sent and what consumers, in whichever thread, received.
+fn streams(plan: &Plan, ends: Vec<ThreadEnd>) -> Vec<Stream> {
+    let (mut wanted, mut tracked) = (Wanted::default(), HashMap::<u32, Tracked>::new());
+    let mut streams = Vec::new();
+    for end in ends {
+        for (filter, consumers) in &end.consumers {
+            wanted.add(filter, *consumers);
+        }
+        for (stream, one) in end.tracked {
+            *tracked.entry(stream).or_default() += one;
+        }
+        streams.extend(end.streams);
+    }
+    streams.sort_by_key(|end| end.stream);
+    let mut streams: Vec<Stream> = streams
+        .into_iter()
+        .map(|end| {
+            let number = (plan.seed as u32).wrapping_add(end.stream);
+            let tracked = tracked.remove(&number).unwrap_or_default();
+            Stream { consumers: wanted.by(&end.topic), tracked, end }
+        })
+        .collect();
+    // What publishers elsewhere sent: only what arrived is known of it.
+    let mut others: Vec<(u32, Tracked)> = tracked.into_iter().collect();
+    others.sort_by_key(|(number, _)| *number);
+    streams.extend(others.into_iter().map(|(stream, tracked)| Stream {
+        end: StreamEnd {
+            stream,
+            client: "elsewhere".into(),
+            topic: String::new(),
+            sent: tracked.received + tracked.holes,
+            unanswered: 0,
+        },
+        consumers: 1,
+        tracked,
+    }));
+    streams
+}
+
+const LOOK: Duration = Duration::from_millis(20);
+/// How far ahead a common start is set, so that every thread knows it before it comes.
+const SETTLE_NS: u64 = 100_000_000;

@@ -1,0 +1,191 @@
+//! Reads command lines from tables of flags, in the manner of emqtt_bench's parser: `-c 10`,
+//! `-c10`, `--count 10`, `--count=10`, and switches with or without `true` and `false`.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+/// One flag. Its last name is the one by which the program knows it.
+#[derive(Debug)]
+pub(crate) struct Flag {
+    pub(crate) names: &'static [&'static str],
+    /// What follows it; empty for a switch.
+    pub(crate) value: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) doc: &'static str,
+}
+
+/// What a command line said.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    used: Vec<(&'static str, String)>,
+    /// What is no flag, in its order.
+    pub(crate) words: Vec<String>,
+}
+
+/// Reads all of a command line, or says everything that is wrong with it.
+pub(crate) fn read(tables: &[&'static [Flag]], arguments: &[String]) -> Result<Line, Vec<String>> {
+    let mut line = Line::default();
+    let mut wrongs = Vec::new();
+    let mut rest = arguments.iter().peekable();
+    while let Some(argument) = rest.next() {
+        if !argument.starts_with('-') || argument == "-" {
+            line.words.push(argument.clone());
+            continue;
+        }
+        let Some((flag, glued)) = find(tables, argument) else {
+            wrongs.push(format!("{argument} is no flag, --help lists them all"));
+            continue;
+        };
+        let name = flag.names[flag.names.len() - 1];
+        let is_truth = |value: &&&String| ["true", "false"].contains(&value.as_str());
+        let value = match glued {
+            Some(value) => Some(value),
+            None if flag.value.is_empty() => {
+                let said = rest.peek().filter(is_truth).map(|value| (*value).clone());
+                if said.is_some() {
+                    rest.next();
+                }
+                Some(said.unwrap_or_else(|| "true".into()))
+            }
+            None => rest.next().cloned(),
+        };
+        match value {
+            Some(value) => line.used.push((name, value)),
+            None => wrongs.push(format!("{argument} needs {}", flag.value)),
+        }
+    }
+    let defaults = tables.iter().flat_map(|table| table.iter());
+    for flag in defaults.filter(|flag| !flag.default.is_empty()) {
+        let name = flag.names[flag.names.len() - 1];
+        if !line.has(name) {
+            line.used.push((name, flag.default.into()));
+        }
+    }
+    if wrongs.is_empty() { Ok(line) } else { Err(wrongs) }
+}
+
+/// The flag, and the value that is glued to it.
+fn find(tables: &[&'static [Flag]], argument: &str) -> Option<(&'static Flag, Option<String>)> {
+    let flags = || tables.iter().flat_map(|table| table.iter());
+    let named = |name: &str| flags().find(|flag| flag.names.contains(&name));
+    if argument.starts_with("--") {
+        return match argument.split_once('=') {
+            Some((name, value)) => Some((named(name)?, Some(value.into()))),
+            None => Some((named(argument)?, None)),
+        };
+    }
+    let (short, rest) = argument.split_at_checked(2)?;
+    let flag = named(short)?;
+    let rest = rest.strip_prefix('=').unwrap_or(rest);
+    Some((flag, (!rest.is_empty()).then(|| rest.into())))
+}
+
+impl Line {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.used.iter().any(|(used, _)| *used == name)
+    }
+
+    /// The last word counts.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.all(name).last()
+    }
+
+    pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        let name = name.to_string();
+        self.used.iter().filter(move |(used, _)| *used == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn is_on(&self, name: &str) -> bool {
+        self.text(name) == Some("true")
+    }
+
+    /// `None` where neither the line nor the table gives one.
+    pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
+        let wrong = |value: &str| format!("{name} {value}: use a number that fits");
+        self.text(name).map(|value| value.parse().map_err(|_| wrong(value))).transpose()
+    }
+
+    /// Seconds: `90`, `1.5`, `90s`, `500ms`, `5m`, `1h`.
+    pub(crate) fn seconds(&self, name: &str) -> Result<Option<f64>, String> {
+        let wrong = |value: &str| format!("{name} {value}: use 90s, 500ms, 5m or 1h");
+        self.text(name).map(|value| seconds(value).ok_or_else(|| wrong(value))).transpose()
+    }
+}
+
+pub(crate) fn seconds(text: &str) -> Option<f64> {
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let factor = match &text[digits.len()..] {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return None,
+    };
+    digits.parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| n * factor)
+}
+
+/// A line a flag, for `--help`.
+pub(crate) fn help(tables: &[&'static [Flag]]) -> String {
+    let mut help = String::new();
+    for flag in tables.iter().flat_map(|table| table.iter()) {
+        let left = format!("{} {}", flag.names.join(", "), flag.value);
+        let default = match flag.default {
+            "" => String::new(),
+            default => format!(" [{default}]"),
+        };
+        let _ = writeln!(help, "  {left:30} {}{default}", flag.doc);
+    }
+    help
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: &[Flag] = &[
+        Flag { names: &["-c", "--count"], value: "N", default: "200", doc: "" },
+        Flag { names: &["-r", "--retain"], value: "", default: "false", doc: "" },
+        Flag { names: &["-t", "--topic"], value: "TOPIC", default: "", doc: "" },
+    ];
+
+    fn line(text: &str) -> Result<Line, Vec<String>> {
+        let arguments: Vec<String> = text.split_whitespace().map(str::to_string).collect();
+        read(&[FLAGS], &arguments)
+    }
+
+    #[test]
+    fn a_value_may_be_apart_or_glued() {
+        for text in ["-c 5", "-c5", "--count 5", "--count=5", "-c=5", "-c 9 -c 5"] {
+            assert_eq!(line(text).expect("a good line").number("--count"), Ok(Some(5)), "{text}");
+        }
+        assert_eq!(line("").expect("a good line").number("--count"), Ok(Some(200)));
+    }
+
+    #[test]
+    fn a_switch_takes_a_truth_or_nothing() {
+        for (text, on) in [("-r", true), ("-r true -c 1", true), ("-r false", false), ("", false)] {
+            assert_eq!(line(text).expect("a good line").is_on("--retain"), on, "{text}");
+        }
+        assert_eq!(line("run -r name").expect("a good line").words, ["run", "name"]);
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said() {
+        let wrongs = line("--topick a -z -t").expect_err("a bad line");
+        let expected = [
+            "--topick is no flag, --help lists them all",
+            "-z is no flag, --help lists them all",
+            "-t needs TOPIC",
+        ];
+        assert_eq!(wrongs, expected);
+        let line = line("-c many").expect("read, not understood");
+        assert!(line.number::<u64>("--count").is_err());
+    }
+
+    #[test]
+    fn spans_have_units() {
+        let all = ["2", "1.5s", "250ms", "2m", "1h"].map(seconds);
+        assert_eq!(all, [2.0, 1.5, 0.25, 120.0, 3_600.0].map(Some));
+        assert_eq!(["", "s", "1d", "-1"].map(seconds), [None; 4]);
+    }
+}

@@ -1,0 +1,48 @@
+//! Every bound of the load tester, each with what happens when it is reached.
+
+/// Bytes that wait for one socket before its publisher holds back; what is due waits in the
+/// schedule, and its latency counts from there.
+pub(crate) const UNSENT_BYTES_MAX: usize = 64 * 1024;
+
+/// What one read takes at most. Shared by all connections of a thread.
+pub(crate) const READ_BYTES_MAX: usize = 256 * 1024;
+
+/// The largest packet we take; a broker that sends more is cut off.
+pub(crate) const PACKET_BYTES_MAX: u32 = 64 * 1024 * 1024;
+
+/// Connections of one thread that are between TCP's first packet and CONNACK. More are opened when
+/// these are done: a listener's backlog is shorter than a test is wide.
+pub(crate) const OPENING_MAX: usize = 1_000;
+
+/// How long a connection may take from its first packet to its last acknowledgement.
+pub(crate) const CONNECT_S_MAX: u64 = 30;
+
+/// Holes that are remembered of one stream at one consumer. The oldest are forgotten beyond it:
+/// they stay lost, and their late arrival would count as a duplicate.
+pub(crate) const HOLES_MAX: usize = 1 << 16;
+
+/// How long messages that are under way may take once publishing has ended.
+pub(crate) const DRAIN_S_DEFAULT: f64 = 5.0;
+
+/// Deliveries under way in a closed loop, all publishers together.
+pub(crate) const WINDOW_DEFAULT: u64 = 20_000;
+
+/// Unacknowledged messages of one publisher at QoS 1 and 2.
+pub(crate) const INFLIGHT_DEFAULT: u16 = 16;
+
+/// Publishers send on this grid of time, so that one wake-up serves all that is due. The intended
+/// time of a message is its place on the grid.
+pub(crate) const GRID_NS: u64 = 100_000;
+
+/// Spare output buffers of a thread, and how large one may be to be kept.
+pub(crate) const SPARES_MAX: usize = 256;
+pub(crate) const SPARE_BYTES_MAX: usize = 256 * 1024;
+
+/// Streams that a report lists one by one, the worst first; the others are in the sums.
+pub(crate) const STREAMS_LISTED_MAX: usize = 50;
+
+/// The tester itself was the limit where one of its threads ran hotter than this in a second.
+pub(crate) const OWN_CPU_MAX: f64 = 0.9;
+
+/// Or where a hundredth of its messages left this much later than intended.
+pub(crate) const LATENESS_US_MAX: u64 = 10_000;

@@ -1,0 +1,115 @@
+//! One MQTT client: what it is doing, what it still has to send, and what it has received.
+
+use super::wire::Wire;
+use crate::track::Tracks;
+use mqtt::Version;
+use std::collections::VecDeque;
+
+/// ```text
+/// Waiting -> Opening -> Greeting -> Subscribing -> Live
+///    ^          |          |            |           |
+///    +----------+----------+------------+-----------+   while it may try again
+///                              otherwise Over
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Waiting,
+    /// TCP (and what lies between it and MQTT) is connecting.
+    Opening,
+    /// CONNECT is sent.
+    Greeting,
+    /// SUBSCRIBE is sent.
+    Subscribing,
+    Live,
+    Over,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) wire: Option<Wire>,
+    pub(crate) state: State,
+    pub(crate) version: Version,
+    /// It has bytes to write and stands in the thread's list of such.
+    pub(crate) is_dirty: bool,
+    /// A PINGREQ is unanswered.
+    pub(crate) is_pinging: bool,
+    /// It was live once, or it has failed for good: the start does not wait for it.
+    pub(crate) is_settled: bool,
+    pub(crate) was_live: bool,
+    pub(crate) group: u16,
+    pub(crate) retries: u32,
+    /// Of the shared subscription that it is part of, among the thread's.
+    pub(crate) share: Option<u32>,
+    pub(crate) number: u64,
+    /// Of all clients of the test: decides target and local address.
+    pub(crate) place: u64,
+    /// When this attempt began, and its last request.
+    pub(crate) opened_ns: u64,
+    pub(crate) asked_ns: u64,
+    /// When its connection was lost; zero before that.
+    pub(crate) lost_ns: u64,
+    pub(crate) id: Box<str>,
+    pub(crate) filters: Box<[String]>,
+    /// The beginning of a packet whose end has not come.
+    pub(crate) tail: Vec<u8>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) out_from: usize,
+    pub(crate) tracks: Tracks,
+    pub(crate) publisher: Option<Box<Publisher>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    pub(crate) topic: String,
+    /// Of the test; with the test's first stream it is the number on the wire.
+    pub(crate) stream: u32,
+    /// Messages so far.
+    pub(crate) seq: u32,
+    pub(crate) packet_id: u16,
+    /// Consumers of its topic.
+    pub(crate) fan: u64,
+    pub(crate) flights: VecDeque<Flight>,
+    /// Messages that were due and found no room, the oldest of them due at `behind_from`.
+    pub(crate) behind: u32,
+    pub(crate) behind_from: u64,
+    pub(crate) user_name: String,
+}
+
+/// A message that waits for its PUBACK or PUBCOMP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    pub(crate) packet_id: u16,
+    pub(crate) due_us: u64,
+}
+
+impl Client {
+    pub(crate) fn unsent(&self) -> usize {
+        self.out.len() - self.out_from
+    }
+
+    /// Ends the connection, and forgets what belonged to it alone.
+    pub(crate) fn close(&mut self) {
+        self.wire = None;
+        self.is_pinging = false;
+        self.tail = Vec::new();
+        self.out = Vec::new();
+        self.out_from = 0;
+    }
+}
+
+impl Publisher {
+    pub(crate) fn next_packet_id(&mut self) -> u16 {
+        self.packet_id = self.packet_id.checked_add(1).unwrap_or(1);
+        self.packet_id
+    }
+
+    /// Takes the flight of an acknowledgement; brokers answer in order, so it is mostly the first.
+    #[inline]
+    pub(crate) fn land(&mut self, packet_id: u16) -> Option<Flight> {
+        if self.flights.front().is_some_and(|flight| flight.packet_id == packet_id) {
+            return self.flights.pop_front();
+        }
+        let at = self.flights.iter().position(|flight| flight.packet_id == packet_id)?;
+        self.flights.remove(at)
+    }
+}

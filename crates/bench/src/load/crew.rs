@@ -1,0 +1,173 @@
+//! Deals a plan's clients out to threads: round robin, but the members of one shared subscription
+//! together, since only together they show what was lost.
+
+use super::client::{Client, Publisher, State};
+use crate::plan::{Plan, Wanted, share_filter};
+use crate::template::{self, Chance, Who};
+use crate::track::Tracks;
+use std::collections::{HashMap, VecDeque};
+
+/// One thread's clients, in the order in which they connect.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) clients: Vec<Client>,
+    /// How many shared subscriptions they are part of.
+    pub(crate) shares: u32,
+}
+
+pub(crate) fn deal(plan: &Plan) -> Vec<Part> {
+    let mut dealer = Dealer {
+        plan,
+        parts: (0..plan.threads.max(1)).map(|_| Part::default()).collect(),
+        shares: HashMap::new(),
+        next: 0,
+    };
+    let wanted = dealer.wanted();
+    let (mut place, mut stream) = (0, 0);
+    for at in 0..plan.groups.len() {
+        for nth in 0..plan.groups[at].clients {
+            dealer.deal(at, nth, place, &mut stream, &wanted);
+            place += 1;
+        }
+    }
+    dealer.parts
+}
+
+/// The client's own chance: the same whenever its names are made.
+pub(crate) fn chance(plan: &Plan, place: u64) -> Chance {
+    Chance::new((plan.seed ^ place).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+struct Dealer<'a> {
+    plan: &'a Plan,
+    parts: Vec<Part>,
+    /// By filter: the thread that all its members belong to, and its place there.
+    shares: HashMap<String, (usize, u32)>,
+    next: usize,
+}
+
+impl Dealer<'_> {
+    fn wanted(&self) -> Wanted {
+        let (mut wanted, mut place) = (Wanted::default(), 0);
+        for group in &self.plan.groups {
+            for nth in 0..group.clients {
+                if !group.subscribe.is_empty() {
+                    let mut chance = chance(self.plan, place);
+                    let (_, filters) = group.names(group.number_first + nth, &mut chance);
+                    filters.iter().for_each(|filter| wanted.add(filter, 1));
+                }
+                place += 1;
+            }
+        }
+        wanted
+    }
+
+    fn deal(&mut self, at: usize, nth: u64, place: u64, stream: &mut u32, wanted: &Wanted) {
+        let group = &self.plan.groups[at];
+        let number = group.number_first + nth;
+        let mut chance = chance(self.plan, place);
+        let (id, filters) = group.names(number, &mut chance);
+        let who = Who { number, topics: group.topics, client_id: &id, ..Who::default() };
+        let publisher = group.publish.as_ref().map(|publishing| {
+            let user_name = group.user_name(&who, &mut chance).unwrap_or_default();
+            let who = Who { user_name: &user_name, ..who };
+            let topic = if template::changes(&publishing.topic) {
+                publishing.topic.clone()
+            } else {
+                template::fill(&publishing.topic, &who, &mut chance)
+            };
+            let publisher = Publisher {
+                fan: wanted.by(&topic),
+                topic,
+                stream: *stream,
+                seq: 0,
+                packet_id: 0,
+                flights: VecDeque::new(),
+                behind: 0,
+                behind_from: 0,
+                user_name,
+            };
+            *stream += 1;
+            Box::new(publisher)
+        });
+        let (thread, share) = self.thread_for(&filters);
+        self.parts[thread].clients.push(Client {
+            wire: None,
+            state: State::Waiting,
+            version: group.version,
+            is_dirty: false,
+            is_pinging: false,
+            is_settled: false,
+            was_live: false,
+            group: at as u16,
+            retries: 0,
+            share,
+            number,
+            place,
+            opened_ns: 0,
+            asked_ns: 0,
+            lost_ns: 0,
+            id: id.into(),
+            filters: filters.into(),
+            tail: Vec::new(),
+            out: Vec::new(),
+            out_from: 0,
+            tracks: Tracks::default(),
+            publisher,
+        });
+    }
+
+    fn thread_for(&mut self, filters: &[String]) -> (usize, Option<u32>) {
+        let threads = self.parts.len();
+        let Some(filter) = filters.iter().find(|filter| share_filter(filter).is_some()) else {
+            self.next += 1;
+            return ((self.next - 1) % threads, None);
+        };
+        let next = self.shares.len() % threads;
+        let parts = &mut self.parts;
+        let (thread, share) = *self.shares.entry(filter.clone()).or_insert_with(|| {
+            parts[next].shares += 1;
+            (next, parts[next].shares - 1)
+        });
+        (thread, Some(share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Body, Group, Pace, Publishing};
+    use mqtt::QoS;
+
+    #[test]
+    fn members_of_a_share_stand_together_and_others_take_turns() {
+        let shared = Group {
+            clients: 6,
+            topics: 2,
+            subscribe: vec!["$share/g%t/a/#".into()],
+            ..Group::default()
+        };
+        let publish = Publishing {
+            topic: "a/%i".into(),
+            qos: QoS::AtMostOnce,
+            retain: false,
+            body: Body::Sized(16),
+            pace: Pace::AsTaken,
+            inflight: 0,
+            messages_max: None,
+            wait_ms: (0, 0),
+        };
+        let publishers = Group { clients: 4, publish: Some(publish), ..Group::default() };
+        let plan = Plan { groups: vec![shared, publishers], threads: 2, ..Plan::default() };
+        let parts = deal(&plan);
+        for part in &parts {
+            let members = part.clients.iter().filter(|client| client.group == 0);
+            assert_eq!(members.clone().count(), 3);
+            let parity: Vec<u64> = members.map(|client| client.number % 2).collect();
+            assert!(parity.iter().all(|one| *one == parity[0]), "{parity:?}");
+            assert_eq!(part.shares, 1);
+            let fans = part.clients.iter().filter_map(|client| client.publisher.as_ref());
+            assert_eq!(fans.map(|publisher| publisher.fan).collect::<Vec<_>>(), [2, 2]);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The load itself: threads that each own some of the clients, and what they share.
+//!
+//! Invariant: a client belongs to one thread from first to last, and so do all members of one
+//! shared subscription; threads share only the numbers in [`Shared`].
+
+mod client;
+mod crew;
+mod intake;
+mod outgo;
+mod pace;
+mod payload;
+mod thread;
+mod wire;
+
+pub(crate) use thread::{Load, StreamEnd, ThreadEnd};
+
+use crate::clock::Clock;
+use crate::plan::Plan;
+use crate::tally::Tally;
+use mio::Waker;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+
+/// What all threads and their conductor read and write.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    stage: AtomicU8,
+    pub(crate) start_ns: AtomicU64,
+    pub(crate) measure_from_ns: AtomicU64,
+    pub(crate) publish_until_ns: AtomicU64,
+    /// Clients that are live or have failed.
+    pub(crate) settled: AtomicU64,
+    pub(crate) live: AtomicI64,
+    /// Deliveries that what was sent should cause, and those that came.
+    pub(crate) expected: AtomicU64,
+    pub(crate) received: AtomicU64,
+    /// Messages of QoS 1 and 2 that are not acknowledged.
+    pub(crate) flights: AtomicI64,
+    /// What each group may still publish; groups without a bound have a bound that no one reaches.
+    pub(crate) left: Vec<AtomicI64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    Connecting,
+    Publishing,
+    Draining,
+    Over,
+}
+
+impl Shared {
+    pub(crate) fn new(plan: &Plan) -> Shared {
+        let left = |group: &crate::plan::Group| {
+            let messages = group.publish.as_ref().and_then(|publish| publish.messages_max);
+            AtomicI64::new(messages.map_or(i64::MAX, |n| n as i64))
+        };
+        Shared {
+            stage: AtomicU8::new(Stage::Connecting as u8),
+            start_ns: AtomicU64::new(u64::MAX),
+            measure_from_ns: AtomicU64::new(u64::MAX),
+            publish_until_ns: AtomicU64::new(u64::MAX),
+            settled: AtomicU64::new(0),
+            live: AtomicI64::new(0),
+            expected: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            flights: AtomicI64::new(0),
+            left: plan.groups.iter().map(left).collect(),
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Connecting,
+            1 => Stage::Publishing,
+            2 => Stage::Draining,
+            _ => Stage::Over,
+        }
+    }
+
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    pub(crate) fn under_way(&self) -> u64 {
+        self.expected.load(SeqCst).saturating_sub(self.received.load(SeqCst))
+    }
+
+    /// Whether every group with a bound has published all that it may.
+    pub(crate) fn is_spent(&self) -> bool {
+        let bounded = |left: &&AtomicI64| left.load(SeqCst) < i64::MAX / 2;
+        let mut bounds = self.left.iter().filter(bounded).peekable();
+        bounds.peek().is_some() && bounds.all(|left| left.load(SeqCst) <= 0)
+    }
+}
+
+/// One thread's second, or a part of one where a phase began within it.
+#[derive(Debug)]
+pub(crate) struct Second {
+    pub(crate) from_ns: u64,
+    pub(crate) until_ns: u64,
+    pub(crate) tally: Tally,
+}
+
+/// A running thread, and how to wake it.
+pub(crate) struct Hand {
+    pub(crate) thread: JoinHandle<io::Result<ThreadEnd>>,
+    pub(crate) waker: Waker,
+}
+
+/// Deals the clients out and starts the threads.
+pub(crate) fn start(
+    plan: &Arc<Plan>,
+    shared: &Arc<Shared>,
+    clock: Clock,
+    seconds: &Sender<Second>,
+) -> io::Result<Vec<Hand>> {
+    let mut hands = Vec::new();
+    for (index, part) in crew::deal(plan).into_iter().enumerate() {
+        let poll = mio::Poll::new()?;
+        let waker = Waker::new(poll.registry(), thread::WAKER)?;
+        let (plan, shared, seconds) = (Arc::clone(plan), Arc::clone(shared), seconds.clone());
+        let load = Load::new(index, plan, shared, clock, seconds, poll, part)?;
+        let name = format!("load-{index}");
+        let thread = std::thread::Builder::new().name(name).spawn(move || load.run())?;
+        hands.push(Hand { thread, waker });
+    }
+    Ok(hands)
+}

@@ -1,0 +1,124 @@
+//! What a message carries: made once a group, and only the changing bytes written again.
+
+use crate::plan::{Body, Field};
+use crate::stamp::{STAMP_BYTES, Stamp};
+use crate::template::Chance;
+
+#[derive(Debug)]
+pub(crate) struct Payload {
+    body: Body,
+    bytes: Vec<u8>,
+    count: u64,
+    chance: Chance,
+}
+
+impl Payload {
+    pub(crate) fn new(body: &Body, seed: u64) -> Payload {
+        let bytes = match body {
+            Body::Sized(len) => vec![PADDING; *len],
+            Body::Literal(bytes) => bytes.clone(),
+            Body::Template(text) => text.clone().into_bytes(),
+            Body::Fields(fields, len) => vec![PADDING; 8 * fields.len() + len],
+        };
+        Payload { body: body.clone(), bytes, count: 0, chance: Chance::new(seed) }
+    }
+
+    /// The payload of the next message. A stamp is written only where it fits.
+    #[inline]
+    pub(crate) fn next(&mut self, stamp: Stamp, now_ns: u64) -> &[u8] {
+        match &self.body {
+            Body::Sized(_) => stamp.write(&mut self.bytes),
+            Body::Literal(_) => {}
+            Body::Template(text) => {
+                self.bytes = self.chance.template(text, now_ns).into_bytes();
+            }
+            Body::Fields(fields, _) => {
+                for (field, into) in fields.iter().zip(self.bytes.chunks_exact_mut(8)) {
+                    let value = match field {
+                        Field::Count => self.count,
+                        Field::Milliseconds => now_ns / 1_000_000,
+                    };
+                    into.copy_from_slice(&value.to_be_bytes());
+                }
+                self.count += 1;
+            }
+        }
+        &self.bytes
+    }
+}
+
+impl Body {
+    /// Whether our stamp is in it: without it there is no latency, loss, duplicate or order to see.
+    pub(crate) fn is_stamped(&self) -> bool {
+        matches!(self, Body::Sized(len) if *len >= STAMP_BYTES)
+    }
+}
+
+impl Chance {
+    fn template(&mut self, text: &str, now_ns: u64) -> String {
+        let mut text = text.to_string();
+        let times = [
+            ("%TIMESTAMP%", now_ns / 1_000_000_000),
+            ("%TIMESTAMPMS%", now_ns / 1_000_000),
+            ("%TIMESTAMPUS%", now_ns / 1_000),
+            ("%TIMESTAMPNS%", now_ns),
+        ];
+        for (place, value) in times {
+            if text.contains(place) {
+                text = text.replace(place, &value.to_string());
+            }
+        }
+        for place in ["%UNIQUE%", "%RANDOM%"] {
+            while text.contains(place) {
+                text = text.replacen(place, &format!("{:016x}", self.next() << 11), 1);
+            }
+        }
+        text
+    }
+}
+
+/// When a payload with emqtt_bench's fields was sent, in milliseconds of the Unix epoch.
+pub(crate) fn sent_ms(fields: &[Field], payload: &[u8]) -> Option<u64> {
+    let at = fields.iter().position(|field| *field == Field::Milliseconds)?;
+    let bytes = payload.get(8 * at..8 * at + 8)?;
+    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}
+
+const PADDING: u8 = b'x';
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp { time_us: 5, stream: 6, seq: 7 };
+
+    #[test]
+    fn a_stamp_needs_sixteen_bytes() {
+        assert_eq!(Stamp::read(Payload::new(&Body::Sized(16), 1).next(STAMP, 0)), Some(STAMP));
+        assert_eq!(Payload::new(&Body::Sized(15), 1).next(STAMP, 0), [PADDING; 15]);
+        let literal = Body::Literal(b"a literal stays as it is".to_vec());
+        assert_eq!(Payload::new(&literal, 1).next(STAMP, 0), b"a literal stays as it is");
+        assert!(Body::Sized(16).is_stamped() && !Body::Sized(15).is_stamped());
+    }
+
+    #[test]
+    fn fields_stand_before_the_padding_in_the_order_given() {
+        let fields = vec![Field::Count, Field::Milliseconds];
+        let mut payload = Payload::new(&Body::Fields(fields.clone(), 2), 1);
+        payload.next(STAMP, 0);
+        let bytes = payload.next(STAMP, 9_000_000);
+        assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, b'x', b'x']);
+        assert_eq!(sent_ms(&fields, bytes), Some(9));
+        assert_eq!(sent_ms(&fields, &bytes[..12]), None);
+    }
+
+    #[test]
+    fn every_place_of_a_template_is_filled() {
+        let body = Body::Template("%TIMESTAMPMS% %TIMESTAMP% %RANDOM% %RANDOM%".into());
+        let mut payload = Payload::new(&body, 1);
+        let text = String::from_utf8(payload.next(STAMP, 2_345_000_000).to_vec()).expect("text");
+        let parts: Vec<&str> = text.split(' ').collect();
+        assert_eq!(parts[..2], ["2345", "2"]);
+        assert!(parts[2] != parts[3] && parts[2].len() == 16, "{text}");
+    }
+}

@@ -1,0 +1,479 @@
+//! One load thread: its poller, its clients, and the turn.
+//!
+//! ```text
+//! hand over -> open what is due -> publish what is due -> write -> wait -> read -> write
+//! ```
+//!
+//! Sockets are edge-triggered for reading and writing from the first; nothing is registered twice.
+
+use super::client::{Client, State};
+use super::crew::Part;
+use super::pace::{Line, Timer, on_grid};
+use super::payload::Payload;
+use super::wire::Wire;
+use super::{Second, Shared, Stage};
+use crate::clock::{Clock, SECOND_NS};
+use crate::limits::{CONNECT_S_MAX, OPENING_MAX, READ_BYTES_MAX};
+use crate::plan::{Pace, Plan, Start};
+use crate::tally::{Count, Failure, Sampler, Tally};
+use crate::track::{Tracked, Tracks};
+use mio::{Events, Interest, Poll, Token};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+pub(crate) struct Load {
+    pub(super) plan: Arc<Plan>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) clock: Clock,
+    pub(super) clients: Vec<Client>,
+    /// What the members of each shared subscription received, together.
+    pub(super) shares: Vec<Tracks>,
+    pub(super) tally: Tally,
+    pub(super) buffer: Vec<u8>,
+    /// Clients with something to write.
+    pub(super) dirty: Vec<u32>,
+    pub(super) spares: Vec<Vec<u8>>,
+    /// When messages of QoS 0 were due that this turn writes.
+    pub(super) written: Vec<u64>,
+    /// A line of publishers a group, and who comes next in a closed loop.
+    pub(super) lines: Vec<Line>,
+    pub(super) takers: Vec<Takers>,
+    pub(super) payloads: Vec<Payload>,
+    /// Messages that are due in this span count in the times.
+    pub(super) measured_us: (u64, u64),
+    /// Deliveries that this turn caused and saw.
+    pub(super) expected: u64,
+    pub(super) received: u64,
+    pub(super) flights: i64,
+    poll: Poll,
+    timer: Timer,
+    seconds: Sender<Second>,
+    to_open: VecDeque<(u64, u32)>,
+    reopen: BinaryHeap<std::cmp::Reverse<(u64, u32)>>,
+    opening: usize,
+    timeouts: Line,
+    pings: Vec<Line>,
+    has_begun: bool,
+    second_from: u64,
+    cpu_ns: u64,
+}
+
+/// Publishers of one group that publish as fast as they are taken.
+#[derive(Debug, Default)]
+pub(super) struct Takers {
+    pub(super) clients: Vec<u32>,
+    pub(super) next: usize,
+}
+
+/// What a thread knows at its end.
+#[derive(Debug)]
+pub(crate) struct ThreadEnd {
+    /// By the stream's number on the wire.
+    pub(crate) tracked: HashMap<u32, Tracked>,
+    pub(crate) streams: Vec<StreamEnd>,
+    /// Filters of clients that were live, once a client.
+    pub(crate) consumers: HashMap<String, u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct StreamEnd {
+    pub(crate) stream: u32,
+    pub(crate) client: String,
+    pub(crate) topic: String,
+    pub(crate) sent: u64,
+    pub(crate) unanswered: u64,
+}
+
+impl Load {
+    pub(crate) fn new(
+        index: usize,
+        plan: Arc<Plan>,
+        shared: Arc<Shared>,
+        clock: Clock,
+        seconds: Sender<Second>,
+        poll: Poll,
+        part: Part,
+    ) -> io::Result<Load> {
+        let interval = |group: &crate::plan::Group| match group.publish.as_ref().map(|p| p.pace) {
+            Some(Pace::EveryNs(interval)) => interval.max(1),
+            _ => u64::MAX,
+        };
+        let between_pings =
+            |group: &crate::plan::Group| u64::from(group.keep_alive_s) * (SECOND_NS / 10) * 8;
+        let payload = |(at, group): (usize, &crate::plan::Group)| {
+            let nothing = crate::plan::Body::Sized(0);
+            let body = group.publish.as_ref().map_or(&nothing, |publish| &publish.body);
+            Payload::new(body, plan.seed ^ (at as u64) << 32 ^ index as u64)
+        };
+        let timer = Timer::new(poll.registry(), TIMER)?;
+        let now = clock.now_ns();
+        let per_connect = SECOND_NS as f64 / plan.connects_per_s.max(0.001);
+        let due = |client: &Client| now + (client.place as f64 * per_connect) as u64;
+        let to_open = part.clients.iter().enumerate();
+        Ok(Load {
+            to_open: to_open.map(|(at, client)| (due(client), at as u32)).collect(),
+            lines: plan.groups.iter().map(|group| Line::new(interval(group))).collect(),
+            takers: plan.groups.iter().map(|_| Takers::default()).collect(),
+            payloads: plan.groups.iter().enumerate().map(payload).collect(),
+            pings: plan.groups.iter().map(|group| Line::new(between_pings(group))).collect(),
+            plan,
+            shared,
+            clock,
+            clients: part.clients,
+            shares: (0..part.shares).map(|_| Tracks::default()).collect(),
+            tally: Tally::new(),
+            buffer: vec![0; READ_BYTES_MAX],
+            dirty: Vec::new(),
+            spares: Vec::new(),
+            written: Vec::new(),
+            measured_us: (u64::MAX, u64::MAX),
+            expected: 0,
+            received: 0,
+            flights: 0,
+            poll,
+            timer,
+            seconds,
+            reopen: BinaryHeap::new(),
+            opening: 0,
+            timeouts: Line::new(CONNECT_S_MAX * SECOND_NS),
+            has_begun: false,
+            second_from: clock.began_ns,
+            cpu_ns: 0,
+        })
+    }
+
+    pub(crate) fn run(mut self) -> io::Result<ThreadEnd> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let now = self.clock.now_ns();
+            let stage = self.shared.stage();
+            if now >= self.second_until() {
+                self.hand_over(now);
+            }
+            if stage == Stage::Over {
+                return Ok(self.end(now));
+            }
+            self.open_due(now);
+            self.tend(now);
+            if stage >= Stage::Publishing && !self.has_begun {
+                self.begin();
+            }
+            let room = stage == Stage::Publishing && self.publish_due(now);
+            if stage > Stage::Publishing {
+                self.end_publishing();
+            }
+            self.flush();
+            let timeout = self.timeout(now, room)?;
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            for event in &events {
+                self.event(event);
+            }
+            self.flush();
+            self.shared.expected.fetch_add(std::mem::take(&mut self.expected), SeqCst);
+            self.shared.received.fetch_add(std::mem::take(&mut self.received), SeqCst);
+            self.shared.flights.fetch_add(std::mem::take(&mut self.flights), SeqCst);
+        }
+    }
+
+    /// Every publisher takes its place in the schedule, spread evenly over one interval.
+    fn begin(&mut self) {
+        self.has_begun = true;
+        let start = self.shared.start_ns.load(SeqCst);
+        self.measured_us = (
+            self.shared.measure_from_ns.load(SeqCst) / 1_000,
+            self.shared.publish_until_ns.load(SeqCst) / 1_000,
+        );
+        if self.plan.start == Start::Each {
+            return;
+        }
+        for at in 0..self.clients.len() {
+            if self.clients[at].publisher.is_some() {
+                let group = usize::from(self.clients[at].group);
+                let nth = self.clients[at].number - self.plan.groups[group].number_first;
+                let interval = u128::from(self.lines[group].interval_ns);
+                let offset =
+                    interval * u128::from(nth) / u128::from(self.plan.groups[group].clients);
+                self.join(at as u32, start + offset as u64);
+            }
+        }
+    }
+
+    fn join(&mut self, at: u32, first_ns: u64) {
+        let group = usize::from(self.clients[at as usize].group);
+        let Some(publishing) = &self.plan.groups[group].publish else { return };
+        match publishing.pace {
+            Pace::AsTaken => self.takers[group].clients.push(at),
+            Pace::EveryNs(_) => {
+                let (min, max) = publishing.wait_ms;
+                let place = self.clients[at as usize].place;
+                let wait = match max.checked_sub(min) {
+                    Some(span) => min + super::crew::chance(&self.plan, place).next() % (span + 1),
+                    None => 0,
+                };
+                self.lines[group].join(first_ns + wait * 1_000_000, at);
+            }
+        }
+    }
+
+    pub(super) fn end_publishing(&mut self) {
+        self.lines.iter_mut().for_each(Line::clear);
+        self.takers.iter_mut().for_each(|takers| takers.clients.clear());
+    }
+
+    /// How long to wait: not at all where a closed loop has room left.
+    fn timeout(&mut self, now: u64, room: bool) -> io::Result<Option<Duration>> {
+        if room {
+            return Ok(Some(Duration::ZERO));
+        }
+        if self.takers.iter().any(|takers| !takers.clients.is_empty()) {
+            // Another thread's receiving makes room here, and no event tells of it.
+            return Ok(Some(Duration::from_millis(1)));
+        }
+        let publishing = self.lines.iter().filter_map(Line::next_at).map(on_grid);
+        let opening = self.to_open.front().filter(|_| self.opening < OPENING_MAX);
+        let reopening = self.reopen.peek().map(|next| next.0.0);
+        let next = publishing.chain(opening.map(|next| next.0)).chain(reopening).min();
+        if let Some(next) = next {
+            self.timer.set(next, now)?;
+        }
+        Ok(Some(Duration::from_nanos(self.second_until().saturating_sub(now)).min(NAP)))
+    }
+
+    fn event(&mut self, event: &mio::event::Event) {
+        let Token(at) = event.token();
+        if event.token() == WAKER || event.token() == TIMER {
+            return;
+        }
+        let Some(client) = self.clients.get_mut(at) else { return };
+        if client.wire.is_none() {
+            return;
+        }
+        if client.state == State::Opening && (event.is_writable() || event.is_error()) {
+            self.opened(at as u32);
+        } else if event.is_writable() {
+            self.go_on(at as u32);
+        }
+        let ends = event.is_read_closed() || event.is_error();
+        if event.is_readable() || ends {
+            self.receive(at as u32, ends);
+        }
+    }
+
+    fn open_due(&mut self, now: u64) {
+        while self.opening < OPENING_MAX
+            && let Some(&(due, at)) = self.to_open.front()
+            && due <= now
+        {
+            self.to_open.pop_front();
+            self.open(at, now);
+        }
+        while self.opening < OPENING_MAX
+            && let Some(next) = self.reopen.peek()
+            && next.0.0 <= now
+            && let Some(next) = self.reopen.pop()
+        {
+            self.open(next.0.1, now);
+        }
+    }
+
+    fn open(&mut self, at: u32, now: u64) {
+        let client = &mut self.clients[at as usize];
+        let group = &self.plan.groups[usize::from(client.group)];
+        let targets = &self.plan.targets;
+        let place = client.place as usize;
+        let target = &targets[group.target.unwrap_or(place) % targets.len()];
+        let local = (!self.plan.local.is_empty())
+            .then(|| self.plan.local[place / targets.len() % self.plan.local.len()]);
+        client.state = State::Opening;
+        client.opened_ns = now;
+        client.asked_ns = now;
+        self.opening += 1;
+        self.timeouts.join(now + self.timeouts.interval_ns, at);
+        let opened = Wire::open(target.address, local).and_then(|mut wire| {
+            let both = Interest::READABLE | Interest::WRITABLE;
+            self.poll.registry().register(wire.socket(), Token(at as usize), both)?;
+            Ok(wire)
+        });
+        match opened {
+            Ok(wire) => client.wire = Some(wire),
+            Err(error) => self.lose(at, Failure::of(&error)),
+        }
+    }
+
+    fn opened(&mut self, at: u32) {
+        let Some(wire) = &mut self.clients[at as usize].wire else { return };
+        match wire.is_open() {
+            Ok(false) => {}
+            Ok(true) => self.greet(at),
+            Err(error) => self.lose(at, Failure::of(&error)),
+        }
+    }
+
+    /// The client has all that it asked for.
+    pub(super) fn live(&mut self, at: u32) {
+        let now = self.clock.now_ns();
+        let client = &mut self.clients[at as usize];
+        client.state = State::Live;
+        self.opening -= 1;
+        self.shared.live.fetch_add(1, SeqCst);
+        if client.lost_ns > 0 {
+            self.tally.record(Sampler::Reconnect, (now - client.lost_ns) / 1_000);
+            self.tally.add(Count::ReconnectSucc, 1);
+        }
+        client.retries = 0;
+        let joins = !client.was_live && self.plan.start == Start::Each;
+        client.was_live = true;
+        let line = &mut self.pings[usize::from(client.group)];
+        if line.interval_ns > 0 {
+            line.join(now + line.interval_ns, at);
+        }
+        if joins && client.publisher.is_some() {
+            let interval = self.lines[usize::from(client.group)].interval_ns;
+            self.join(at, now.saturating_add(interval));
+        }
+        self.settle(at);
+    }
+
+    fn settle(&mut self, at: u32) {
+        if !std::mem::replace(&mut self.clients[at as usize].is_settled, true) {
+            self.shared.settled.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// The connection is gone, or never came to be. What was unanswered or late with it is counted.
+    pub(super) fn lose(&mut self, at: u32, failure: Failure) {
+        let now = self.clock.now_ns();
+        let client = &mut self.clients[at as usize];
+        let group = &self.plan.groups[usize::from(client.group)];
+        client.close();
+        let was_live = client.state == State::Live;
+        if was_live {
+            self.shared.live.fetch_sub(1, SeqCst);
+            self.tally.add(Count::Lost, 1);
+            client.lost_ns = now;
+        } else {
+            self.opening -= 1;
+            self.tally.add(Count::ConnectFail, 1);
+        }
+        self.tally.fail(failure);
+        if let Some(publisher) = &mut client.publisher {
+            let unanswered = publisher.flights.drain(..).count() as u64;
+            self.flights -= unanswered as i64;
+            self.tally.add(Count::PubUnanswered, unanswered);
+            self.tally.add(Count::PubMissed, u64::from(std::mem::take(&mut publisher.behind)));
+        }
+        let tries = if client.was_live { group.reconnects } else { group.connect_retries };
+        if client.retries < tries && self.shared.stage() < Stage::Draining {
+            // At once the first time: a broker that came back need not wait. Then more gently.
+            let wait = if was_live { 0 } else { RETRY_NS };
+            client.retries += 1;
+            client.state = State::Waiting;
+            self.tally.add(Count::ConnectRetried, 1);
+            self.reopen.push(std::cmp::Reverse((now + wait, at)));
+        } else {
+            client.state = State::Over;
+            self.settle(at);
+        }
+    }
+
+    /// Keep-alive, and connections that take too long.
+    fn tend(&mut self, now: u64) {
+        for group in 0..self.pings.len() {
+            while let Some((_, at)) = self.pings[group].leave_due(now) {
+                let client = &mut self.clients[at as usize];
+                if client.state != State::Live {
+                    continue;
+                }
+                if client.is_pinging {
+                    self.lose(at, Failure::NoPong);
+                    continue;
+                }
+                client.is_pinging = true;
+                let next = now + self.pings[group].interval_ns;
+                self.pings[group].join(next, at);
+                self.send(at, |_, out| out.extend_from_slice(&mqtt::PINGREQ));
+            }
+        }
+        while let Some((deadline, at)) = self.timeouts.leave_due(now) {
+            let client = &self.clients[at as usize];
+            let begun = deadline - self.timeouts.interval_ns;
+            let is_opening =
+                matches!(client.state, State::Opening | State::Greeting | State::Subscribing);
+            // A later attempt has a deadline of its own.
+            if is_opening && client.opened_ns == begun {
+                self.lose(at, Failure::ConnectTimedOut);
+            }
+        }
+    }
+
+    /// Where this second, or the phase within it, ends.
+    fn second_until(&self) -> u64 {
+        let bounds = [&self.shared.measure_from_ns, &self.shared.publish_until_ns];
+        let bounds = bounds.iter().map(|bound| bound.load(SeqCst));
+        let next = bounds.filter(|bound| *bound > self.second_from).min();
+        next.unwrap_or(u64::MAX).min(self.second_from + SECOND_NS)
+    }
+
+    fn hand_over(&mut self, now: u64) {
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu_ns = cpu.tv_sec as u64 * SECOND_NS + cpu.tv_nsec as u64;
+        let mut tally = std::mem::replace(&mut self.tally, Tally::new());
+        tally.cpu_ns = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
+        let until_ns = self.second_until().min(now);
+        let from_ns = std::mem::replace(&mut self.second_from, until_ns);
+        // Nobody listens any more: then nobody misses it either.
+        let _ = self.seconds.send(Second { from_ns, until_ns, tally });
+    }
+
+    /// Leaves in order, and sums up.
+    fn end(mut self, now: u64) -> ThreadEnd {
+        let mut end =
+            ThreadEnd { tracked: HashMap::new(), streams: Vec::new(), consumers: HashMap::new() };
+        for at in 0..self.clients.len() as u32 {
+            if self.clients[at as usize].state == State::Live {
+                self.say_goodbye(at);
+            }
+        }
+        self.flush();
+        let mut unanswered = 0;
+        for client in &self.clients {
+            if client.was_live {
+                for filter in &client.filters {
+                    *end.consumers.entry(filter.clone()).or_default() += 1;
+                }
+            }
+            if let Some(publisher) = &client.publisher {
+                unanswered += publisher.flights.len() as u64;
+                self.tally.add(Count::PubMissed, u64::from(publisher.behind));
+                end.streams.push(StreamEnd {
+                    stream: publisher.stream,
+                    client: client.id.to_string(),
+                    topic: publisher.topic.clone(),
+                    sent: u64::from(publisher.seq),
+                    unanswered: publisher.flights.len() as u64,
+                });
+            }
+        }
+        self.tally.add(Count::PubUnanswered, unanswered);
+        let own = self.clients.iter().map(|client| &client.tracks);
+        for track in own.chain(&self.shares).flat_map(Tracks::iter) {
+            *end.tracked.entry(track.stream).or_default() += track.tracked();
+        }
+        self.hand_over(now);
+        end
+    }
+}
+
+pub(super) const WAKER: Token = Token(usize::MAX);
+const TIMER: Token = Token(usize::MAX - 1);
+/// The longest wait, so that a change of stage is seen even where its wake-up came too early.
+const NAP: Duration = Duration::from_millis(100);
+const RETRY_NS: u64 = SECOND_NS;

@@ -1,0 +1,84 @@
+//! `godwit-bench`: load for any MQTT broker, and a report of what the broker did with it.
+//!
+//! Exit codes: 0 all that was sent arrived; 1 something was lost, doubled, refused or cut off;
+//! 2 a wrong command line or scenario; 3 the test could not be run.
+#![forbid(unsafe_code)]
+
+mod classic;
+mod clock;
+mod conduct;
+mod flags;
+mod host;
+mod limits;
+mod load;
+mod plan;
+mod report;
+mod run;
+mod scenario;
+mod session;
+mod stamp;
+mod tally;
+mod target;
+mod template;
+mod track;
+mod watch;
+
+use std::process::ExitCode;
+
+struct Subcommand {
+    name: &'static str,
+    run: fn(&[String]) -> ExitCode,
+    short: &'static str,
+}
+
+const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand { name: "conn", run: classic::conn, short: "connections, held" },
+    Subcommand { name: "pub", run: classic::publish, short: "publishers" },
+    Subcommand { name: "sub", run: classic::subscribe, short: "subscribers" },
+    Subcommand { name: "scenarios", run: run::list, short: "list what can be run" },
+    Subcommand { name: "show", run: run::show, short: "print a scenario's file" },
+    Subcommand { name: "run", run: run::run, short: "run a scenario and report" },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into()).collect();
+    let name = arguments.first().map_or("--help", String::as_str);
+    if let Some(subcommand) = SUBCOMMANDS.iter().find(|subcommand| subcommand.name == name) {
+        return (subcommand.run)(&arguments[1..]);
+    }
+    match name {
+        "--help" | "help" => {
+            println!("godwit-bench {VERSION}: load for any MQTT broker, and a report\n");
+            println!("Usage: godwit-bench SUBCOMMAND [FLAGS]    (SUBCOMMAND --help says more)\n");
+            for subcommand in SUBCOMMANDS {
+                println!("  {:10} {}", subcommand.name, subcommand.short);
+            }
+            println!("\n{EXIT_CODES}");
+            ExitCode::SUCCESS
+        }
+        "--version" => {
+            println!("godwit-bench {VERSION}");
+            ExitCode::SUCCESS
+        }
+        other => refuse(&[format!("{other} is no subcommand, --help lists them all")]),
+    }
+}
+
+/// Says everything that is wrong with a command line.
+fn refuse(wrongs: &[String]) -> ExitCode {
+    wrongs.iter().for_each(|wrong| eprintln!("godwit-bench: {wrong}"));
+    ExitCode::from(EXIT_WRONG_LINE)
+}
+
+/// The test could not be run.
+fn fail(why: &str) -> ExitCode {
+    eprintln!("godwit-bench: {why}");
+    ExitCode::from(EXIT_NOT_RUN)
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const EXIT_WRONG_LINE: u8 = 2;
+pub(crate) const EXIT_NOT_RUN: u8 = 3;
+const EXIT_CODES: &str = "Exit codes: 0 all that was sent arrived, 1 something was lost, doubled, \
+refused or cut off,\n2 wrong command line or scenario, 3 the test could not be run.";

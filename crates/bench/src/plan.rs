@@ -1,0 +1,238 @@
+//! What a test does, whoever asked for it: the command line or a scenario.
+
+use crate::limits;
+use crate::template::{self, Chance, Who};
+use mqtt::{QoS, Share, Version, filter_matches};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) targets: Vec<Target>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) threads: usize,
+    /// Connections a second, all groups together.
+    pub(crate) connects_per_s: f64,
+    /// Local addresses to connect from, in turn; none leaves it to the kernel.
+    pub(crate) local: Vec<IpAddr>,
+    pub(crate) start: Start,
+    pub(crate) warm_s: f64,
+    /// None ends by count, by a signal, or never.
+    pub(crate) measure_s: Option<f64>,
+    pub(crate) drain_s: f64,
+    /// Deliveries under way where a group publishes as fast as it is taken.
+    pub(crate) window: u64,
+    pub(crate) seed: u64,
+}
+
+/// When publishers begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Each as soon as it is connected.
+    Each,
+    /// All together, once every client is connected and subscribed or has failed.
+    Together,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) url: String,
+    pub(crate) host: String,
+    pub(crate) address: SocketAddr,
+}
+
+/// Clients that are alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) clients: u64,
+    /// The number of its first client.
+    pub(crate) number_first: u64,
+    /// What `%t` and `%a` count to.
+    pub(crate) topics: u64,
+    /// Which target; none takes all in turn.
+    pub(crate) target: Option<usize>,
+    pub(crate) client_id: String,
+    pub(crate) user_name: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) version: Version,
+    pub(crate) keep_alive_s: u16,
+    pub(crate) clean_start: bool,
+    pub(crate) session_expiry_s: u32,
+    /// Filters, templates too.
+    pub(crate) subscribe: Vec<String>,
+    pub(crate) subscribe_qos: QoS,
+    pub(crate) publish: Option<Publishing>,
+    /// The fields that received payloads begin with, where others published them.
+    pub(crate) fields: Vec<Field>,
+    /// How often a client that was never connected tries again, and one that lost its connection.
+    pub(crate) connect_retries: u32,
+    pub(crate) reconnects: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Publishing {
+    pub(crate) topic: String,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) body: Body,
+    pub(crate) pace: Pace,
+    /// Unacknowledged messages a publisher; 0 has no bound.
+    pub(crate) inflight: u16,
+    /// All publishers of the group together.
+    pub(crate) messages_max: Option<u64>,
+    /// Each publisher's first message waits this long, by chance between the two.
+    pub(crate) wait_ms: (u64, u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Body {
+    /// Padding behind our stamp, if the stamp fits.
+    Sized(usize),
+    Literal(Vec<u8>),
+    /// Text with places for time and chance.
+    Template(String),
+    /// emqtt_bench's header fields, eight bytes each, then padding.
+    Fields(Vec<Field>, usize),
+}
+
+/// A field of `--payload-hdrs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    Count,
+    Milliseconds,
+}
+
+/// How a publisher's messages follow each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pace {
+    /// Open loop: meant to leave at these times, whatever the broker does.
+    EveryNs(u64),
+    /// Closed loop: as many as the window and the socket take.
+    AsTaken,
+}
+
+impl Plan {
+    pub(crate) fn clients(&self) -> u64 {
+        self.groups.iter().map(|group| group.clients).sum()
+    }
+
+    /// Whether what is published is also received here, so that loss can be told.
+    pub(crate) fn is_whole(&self) -> bool {
+        let publishes = self.groups.iter().any(|group| group.publish.is_some());
+        publishes && self.groups.iter().any(|group| !group.subscribe.is_empty())
+    }
+
+    pub(crate) fn is_closed_loop(&self) -> bool {
+        let mut paces = self.groups.iter().filter_map(|group| group.publish.as_ref());
+        paces.any(|publishing| publishing.pace == Pace::AsTaken)
+    }
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            targets: Vec::new(),
+            groups: Vec::new(),
+            threads: 1,
+            connects_per_s: 1_000.0,
+            local: Vec::new(),
+            start: Start::Together,
+            warm_s: 0.0,
+            measure_s: None,
+            drain_s: limits::DRAIN_S_DEFAULT,
+            window: limits::WINDOW_DEFAULT,
+            seed: 1,
+        }
+    }
+}
+
+impl Default for Group {
+    fn default() -> Group {
+        Group {
+            clients: 1,
+            number_first: 0,
+            topics: 1,
+            target: None,
+            client_id: "%i".into(),
+            user_name: None,
+            password: None,
+            version: Version::V311,
+            keep_alive_s: 300,
+            clean_start: true,
+            session_expiry_s: 0,
+            subscribe: Vec::new(),
+            subscribe_qos: QoS::AtMostOnce,
+            publish: None,
+            fields: Vec::new(),
+            connect_retries: 0,
+            reconnects: 0,
+        }
+    }
+}
+
+impl Group {
+    /// The client's id, and its filters as they go into SUBSCRIBE.
+    pub(crate) fn names(&self, number: u64, chance: &mut Chance) -> (String, Vec<String>) {
+        let mut who = Who { number, topics: self.topics, ..Who::default() };
+        let client_id = template::fill(&self.client_id, &who, chance);
+        let user_name = self.user_name(&who, chance).unwrap_or_default();
+        (who.client_id, who.user_name) = (&client_id, &user_name);
+        let each = self.subscribe.iter();
+        let filters = each.flat_map(|one| template::fill_each(one, &who, chance)).collect();
+        (client_id, filters)
+    }
+
+    pub(crate) fn user_name(&self, who: &Who<'_>, chance: &mut Chance) -> Option<String> {
+        self.user_name.as_ref().map(|name| template::fill(name, who, chance))
+    }
+}
+
+/// How many consumers want a topic. A shared subscription is one consumer, however many share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    filters: HashMap<String, u64>,
+    wild: Vec<String>,
+}
+
+impl Wanted {
+    pub(crate) fn add(&mut self, filter: &str, consumers: u64) {
+        let shared = share_filter(filter);
+        let count = self.filters.entry(filter.to_string()).or_insert_with(|| {
+            if shared.is_some() || filter.contains(['+', '#']) {
+                self.wild.push(filter.to_string());
+            }
+            0
+        });
+        *count = if shared.is_some() { 1 } else { *count + consumers };
+    }
+
+    pub(crate) fn by(&self, topic: &str) -> u64 {
+        let exact = self.filters.get(topic).copied().unwrap_or(0);
+        let wild = self.wild.iter().filter(|filter| {
+            let filter = share_filter(filter).unwrap_or(filter);
+            filter_matches(filter, topic)
+        });
+        exact + wild.map(|filter| self.filters[filter]).sum::<u64>()
+    }
+}
+
+/// What a shared subscription selects; `None` for an ordinary filter.
+pub(crate) fn share_filter(filter: &str) -> Option<&str> {
+    Share::parse(filter).ok().flatten().map(|share| share.filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consumers_are_counted_by_filter_and_shared_ones_once() {
+        let mut wanted = Wanted::default();
+        for filter in ["a/1", "a/1", "a/+", "#", "$share/g/a/#", "$share/g/a/#", "$share/h/a/#"] {
+            wanted.add(filter, 1);
+        }
+        assert_eq!(wanted.by("a/1"), 6);
+        assert_eq!(wanted.by("a/2"), 4);
+        assert_eq!(wanted.by("b"), 1);
+    }
+}

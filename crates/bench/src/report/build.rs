@@ -1,0 +1,458 @@
+//! From an outcome to the document. Latencies are milliseconds, rates are a second.
+
+use crate::conduct::{Outcome, Row, Stream};
+use crate::limits::{LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_MAX};
+use crate::plan::Plan;
+use crate::tally::{COUNTS, Count, SAMPLERS, Sampler, Tally};
+use crate::track::Tracked;
+use crate::watch::Sample;
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+use std::fs;
+
+/// What was tested and how, as the disclosure needs it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subject {
+    pub(crate) scenario: String,
+    pub(crate) scenario_text: String,
+    pub(crate) scale: f64,
+    pub(crate) scaled: String,
+    pub(crate) broker: String,
+    pub(crate) pid: Option<u32>,
+}
+
+pub(crate) fn build(
+    subject: &Subject,
+    plan: &Plan,
+    outcome: &Outcome,
+    samples: &[(u64, Sample)],
+) -> Value {
+    let streams = sums(&outcome.streams);
+    let phases = &outcome.phases;
+    let measured_s = seconds(phases.measure_from, phases.publish_until);
+    let rows: Vec<Value> = outcome
+        .rows
+        .iter()
+        .map(|row| second(row, phases.began, samples.iter().find(|(at, _)| *at == row.from_ns)))
+        .collect();
+    let warnings = warnings(plan, outcome, &streams);
+    let faults = faults(plan, outcome, &streams);
+    let rate = |count: Count| outcome.measured.count(count) as f64 / measured_s.max(0.001);
+    json!({
+        "tool": "godwit-bench",
+        "version": env!("CARGO_PKG_VERSION"),
+        "command": std::env::args().collect::<Vec<_>>().join(" "),
+        "scenario": {
+            "name": subject.scenario,
+            "scale": subject.scale,
+            "scaled": subject.scaled,
+            "text": subject.scenario_text,
+        },
+        "target": {
+            "urls": plan.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>(),
+            "broker": subject.broker,
+            "pid": subject.pid,
+            "command": subject.pid.and_then(command_of),
+        },
+        "host": host(),
+        "began_unix_s": phases.began / 1_000_000_000,
+        "phases_s": {
+            "connect": seconds(phases.began, phases.connected),
+            "warm_up": seconds(phases.start, phases.measure_from.min(phases.publish_until)),
+            "measure": measured_s,
+            "drain": seconds(phases.publish_until, phases.drained),
+        },
+        "clients": { "planned": plan.clients(), "live_at_start": outcome.live_at_start },
+        "rates": {
+            "published": rate(Count::Pub),
+            "received": rate(Count::Recv),
+            "bytes_in": rate(Count::BytesIn),
+            "bytes_out": rate(Count::BytesOut),
+            "connected": outcome.total.count(Count::ConnectSucc) as f64
+                / seconds(phases.began, phases.connected).max(0.001),
+        },
+        "counts": counts(&outcome.total),
+        "samplers": samplers(&outcome.total, measured_s),
+        "messages": messages(plan, outcome, &streams),
+        "streams": listed(&outcome.streams),
+        "failures": failures(&outcome.total),
+        "silent_s": silent_seconds(outcome),
+        "own": own(outcome),
+        "target_use": target_use(outcome, samples),
+        "seconds": rows,
+        "warnings": warnings,
+        "faults": faults,
+        "interrupted": outcome.was_interrupted,
+    })
+}
+
+fn messages(plan: &Plan, outcome: &Outcome, streams: &Sums) -> Value {
+    json!({
+        "known": plan.is_whole(),
+        "sent": outcome.streams.iter().map(|stream| stream.end.sent).sum::<u64>(),
+        "expected": streams.expected,
+        "received": streams.tracked.received,
+        "lost": streams.lost,
+        "duplicates": streams.tracked.duplicates,
+        "reordered": streams.tracked.reordered,
+        "unanswered": outcome.total.count(Count::PubUnanswered),
+        "streams": outcome.streams.len(),
+        "faulty_streams": streams.faulty,
+    })
+}
+
+struct Sums {
+    expected: u64,
+    lost: u64,
+    tracked: Tracked,
+    faulty: u64,
+}
+
+fn sums(streams: &[Stream]) -> Sums {
+    let mut sums = Sums { expected: 0, lost: 0, tracked: Tracked::default(), faulty: 0 };
+    for stream in streams {
+        sums.expected += stream.expected();
+        sums.lost += stream.lost();
+        sums.tracked += stream.tracked;
+        sums.faulty += u64::from(is_faulty(stream));
+    }
+    sums
+}
+
+fn is_faulty(stream: &Stream) -> bool {
+    stream.lost() + stream.tracked.duplicates + stream.tracked.reordered > 0
+}
+
+fn seconds(from: u64, until: u64) -> f64 {
+    until.saturating_sub(from) as f64 / 1e9
+}
+
+fn counts(tally: &Tally) -> Value {
+    let counts = COUNTS.iter().map(|(count, name)| ((*name).into(), tally.count(*count).into()));
+    Value::Object(counts.collect::<Map<String, Value>>())
+}
+
+fn failures(tally: &Tally) -> Value {
+    let failures = tally.failures.iter();
+    let rows = failures.map(|(failure, n)| json!({ "what": failure.to_string(), "count": n }));
+    rows.collect()
+}
+
+/// XMeter's detail table, a row a sampler, and more of the tail.
+fn samplers(tally: &Tally, measured_s: f64) -> Value {
+    let rows = SAMPLERS.iter().filter(|(sampler, _)| !tally.times(*sampler).is_empty());
+    rows.map(|(sampler, name)| {
+        let times = tally.times(*sampler);
+        let (good, bad) = match sampler {
+            Sampler::Connect => (Count::ConnectSucc, Count::ConnectFail),
+            Sampler::Subscribe => (Count::Sub, Count::SubFail),
+            Sampler::Pub => (Count::PubSucc, Count::PubFail),
+            _ => (Count::Recv, Count::SubFail),
+        };
+        let failed = if *sampler == Sampler::Sub { 0 } else { tally.count(bad) };
+        let all = (tally.count(good) + failed).max(1);
+        let mut row = percentiles(times);
+        row.insert("name".into(), (*name).into());
+        row.insert("hits".into(), times.len().into());
+        row.insert("per_s".into(), (times.len() as f64 / measured_s.max(0.001)).into());
+        row.insert("failed".into(), failed.into());
+        row.insert("success".into(), (1.0 - failed as f64 / all as f64).into());
+        row.insert("stdev".into(), ms(times.stdev()).into());
+        row.insert("mean_fastest_90".into(), ms(mean_of_fastest(times, 0.9)).into());
+        row.insert("histogram_us".into(), recorded(times));
+        Value::Object(row)
+    })
+    .collect()
+}
+
+fn percentiles(times: &Histogram<u64>) -> Map<String, Value> {
+    let mut row = Map::new();
+    row.insert("min".into(), ms(times.min() as f64).into());
+    row.insert("mean".into(), ms(times.mean()).into());
+    for (name, quantile) in QUANTILES {
+        row.insert((*name).into(), ms(times.value_at_quantile(*quantile) as f64).into());
+    }
+    row.insert("max".into(), ms(times.max() as f64).into());
+    row
+}
+
+/// Each value that occurred and how often: two reports can be merged from it without loss.
+fn recorded(times: &Histogram<u64>) -> Value {
+    times
+        .iter_recorded()
+        .map(|step| json!([step.value_iterated_to(), step.count_at_value()]))
+        .collect()
+}
+
+/// XMeter's "90% average".
+fn mean_of_fastest(times: &Histogram<u64>, share: f64) -> f64 {
+    let wanted = (times.len() as f64 * share).ceil() as u64;
+    let (mut taken, mut sum) = (0, 0.0);
+    for step in times.iter_recorded() {
+        let count = step.count_at_value().min(wanted - taken);
+        taken += count;
+        sum += count as f64 * times.median_equivalent(step.value_iterated_to()) as f64;
+    }
+    sum / taken.max(1) as f64
+}
+
+fn ms(us: f64) -> f64 {
+    (us.round()) / 1_000.0
+}
+
+/// The worst first; the sums are of all.
+fn listed(streams: &[Stream]) -> Value {
+    let badness =
+        |stream: &Stream| stream.lost() + stream.tracked.duplicates + stream.tracked.reordered;
+    let mut order: Vec<&Stream> = streams.iter().collect();
+    order.sort_by_key(|stream| std::cmp::Reverse(badness(stream)));
+    let rows = order.into_iter().take(STREAMS_LISTED_MAX).map(|stream| {
+        json!({
+            "publisher": stream.end.client,
+            "topic": stream.end.topic,
+            "consumers": stream.consumers,
+            "sent": stream.end.sent,
+            "unanswered": stream.end.unanswered,
+            "expected": stream.expected(),
+            "received": stream.tracked.received,
+            "lost": stream.lost(),
+            "duplicates": stream.tracked.duplicates,
+            "reordered": stream.tracked.reordered,
+        })
+    });
+    rows.collect()
+}
+
+fn second(row: &Row, began: u64, sample: Option<&(u64, Sample)>) -> Value {
+    let span = seconds(row.from_ns, row.until_ns).max(0.001);
+    let rate = |count: Count| (row.tally.count(count) as f64 / span).round();
+    let latency = row.tally.times(Sampler::Sub);
+    let mut value = json!({
+        "t": seconds(began, row.from_ns),
+        "live": row.live,
+        "connects": rate(Count::ConnectSucc),
+        "published": rate(Count::Pub),
+        "received": rate(Count::Recv),
+        "bytes_in": rate(Count::BytesIn),
+        "lost_connections": row.tally.count(Count::Lost),
+        "sub_ms": Value::Object(percentiles(latency)),
+        "pub_ms": Value::Object(percentiles(row.tally.times(Sampler::Pub))),
+        "thread_cpu_max": row.thread_cpu_max,
+    });
+    if let (Some((_, sample)), Some(value)) = (sample, value.as_object_mut()) {
+        value.insert("target".into(), sampled(sample));
+    }
+    value
+}
+
+fn sampled(sample: &Sample) -> Value {
+    json!({
+        "cpu": sample.cpu,
+        "memory_kb": sample.memory_kb,
+        "threads": sample.threads,
+        "descriptors": sample.descriptors,
+        "switches_per_s": sample.switches_per_s,
+        "disk_read_per_s": sample.disk_read_per_s,
+        "disk_written_per_s": sample.disk_written_per_s,
+        "host_cpu": sample.host_cpu,
+        "host_memory_kb": sample.host_memory_kb,
+        "net_in_per_s": sample.net_in_per_s,
+        "net_out_per_s": sample.net_out_per_s,
+        "packets_in_per_s": sample.packets_in_per_s,
+        "packets_out_per_s": sample.packets_out_per_s,
+    })
+}
+
+/// Means and peaks over the measured phase.
+fn target_use(outcome: &Outcome, samples: &[(u64, Sample)]) -> Value {
+    let phases = &outcome.phases;
+    let is_measured = |at: u64| at >= phases.measure_from && at < phases.publish_until;
+    let samples: Vec<&Sample> =
+        samples.iter().filter(|(at, _)| is_measured(*at)).map(|(_, sample)| sample).collect();
+    let mean_max = |of: &dyn Fn(&Sample) -> Option<f64>| {
+        let values: Vec<f64> = samples.iter().filter_map(|sample| of(sample)).collect();
+        let sum: f64 = values.iter().sum();
+        let max = values.iter().copied().fold(0.0, f64::max);
+        (!values.is_empty()).then(|| json!({ "mean": sum / values.len() as f64, "max": max }))
+    };
+    let cpu_s: f64 = samples.iter().filter_map(|sample| sample.cpu).sum();
+    let received = outcome.measured.count(Count::Recv) as f64;
+    let seen = samples.iter().any(|sample| sample.cpu.is_some());
+    json!({
+        "cpu": mean_max(&|sample| sample.cpu),
+        "memory_kb": mean_max(&|sample| sample.memory_kb.map(|kb| kb as f64)),
+        "threads": mean_max(&|sample| sample.threads.map(|n| n as f64)),
+        "descriptors": mean_max(&|sample| sample.descriptors.map(|n| n as f64)),
+        "switches_per_s": mean_max(&|sample| sample.switches_per_s),
+        "disk_written_per_s": mean_max(&|sample| sample.disk_written_per_s),
+        "host_cpu": mean_max(&|sample| sample.host_cpu),
+        "host_memory_kb": mean_max(&|sample| sample.host_memory_kb.map(|kb| kb as f64)),
+        "net_in_per_s": mean_max(&|sample| sample.net_in_per_s),
+        "net_out_per_s": mean_max(&|sample| sample.net_out_per_s),
+        "cpu_us_per_delivery": (seen && received > 0.0).then(|| cpu_s * 1e6 / received),
+    })
+}
+
+/// Seconds of the measured phase in which deliveries were expected and none came.
+fn silent_seconds(outcome: &Outcome) -> u64 {
+    let phases = &outcome.phases;
+    let whole = |row: &&Row| {
+        row.from_ns >= phases.measure_from
+            && row.until_ns <= phases.publish_until
+            && row.until_ns - row.from_ns >= 900_000_000
+    };
+    let silent = |row: &&Row| {
+        row.tally.count(Count::Recv) == 0
+            && row.tally.count(Count::Pub) + row.tally.count(Count::PubOverrun) > 0
+    };
+    let wants = outcome.streams.iter().any(|stream| stream.consumers > 0);
+    if wants { outcome.rows.iter().filter(whole).filter(silent).count() as u64 } else { 0 }
+}
+
+fn own(outcome: &Outcome) -> Value {
+    let busiest = outcome.rows.iter().map(|row| row.thread_cpu_max).fold(0.0, f64::max);
+    let hot = outcome.rows.iter().filter(|row| row.thread_cpu_max > OWN_CPU_MAX).count();
+    json!({
+        "cpu_s": outcome.total.cpu_ns as f64 / 1e9,
+        "thread_cpu_max": busiest,
+        "hot_seconds": hot,
+        "lateness_ms": Value::Object(percentiles(outcome.total.times(Sampler::Lateness))),
+    })
+}
+
+/// Why the figures may say more about the tester or the host than about the broker.
+fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let phases = &outcome.phases;
+    let measured: Vec<&Row> = outcome
+        .rows
+        .iter()
+        .filter(|row| row.from_ns >= phases.measure_from && row.from_ns < phases.publish_until)
+        .collect();
+    let hot = measured.iter().filter(|row| row.thread_cpu_max > OWN_CPU_MAX).count();
+    if hot > 0 {
+        warnings.push(format!(
+            "The tester was at its limit: a load thread used more than {:.0} % of a processor in \
+             {hot} of {} seconds. The broker may be better than these figures; use --threads.",
+            OWN_CPU_MAX * 100.0,
+            measured.len()
+        ));
+    }
+    let late = outcome.total.times(Sampler::Lateness).value_at_quantile(0.99);
+    if !plan.is_closed_loop() && late > LATENESS_US_MAX {
+        warnings.push(format!(
+            "One message in a hundred left {:.1} ms later than intended, or more: the tester or \
+             its window of unacknowledged messages was too slow for the schedule. The latencies \
+             hold this wait, as they must.",
+            ms(late as f64)
+        ));
+    }
+    let is_stamped = plan.groups.iter().filter_map(|group| group.publish.as_ref());
+    if is_stamped.clone().any(|publishing| !publishing.body.is_stamped()) {
+        warnings.push(
+            "Payloads without our 16 byte stamp: no latency, loss, duplicates or order of them."
+                .into(),
+        );
+    }
+    if plan.groups.iter().any(|group| group.subscribe.iter().any(|f| f.starts_with("$share/"))) {
+        warnings.push(
+            "Shared subscriptions: order is judged over all members together, so a message that \
+             one member got before another's older one counts as reordered."
+                .into(),
+        );
+    }
+    if outcome.total.count(Count::PubMissed) > 0 {
+        warnings.push(format!(
+            "{} messages of the schedule were never sent: their publisher was not connected, or \
+             had no room until the end.",
+            outcome.total.count(Count::PubMissed)
+        ));
+    }
+    if sums.tracked.received > sums.expected && plan.is_whole() {
+        warnings.push("More was received than expected: subscriptions overlap.".into());
+    }
+    warnings
+}
+
+/// What went wrong, each a line; none means that the test passed.
+fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
+    let count = |count: Count| outcome.total.count(count);
+    let shared = plan.groups.iter().any(|g| g.subscribe.iter().any(|f| f.starts_with("$share/")));
+    let missing = plan.clients().saturating_sub(outcome.live_at_start);
+    let missing = if plan.start == crate::plan::Start::Together { missing } else { 0 };
+    let rows = [
+        (missing, "clients were never connected and subscribed"),
+        (count(Count::Lost), "connections were lost"),
+        (count(Count::SubFail), "subscriptions were refused"),
+        (count(Count::PubFail), "messages were refused"),
+        (count(Count::PubUnanswered), "messages were never acknowledged"),
+        (if plan.is_whole() { sums.lost } else { sums.tracked.holes }, "deliveries were lost"),
+        (sums.tracked.duplicates, "deliveries came twice"),
+        (if shared { 0 } else { sums.tracked.reordered }, "deliveries came out of order"),
+        (silent_seconds(outcome), "seconds passed without any delivery"),
+        (if missing > 0 { 0 } else { count(Count::ConnectFail) }, "connection attempts failed"),
+    ];
+    let rows = rows.iter().filter(|(n, _)| *n > 0);
+    rows.map(|(n, what)| format!("{n} {what}")).collect()
+}
+
+fn host() -> Value {
+    let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
+    let model = line("/proc/cpuinfo").and_then(|text| {
+        let model = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(model.split_once(':')?.1.trim().to_string())
+    });
+    let system = line("/etc/os-release").and_then(|text| {
+        let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+        Some(name.trim_matches('"').to_string())
+    });
+    let memory = line("/proc/meminfo").and_then(|text| {
+        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        total.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    json!({
+        "processor": model,
+        "processors": std::thread::available_parallelism().map_or(1, usize::from),
+        "memory_kb": memory,
+        "system": system,
+        "kernel": line("/proc/sys/kernel/osrelease"),
+        "local_ports": line("/proc/sys/net/ipv4/ip_local_port_range"),
+        "backlog_max": line("/proc/sys/net/core/somaxconn"),
+    })
+}
+
+fn command_of(pid: u32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    Some(text.trim().to_string())
+}
+
+const QUANTILES: &[(&str, f64)] =
+    &[("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_nine_in_ten_leave_the_tail_out() {
+        let mut times = crate::tally::histogram();
+        times.saturating_record_n(10, 9);
+        times.saturating_record(1_000);
+        assert_eq!(mean_of_fastest(&times, 0.9), 10.0);
+        assert_eq!(mean_of_fastest(&crate::tally::histogram(), 0.9), 0.0);
+    }
+
+    #[test]
+    fn a_histogram_in_a_report_holds_every_count() {
+        let mut times = crate::tally::histogram();
+        [1, 1, 5_000].iter().for_each(|us| times.saturating_record(*us));
+        let sum: u64 = recorded(&times)
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|step| step[1].as_u64())
+            .sum();
+        assert_eq!(sum, 3);
+    }
+}

@@ -1,0 +1,98 @@
+//! The report's seconds as CSV, and as JTL, which JMeter's listeners open.
+
+use super::{list, number, text};
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// A line a second.
+pub(crate) fn csv(report: &Value) -> String {
+    let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let mut out = names.join(",") + "\n";
+    for second in list(report, "/seconds") {
+        let values = COLUMNS.iter().map(|(_, path)| match second.pointer(path) {
+            None | Some(Value::Null) => String::new(),
+            Some(value) => value.to_string(),
+        });
+        let _ = writeln!(out, "{}", values.collect::<Vec<_>>().join(","));
+    }
+    out
+}
+
+/// JMeter's CSV results. A row is one response there; here it is one second of one sampler, with
+/// the mean as its time and the hits in its label, since a row a message would be gigabytes.
+pub(crate) fn jtl(report: &Value) -> String {
+    let mut out = String::from("timeStamp,elapsed,label,responseCode,success,allThreads\n");
+    let began_ms = number(report, "/began_unix_s") * 1_000.0;
+    for second in list(report, "/seconds") {
+        let at = began_ms + number(second, "/t") * 1_000.0;
+        let live = number(second, "/live");
+        for (label, rate, mean) in
+            [("Pub", "/published", "/pub_ms/mean"), ("Sub", "/received", "/sub_ms/mean")]
+        {
+            if number(second, rate) > 0.0 {
+                let elapsed = number(second, mean);
+                let _ = writeln!(out, "{at:.0},{elapsed:.0},{label},200,true,{live:.0}");
+            }
+        }
+    }
+    for failure in list(report, "/failures") {
+        let what = text(failure, "/what").replace([',', '"', '\n'], " ");
+        let _ = writeln!(out, "{began_ms:.0},0,{what},500,false,0");
+    }
+    out
+}
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("t_s", "/t"),
+    ("live", "/live"),
+    ("connects_per_s", "/connects"),
+    ("published_per_s", "/published"),
+    ("received_per_s", "/received"),
+    ("bytes_in_per_s", "/bytes_in"),
+    ("lost_connections", "/lost_connections"),
+    ("sub_mean_ms", "/sub_ms/mean"),
+    ("sub_p50_ms", "/sub_ms/p50"),
+    ("sub_p99_ms", "/sub_ms/p99"),
+    ("sub_max_ms", "/sub_ms/max"),
+    ("pub_mean_ms", "/pub_ms/mean"),
+    ("pub_p99_ms", "/pub_ms/p99"),
+    ("tester_thread_cpu_max", "/thread_cpu_max"),
+    ("broker_cpu", "/target/cpu"),
+    ("broker_memory_kb", "/target/memory_kb"),
+    ("broker_threads", "/target/threads"),
+    ("broker_descriptors", "/target/descriptors"),
+    ("broker_switches_per_s", "/target/switches_per_s"),
+    ("broker_disk_written_per_s", "/target/disk_written_per_s"),
+    ("host_cpu", "/target/host_cpu"),
+    ("host_memory_kb", "/target/host_memory_kb"),
+    ("host_net_in_per_s", "/target/net_in_per_s"),
+    ("host_net_out_per_s", "/target/net_out_per_s"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_absent_figure_is_an_empty_field() {
+        let report = json!({ "seconds": [{ "t": 1.5, "received": 7, "target": { "cpu": null } }] });
+        let text = csv(&report);
+        let mut lines = text.lines();
+        let names: Vec<&str> = lines.next().expect("names").split(',').collect();
+        let values: Vec<&str> = lines.next().expect("a second").split(',').collect();
+        assert_eq!(names.len(), values.len());
+        assert_eq!(values[..5], ["1.5", "", "", "", "7"]);
+    }
+
+    #[test]
+    fn a_jtl_has_its_columns_in_every_row() {
+        let report = json!({
+            "began_unix_s": 2,
+            "seconds": [{ "t": 1.0, "live": 3, "received": 7, "sub_ms": { "mean": 4.0 } }],
+            "failures": [{ "what": "a, \"b\"", "count": 1 }],
+        });
+        let rows = ["3000,4,Sub,200,true,3", "2000,0,a   b ,500,false,0"];
+        assert_eq!(jtl(&report).lines().skip(1).collect::<Vec<_>>(), rows);
+    }
+}

@@ -1,0 +1,191 @@
+//! The report as Markdown: overview, detail and full disclosure.
+
+use super::{list, number, text};
+use serde_json::Value;
+use std::fmt::Write as _;
+
+pub(crate) fn markdown(report: &Value) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "# {}\n", text(report, "/scenario/name"));
+    verdict(report, &mut out);
+    overview(report, &mut out);
+    detail(report, &mut out);
+    streams(report, &mut out);
+    failures(report, &mut out);
+    target(report, &mut out);
+    disclosure(report, &mut out);
+    out
+}
+
+fn verdict(report: &Value, out: &mut String) {
+    let faults = list(report, "/faults");
+    if faults.is_empty() {
+        let _ = writeln!(out, "**Passed**: nothing was lost, doubled, refused or cut off.\n");
+    } else {
+        let _ = writeln!(out, "**Failed**:\n");
+        faults.iter().filter_map(Value::as_str).for_each(|fault| {
+            let _ = writeln!(out, "* {fault}");
+        });
+        let _ = writeln!(out);
+    }
+    for warning in list(report, "/warnings").iter().filter_map(Value::as_str) {
+        let _ = writeln!(out, "> {warning}\n");
+    }
+}
+
+fn overview(report: &Value, out: &mut String) {
+    let row = |out: &mut String, name: &str, value: String| {
+        let _ = writeln!(out, "| {name} | {value} |");
+    };
+    let _ = writeln!(out, "## Overview\n\n| | |\n|---|--:|");
+    let planned = number(report, "/clients/planned");
+    let live = number(report, "/clients/live_at_start");
+    row(out, "clients planned / connected", format!("{planned:.0} / {live:.0}"));
+    let names = [
+        ("connected a second", "/rates/connected"),
+        ("published a second", "/rates/published"),
+        ("received a second", "/rates/received"),
+        ("messages sent", "/messages/sent"),
+        ("deliveries expected", "/messages/expected"),
+        ("deliveries received", "/messages/received"),
+        ("lost", "/messages/lost"),
+        ("duplicates", "/messages/duplicates"),
+        ("reordered", "/messages/reordered"),
+        ("never acknowledged", "/messages/unanswered"),
+        ("seconds without any delivery", "/silent_s"),
+    ];
+    for (name, path) in names {
+        row(out, name, format!("{:.0}", number(report, path)));
+    }
+    for name in ["connect", "warm_up", "measure", "drain"] {
+        let value = number(report, &format!("/phases_s/{name}"));
+        row(out, &format!("phase {name}, s"), format!("{value:.1}"));
+    }
+    let _ = writeln!(out);
+}
+
+fn detail(report: &Value, out: &mut String) {
+    let _ = writeln!(out, "## Detail\n\nMilliseconds.\n");
+    let names = DETAIL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" | ");
+    let _ = writeln!(out, "| sampler | hits | {names} | a second | failed | success |");
+    let _ = writeln!(out, "|---|--:|{}--:|--:|--:|", "--:|".repeat(DETAIL.len()));
+    for row in list(report, "/samplers") {
+        let _ = write!(out, "| {} | {:.0} ", text(row, "/name"), number(row, "/hits"));
+        for (_, path) in DETAIL {
+            let _ = write!(out, "| {:.3} ", number(row, path));
+        }
+        let success = number(row, "/success") * 100.0;
+        let (per_s, failed) = (number(row, "/per_s"), number(row, "/failed"));
+        let _ = writeln!(out, "| {per_s:.1} | {failed:.0} | {success:.2} % |");
+    }
+    let _ = writeln!(out);
+}
+
+fn streams(report: &Value, out: &mut String) {
+    let faulty = number(report, "/messages/faulty_streams");
+    let all = number(report, "/messages/streams");
+    if faulty == 0.0 {
+        return;
+    }
+    let _ = writeln!(out, "## Publishers and topics with faults: {faulty:.0} of {all:.0}\n");
+    let _ = writeln!(
+        out,
+        "| publisher | topic | sent | expected | received | lost | duplicates | reordered |"
+    );
+    let _ = writeln!(out, "|---|---|--:|--:|--:|--:|--:|--:|");
+    for stream in list(report, "/streams").iter().take(LISTED) {
+        let _ = write!(out, "| {} | {} ", text(stream, "/publisher"), text(stream, "/topic"));
+        for path in ["/sent", "/expected", "/received", "/lost", "/duplicates", "/reordered"] {
+            let _ = write!(out, "| {:.0} ", number(stream, path));
+        }
+        let _ = writeln!(out, "|");
+    }
+    let _ = writeln!(out);
+}
+
+fn failures(report: &Value, out: &mut String) {
+    let failures = list(report, "/failures");
+    if failures.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "## Failures\n\n| what | how often |\n|---|--:|");
+    for failure in failures {
+        let _ = writeln!(out, "| {} | {:.0} |", text(failure, "/what"), number(failure, "/count"));
+    }
+    let _ = writeln!(out);
+}
+
+fn target(report: &Value, out: &mut String) {
+    let _ = writeln!(out, "## Broker and host while measuring\n\n| | mean | most |\n|---|--:|--:|");
+    for (name, key, factor) in USE {
+        if report.pointer(&format!("/target_use/{key}")).is_none_or(Value::is_null) {
+            continue;
+        }
+        let mean = number(report, &format!("/target_use/{key}/mean")) * factor;
+        let max = number(report, &format!("/target_use/{key}/max")) * factor;
+        let _ = writeln!(out, "| {name} | {mean:.2} | {max:.2} |");
+    }
+    if let Some(cost) = report.pointer("/target_use/cpu_us_per_delivery").and_then(Value::as_f64) {
+        let _ = writeln!(out, "| broker CPU microseconds a delivery | {cost:.3} | |");
+    }
+    let own = number(report, "/own/thread_cpu_max") * 100.0;
+    let late = number(report, "/own/lateness_ms/p99");
+    let _ = writeln!(out, "| the tester's busiest thread, % of a processor | | {own:.0} |");
+    let _ = writeln!(out, "| the tester's lateness, ms, 99th percentile | {late:.3} | |\n");
+}
+
+fn disclosure(report: &Value, out: &mut String) {
+    let _ = writeln!(out, "## Disclosure\n");
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "* {name}: {value}");
+        }
+    };
+    let tool = format!("{} {}", text(report, "/tool"), text(report, "/version"));
+    line("Tool", tool);
+    line("Command", format!("`{}`", text(report, "/command")));
+    let urls = list(report, "/target/urls").iter().filter_map(Value::as_str);
+    line("Target", urls.collect::<Vec<_>>().join(", "));
+    line("Broker", text(report, "/target/broker").into());
+    line("Broker's command", text(report, "/target/command").into());
+    line("Scale", format!("{}", number(report, "/scenario/scale")));
+    line("Scaled", text(report, "/scenario/scaled").into());
+    let processors = number(report, "/host/processors");
+    line("Processor", format!("{processors:.0} x {}", text(report, "/host/processor")));
+    line("Memory", format!("{:.1} GiB", number(report, "/host/memory_kb") / 1_048_576.0));
+    line("System", text(report, "/host/system").into());
+    line("Kernel", text(report, "/host/kernel").into());
+    line("Local ports", text(report, "/host/local_ports").replace('\t', " to "));
+    let scenario = text(report, "/scenario/text");
+    if !scenario.is_empty() {
+        let _ = writeln!(out, "\n```toml\n{}\n```", scenario.trim_end());
+    }
+}
+
+const LISTED: usize = 20;
+
+const DETAIL: &[(&str, &str)] = &[
+    ("mean", "/mean"),
+    ("min", "/min"),
+    ("p50", "/p50"),
+    ("p90", "/p90"),
+    ("p99", "/p99"),
+    ("p99.9", "/p999"),
+    ("max", "/max"),
+    ("deviation", "/stdev"),
+    ("fastest 90 %", "/mean_fastest_90"),
+];
+
+/// Name, key of the document, factor.
+const USE: &[(&str, &str, f64)] = &[
+    ("broker CPU, processors", "cpu", 1.0),
+    ("broker memory, MB", "memory_kb", 1.0 / 1024.0),
+    ("broker threads", "threads", 1.0),
+    ("broker descriptors", "descriptors", 1.0),
+    ("broker context switches a second", "switches_per_s", 1.0),
+    ("broker disk writes, KB a second", "disk_written_per_s", 1.0 / 1024.0),
+    ("host CPU, %", "host_cpu", 100.0),
+    ("host memory in use, MB", "host_memory_kb", 1.0 / 1024.0),
+    ("host network in, KB a second", "net_in_per_s", 1.0 / 1024.0),
+    ("host network out, KB a second", "net_out_per_s", 1.0 / 1024.0),
+];

@@ -1,0 +1,27 @@
+//! What a test found out, as one document (JSON), and the forms that people read.
+//!
+//! The document is the report: every other form is made from it alone, also later and elsewhere.
+
+mod build;
+mod csv;
+mod markdown;
+
+pub(crate) use build::{Subject, build};
+pub(crate) use csv::{csv, jtl};
+pub(crate) use markdown::markdown;
+
+use serde_json::Value;
+
+/// A number of the document, 0 where there is none.
+pub(crate) fn number(value: &Value, path: &str) -> f64 {
+    value.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+/// A text of the document, empty where there is none.
+pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or("")
+}
+
+pub(crate) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
+    value.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,215 @@
+//! `scenarios`, `show` and `run`.
+
+use crate::flags::{Flag, Line, help, read};
+use crate::report::Subject;
+use crate::scenario::{self, BUILT_IN, Change, Scenario};
+use crate::session::{self, Ending};
+use crate::tally::{Count, Sampler};
+use crate::target;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// Lists what is built in.
+pub(crate) fn list(_arguments: &[String]) -> ExitCode {
+    for (name, text) in BUILT_IN {
+        let title = scenario::read(text).map(|scenario| scenario.title).unwrap_or_default();
+        println!("{name:26} {title}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Prints one scenario's file, to copy and change.
+pub(crate) fn show(arguments: &[String]) -> ExitCode {
+    let [name] = arguments else {
+        return crate::refuse(&["usage: godwit-bench show NAME".into()]);
+    };
+    match find(name) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => crate::refuse(&[why]),
+    }
+}
+
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("Usage: godwit-bench run SCENARIO|FILE.toml [FLAGS]\n\n{}", help(&[FLAGS]));
+        return ExitCode::SUCCESS;
+    }
+    let line = match read(&[FLAGS], arguments) {
+        Ok(line) => line,
+        Err(wrongs) => return crate::refuse(&wrongs),
+    };
+    let [name] = &line.words[..] else {
+        return crate::refuse(&[
+            "run needs one scenario; `godwit-bench scenarios` lists them".into()
+        ]);
+    };
+    let chosen = match load(name) {
+        Ok(chosen) => chosen,
+        Err(wrongs) => return crate::refuse(&wrongs),
+    };
+    let order = match order(name, &chosen, &line) {
+        Ok(order) => order,
+        Err(why) => return crate::refuse(&[why]),
+    };
+    let mut progress = Progress { is_terminal: std::io::stderr().is_terminal(), began_ns: 0 };
+    let result = session::run(order.plan, &order.subject, &mut |row, _| progress.show(row));
+    progress.end();
+    match result {
+        Ok(report) => session::end(&report, &order.ending),
+        Err(why) => crate::fail(&why),
+    }
+}
+
+/// A scenario with everything that the command line says about it.
+struct Order {
+    plan: crate::plan::Plan,
+    subject: Subject,
+    ending: Ending,
+}
+
+fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result<Order, String> {
+    let change = Change {
+        scale: line.number("--scale")?.unwrap_or(1.0),
+        rate: line.number("--rate")?.unwrap_or(1.0),
+        measure_s: line.seconds("--duration")?,
+        warm_s: line.seconds("--warm")?,
+        connects_per_s: line.number("--connrate")?,
+        threads: line.number("--threads")?,
+        seed: session::seed(),
+    };
+    if !(change.scale > 0.0 && change.rate > 0.0) {
+        return Err("--scale and --rate are factors above 0".into());
+    }
+    let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>()?;
+    let (mut plan, scaled) = chosen.plan(targets, &change)?;
+    let local = line.text("--ifaddr").unwrap_or_default();
+    for address in local.split(',').filter(|address| !address.is_empty()) {
+        let wrong = |_| format!("--ifaddr {address}: use IP addresses, comma between");
+        plan.local.push(address.parse().map_err(wrong)?);
+    }
+    let path = |name| line.text(name).map(Into::into);
+    Ok(Order {
+        plan,
+        subject: Subject {
+            scenario: name.into(),
+            scenario_text: text.clone(),
+            scale: change.scale,
+            scaled,
+            broker: line.text("--broker").unwrap_or_default().into(),
+            pid: line.number("--pid")?,
+        },
+        ending: Ending {
+            json: path("--json"),
+            markdown: path("--markdown"),
+            csv: path("--csv"),
+            jtl: path("--jtl"),
+        },
+    })
+}
+
+pub(crate) fn load(name: &str) -> Result<(String, Scenario), Vec<String>> {
+    let text = find(name).map_err(|why| vec![why])?;
+    let scenario = scenario::read(&text).map_err(|wrongs| {
+        wrongs.iter().map(|wrong| format!("{name}: {wrong}")).collect::<Vec<_>>()
+    })?;
+    Ok((text, scenario))
+}
+
+/// A built-in name, or a file.
+fn find(name: &str) -> Result<String, String> {
+    if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).into());
+    }
+    if name.contains(['/', '.']) {
+        return std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"));
+    }
+    Err(format!("{name} is no scenario and no file; `godwit-bench scenarios` lists them"))
+}
+
+/// One line a second on stderr; on a terminal it is one line that changes.
+struct Progress {
+    is_terminal: bool,
+    began_ns: u64,
+}
+
+impl Progress {
+    fn show(&mut self, row: &crate::conduct::Row) {
+        if self.began_ns == 0 {
+            self.began_ns = row.from_ns;
+        }
+        let seconds = (row.until_ns - row.from_ns).max(1) as f64 / 1e9;
+        let rate = |count| row.tally.count(count) as f64 / seconds;
+        let times = row.tally.times(Sampler::Sub);
+        let ms = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+        let text = format!(
+            "{:>5.0} s  clients {}  in {:.0}/s  out {:.0}/s  p50 {:.2} ms  p99 {:.2} ms",
+            (row.until_ns - self.began_ns) as f64 / 1e9,
+            row.live,
+            rate(Count::Pub),
+            rate(Count::Recv),
+            ms(0.5),
+            ms(0.99)
+        );
+        let mut err = std::io::stderr().lock();
+        let _ = match self.is_terminal {
+            true => write!(err, "\r{text:<78}"),
+            false => writeln!(err, "{text}"),
+        };
+    }
+
+    fn end(&self) {
+        if self.is_terminal {
+            eprintln!();
+        }
+    }
+}
+
+const FLAGS: &[Flag] = &[
+    Flag {
+        names: &["--target"],
+        value: "URL",
+        default: "tcp://127.0.0.1:1883",
+        doc: "broker; repeated where a scenario has several",
+    },
+    Flag {
+        names: &["--scale"],
+        value: "X",
+        default: "1",
+        doc: "factor on clients; stands in the report",
+    },
+    Flag {
+        names: &["--rate"],
+        value: "X",
+        default: "1",
+        doc: "factor on message rates; stands in the report",
+    },
+    Flag { names: &["--duration"], value: "SPAN", default: "", doc: "measured time: 20s, 5m" },
+    Flag { names: &["--warm"], value: "SPAN", default: "", doc: "time before it" },
+    Flag { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
+    Flag { names: &["--threads"], value: "N", default: "", doc: "load threads" },
+    Flag {
+        names: &["--ifaddr"],
+        value: "IPS",
+        default: "",
+        doc: "local addresses, comma list, taken in turn",
+    },
+    Flag {
+        names: &["--pid"],
+        value: "PID",
+        default: "",
+        doc: "the broker's process; found by its port on this host",
+    },
+    Flag {
+        names: &["--broker"],
+        value: "TEXT",
+        default: "",
+        doc: "the broker's name and version, for the report",
+    },
+    Flag { names: &["--json"], value: "FILE", default: "", doc: "the report, - for stdout" },
+    Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the report" },
+    Flag { names: &["--csv"], value: "FILE", default: "", doc: "its seconds" },
+    Flag { names: &["--jtl"], value: "FILE", default: "", doc: "its seconds, for JMeter" },
+];

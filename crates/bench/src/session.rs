@@ -1,0 +1,107 @@
+//! One test from a plan to its report: room on this host, signals, watching, and the end.
+
+use crate::conduct::{Row, conduct};
+use crate::host;
+use crate::plan::Plan;
+use crate::report::{self, Subject};
+use crate::tally::Tally;
+use crate::watch::{Sample, Watch, listener};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+/// Runs it all. `see` gets every second.
+pub(crate) fn run(
+    plan: Plan,
+    subject: &Subject,
+    see: &mut dyn FnMut(&Row, &Tally),
+) -> Result<Value, String> {
+    host::make_room(&plan)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The first ends the test in order, a second one at once.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop));
+        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+    }
+    let pid = subject.pid.or_else(|| nearby(&plan));
+    let subject = Subject { pid, ..subject.clone() };
+    let mut watch = Watch::new(pid);
+    let mut samples: Vec<(u64, Sample)> = Vec::new();
+    let plan = Arc::new(plan);
+    let outcome = conduct(&plan, &stop, &mut |row, total| {
+        samples.push((row.from_ns, watch.sample()));
+        see(row, total);
+    });
+    let outcome = outcome.map_err(|error| format!("the load could not be started: {error}"))?;
+    Ok(report::build(&subject, &plan, &outcome, &samples))
+}
+
+/// The broker's process, where it is on this host and may be seen.
+fn nearby(plan: &Plan) -> Option<u32> {
+    let target = plan.targets.first()?;
+    if target.address.ip().is_loopback() { listener(target.address.port()) } else { None }
+}
+
+/// A number that differs from run to run: client ids and streams of two tests do not meet.
+pub(crate) fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_nanos() as u64);
+    (now ^ u64::from(std::process::id()) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8
+}
+
+/// Which forms of the report to write where; `-` is stdout.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) markdown: Option<PathBuf>,
+    pub(crate) csv: Option<PathBuf>,
+    pub(crate) jtl: Option<PathBuf>,
+}
+
+impl Ending {
+    pub(crate) fn write(&self, report: &Value) -> Result<(), String> {
+        let forms: [(&Option<PathBuf>, &dyn Fn() -> String); 4] = [
+            (&self.json, &|| format!("{report:#}\n")),
+            (&self.markdown, &|| report::markdown(report)),
+            (&self.csv, &|| report::csv(report)),
+            (&self.jtl, &|| report::jtl(report)),
+        ];
+        for (path, form) in forms {
+            let Some(path) = path else { continue };
+            if path.as_os_str() == "-" {
+                print!("{}", form());
+                continue;
+            }
+            std::fs::write(path, form()).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The summary on stderr, the forms asked for, and the exit code.
+pub(crate) fn end(report: &Value, ending: &Ending) -> ExitCode {
+    if let Err(why) = ending.write(report) {
+        return crate::fail(&why);
+    }
+    let mut summary = crate::classic::summary(report);
+    for failure in report::list(report, "/failures") {
+        let (what, count) = (report::text(failure, "/what"), report::number(failure, "/count"));
+        summary += &format!("failure: {what}: {count}\n");
+    }
+    for (name, path) in [("warning", "/warnings"), ("FAULT", "/faults")] {
+        for line in report::list(report, path).iter().filter_map(Value::as_str) {
+            summary += &format!("{name}: {line}\n");
+        }
+    }
+    eprint!("{summary}");
+    let is_clean = report::list(report, "/faults").is_empty();
+    let ran = report::number(report, "/counts/connect_succ") > 0.0;
+    match (ran, is_clean) {
+        (false, _) => ExitCode::from(crate::EXIT_NOT_RUN),
+        (true, true) => ExitCode::SUCCESS,
+        (true, false) => ExitCode::FAILURE,
+    }
+}

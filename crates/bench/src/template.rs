@@ -1,0 +1,126 @@
+//! Names with places in them: `%i` in a topic or a client id becomes each client's number.
+//!
+//! Places may stand anywhere, also inside a level; a `%` that opens none is itself.
+
+/// Who a name is made for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Who<'a> {
+    /// `%i`, and `%t` as the remainder of its division by the group's topics.
+    pub(crate) number: u64,
+    pub(crate) topics: u64,
+    /// `%s`: the message's own number.
+    pub(crate) message: u64,
+    /// `%c`
+    pub(crate) client_id: &'a str,
+    /// `%u`
+    pub(crate) user_name: &'a str,
+}
+
+/// The name with every place filled in. `chance` gives `%rand_N` a number from 1 to N.
+pub(crate) fn fill(template: &str, who: &Who<'_>, chance: &mut Chance) -> String {
+    let mut name = String::with_capacity(template.len() + 8);
+    let mut rest = template;
+    while let Some(at) = rest.find('%') {
+        name.push_str(&rest[..at]);
+        let place = &rest[at + 1..];
+        let taken = match place.as_bytes().first() {
+            Some(b'i') => push(&mut name, who.number),
+            Some(b't') => push(&mut name, who.number % who.topics.max(1)),
+            Some(b's') => push(&mut name, who.message),
+            Some(b'c') => push(&mut name, who.client_id),
+            Some(b'u') => push(&mut name, who.user_name),
+            _ => match rand_max(place) {
+                Some((max, taken)) => {
+                    push(&mut name, chance.next() % max.max(1) + 1);
+                    taken
+                }
+                None => {
+                    name.push('%');
+                    0
+                }
+            },
+        };
+        rest = &place[taken..];
+    }
+    name.push_str(rest);
+    name
+}
+
+/// Every filter that a template stands for: one, or with `%a` one a topic.
+pub(crate) fn fill_each(template: &str, who: &Who<'_>, chance: &mut Chance) -> Vec<String> {
+    if !template.contains("%a") {
+        return vec![fill(template, who, chance)];
+    }
+    let each = 0..who.topics.max(1);
+    each.map(|topic| fill(&template.replace("%a", &topic.to_string()), who, chance)).collect()
+}
+
+/// Whether the name differs from message to message.
+pub(crate) fn changes(template: &str) -> bool {
+    template.contains("%s") || template.contains("%rand_")
+}
+
+fn push(name: &mut String, value: impl std::fmt::Display) -> usize {
+    use std::fmt::Write as _;
+    let _ = write!(name, "{value}");
+    1
+}
+
+/// `rand_100` is 100 and eight bytes long.
+fn rand_max(place: &str) -> Option<(u64, usize)> {
+    let digits = place.strip_prefix("rand_")?;
+    let len = digits.bytes().take_while(u8::is_ascii_digit).count();
+    Some((digits[..len].parse().ok()?, "rand_".len() + len))
+}
+
+/// Numbers that look random: xorshift, seeded once.
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Chance {
+        Chance(seed | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(template: &str) -> String {
+        let who = Who { number: 13, topics: 5, message: 7, client_id: "me", user_name: "you" };
+        fill(template, &who, &mut Chance::new(1))
+    }
+
+    #[test]
+    fn places_are_filled_also_inside_a_level() {
+        assert_eq!(filled("bench/%i/%t"), "bench/13/3");
+        assert_eq!(filled("a/x%iy/%c-%u/%s"), "a/x13y/me-you/7");
+        assert_eq!(filled("100%/of/%%i"), "100%/of/%13");
+        assert_eq!(filled("plain"), "plain");
+    }
+
+    #[test]
+    fn chance_stays_in_its_range() {
+        for _ in 0..100 {
+            let name = filled("r/%rand_3/end");
+            assert!(["r/1/end", "r/2/end", "r/3/end"].contains(&name.as_str()), "{name}");
+        }
+        assert_eq!(filled("%rand_/%rand_x"), "%rand_/%rand_x");
+    }
+
+    #[test]
+    fn one_filter_for_every_topic() {
+        let who = Who { topics: 3, ..Who::default() };
+        let all = fill_each("fan/%a", &who, &mut Chance::new(1));
+        assert_eq!(all, ["fan/0", "fan/1", "fan/2"]);
+        assert_eq!(fill_each("fan/+", &who, &mut Chance::new(1)), ["fan/+"]);
+    }
+}

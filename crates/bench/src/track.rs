@@ -1,0 +1,191 @@
+//! What one consumer got of one stream: in order, missing, late or twice, counted exactly.
+//!
+//! Invariant: every sequence number below `next` was received, or stands in a hole.
+
+use crate::limits::HOLES_MAX;
+use std::ops::Range;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Track {
+    pub(crate) stream: u32,
+    first: u32,
+    next: u32,
+    /// Only where something went wrong: most tracks never need it.
+    trouble: Option<Box<Trouble>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Trouble {
+    /// Not received yet, ascending.
+    holes: Vec<Range<u32>>,
+    duplicates: u64,
+    late: u64,
+}
+
+/// The sums of tracks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tracked {
+    /// Each message once.
+    pub(crate) received: u64,
+    /// Sequence numbers below the highest received that never came.
+    pub(crate) holes: u64,
+    pub(crate) duplicates: u64,
+    /// Came after one that was sent later.
+    pub(crate) reordered: u64,
+}
+
+impl Track {
+    /// A consumer that was there before the first message misses what it did not get from 0 on;
+    /// one that came later starts with what it sees first.
+    pub(crate) fn new(stream: u32, first: u32) -> Track {
+        Track { stream, first, next: first, trouble: None }
+    }
+
+    #[inline]
+    pub(crate) fn receive(&mut self, seq: u32) {
+        if seq == self.next {
+            self.next = seq.wrapping_add(1);
+        } else {
+            self.receive_out_of_order(seq);
+        }
+    }
+
+    fn receive_out_of_order(&mut self, seq: u32) {
+        let trouble = self.trouble.get_or_insert_default();
+        if seq > self.next {
+            trouble.holes.push(self.next..seq);
+            if trouble.holes.len() > HOLES_MAX {
+                trouble.holes.remove(0);
+            }
+            self.next = seq.wrapping_add(1);
+            return;
+        }
+        // Late ones are mostly a little late: the last hole that begins at or before them.
+        let at = trouble.holes.partition_point(|hole| hole.start <= seq);
+        match at.checked_sub(1).map(|at| (at, trouble.holes[at].clone())) {
+            Some((at, hole)) if hole.contains(&seq) => {
+                trouble.late += 1;
+                let rest = [hole.start..seq, seq + 1..hole.end];
+                trouble.holes.splice(at..=at, rest.into_iter().filter(|part| !part.is_empty()));
+            }
+            _ => trouble.duplicates += 1,
+        }
+    }
+
+    pub(crate) fn tracked(&self) -> Tracked {
+        let trouble = self.trouble.as_deref();
+        let holes = trouble.map_or(0, |trouble| {
+            trouble.holes.iter().map(|hole| u64::from(hole.end - hole.start)).sum()
+        });
+        Tracked {
+            received: u64::from(self.next - self.first) - holes,
+            holes,
+            duplicates: trouble.map_or(0, |trouble| trouble.duplicates),
+            reordered: trouble.map_or(0, |trouble| trouble.late),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Tracked {
+    fn add_assign(&mut self, other: Tracked) {
+        self.received += other.received;
+        self.holes += other.holes;
+        self.duplicates += other.duplicates;
+        self.reordered += other.reordered;
+    }
+}
+
+/// All tracks of one consumer, ascending by stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tracks {
+    tracks: Vec<Track>,
+    /// Where the last message was found: the next is often from the same publisher or the one
+    /// after it.
+    last: usize,
+}
+
+impl Tracks {
+    #[inline]
+    pub(crate) fn receive(&mut self, stream: u32, seq: u32, first: Option<u32>) {
+        for at in [self.last, self.last + 1] {
+            if let Some(track) = self.tracks.get_mut(at).filter(|track| track.stream == stream) {
+                self.last = at;
+                return track.receive(seq);
+            }
+        }
+        self.last = match self.tracks.binary_search_by_key(&stream, |track| track.stream) {
+            Ok(at) => at,
+            Err(at) => {
+                self.tracks.insert(at, Track::new(stream, first.unwrap_or(seq)));
+                at
+            }
+        };
+        self.tracks[self.last].receive(seq);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Track> {
+        self.tracks.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracked(seqs: &[u32]) -> Tracked {
+        let mut tracks = Tracks::default();
+        seqs.iter().for_each(|&seq| tracks.receive(5, seq, Some(0)));
+        tracks.iter().next().expect("one stream").tracked()
+    }
+
+    #[test]
+    fn order_without_loss_is_no_trouble() {
+        let expected = Tracked { received: 4, ..Tracked::default() };
+        assert_eq!(tracked(&[0, 1, 2, 3]), expected);
+    }
+
+    #[test]
+    fn what_never_came_is_a_hole_from_the_first_number_on() {
+        let expected = Tracked { received: 2, holes: 4, ..Tracked::default() };
+        assert_eq!(tracked(&[1, 5]), expected);
+    }
+
+    #[test]
+    fn late_is_reordered_and_fills_its_hole() {
+        let expected = Tracked { received: 6, reordered: 3, ..Tracked::default() };
+        assert_eq!(tracked(&[0, 5, 2, 1, 3]).holes, 1);
+        assert_eq!(tracked(&[4, 5, 2, 3, 0, 1]), Tracked { reordered: 4, ..expected });
+        assert_eq!(tracked(&[0, 4, 2, 1, 3, 5]), expected);
+    }
+
+    #[test]
+    fn twice_is_a_duplicate_however_late() {
+        let expected = Tracked { received: 3, duplicates: 3, ..Tracked::default() };
+        assert_eq!(tracked(&[0, 0, 1, 2, 1, 0]), expected);
+        // A late one that comes twice is late once and a duplicate once.
+        let expected = Tracked { received: 3, duplicates: 1, reordered: 1, ..Tracked::default() };
+        assert_eq!(tracked(&[0, 2, 1, 1]), expected);
+    }
+
+    #[test]
+    fn who_came_later_misses_nothing_from_before() {
+        let mut tracks = Tracks::default();
+        for seq in [70, 71, 73] {
+            tracks.receive(1, seq, None);
+        }
+        let expected = Tracked { received: 3, holes: 1, ..Tracked::default() };
+        assert_eq!(tracks.iter().next().expect("one stream").tracked(), expected);
+    }
+
+    #[test]
+    fn streams_are_kept_apart_in_any_order_of_arrival() {
+        let mut tracks = Tracks::default();
+        for seq in 0..10 {
+            for stream in [9, 3, 7, 1, 4] {
+                tracks.receive(stream, seq, Some(0));
+            }
+        }
+        let all: Vec<u64> = tracks.iter().map(|track| track.tracked().received).collect();
+        assert_eq!(all, [10; 5]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Watches the broker's process and the host that it shares with us, from /proc.
+//!
+//! Every figure is a difference between two looks or a state at one; a figure that cannot be read
+//! (another user's descriptors, say) is absent rather than zero.
+
+use std::fs;
+use std::time::Instant;
+
+/// What there is to see of one process, or where `pid` is none, of the host only.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pid: Option<u32>,
+    last: Look,
+    last_at: Instant,
+}
+
+/// Between two looks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    /// Processors' worth of time.
+    pub(crate) cpu: Option<f64>,
+    pub(crate) memory_kb: Option<u64>,
+    pub(crate) threads: Option<u64>,
+    pub(crate) descriptors: Option<u64>,
+    pub(crate) switches_per_s: Option<f64>,
+    pub(crate) disk_read_per_s: Option<f64>,
+    pub(crate) disk_written_per_s: Option<f64>,
+    /// Of all processors, 0 to 1.
+    pub(crate) host_cpu: Option<f64>,
+    pub(crate) host_memory_kb: Option<u64>,
+    pub(crate) net_in_per_s: Option<f64>,
+    pub(crate) net_out_per_s: Option<f64>,
+    pub(crate) packets_in_per_s: Option<f64>,
+    pub(crate) packets_out_per_s: Option<f64>,
+}
+
+/// Counters that only go up.
+#[derive(Clone, Debug, Default)]
+struct Look {
+    ticks: Option<u64>,
+    switches: Option<u64>,
+    disk: Option<(u64, u64)>,
+    host_busy: Option<(u64, u64)>,
+    /// Bytes in, packets in, bytes out, packets out.
+    net: Option<[u64; 4]>,
+}
+
+impl Watch {
+    pub(crate) fn new(pid: Option<u32>) -> Watch {
+        Watch { pid, last: Look::take(pid), last_at: Instant::now() }
+    }
+
+    pub(crate) fn sample(&mut self) -> Sample {
+        let (now, at) = (Look::take(self.pid), Instant::now());
+        let elapsed = (at - self.last_at).as_secs_f64().max(0.001);
+        let last = std::mem::replace(&mut self.last, now.clone());
+        self.last_at = at;
+        let per_s =
+            |now: Option<u64>, last: Option<u64>| Some(now?.saturating_sub(last?) as f64 / elapsed);
+        let net = |at: usize| per_s(now.net.map(|net| net[at]), last.net.map(|net| net[at]));
+        let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
+        let status = self.pid.and_then(|pid| read(pid, "status"));
+        let of_status = |key: &str| field(status.as_deref()?, key);
+        Sample {
+            cpu: per_s(now.ticks, last.ticks).map(|ticks| ticks / ticks_per_s),
+            memory_kb: of_status("VmRSS:"),
+            threads: of_status("Threads:"),
+            descriptors: self.pid.and_then(descriptors),
+            switches_per_s: per_s(now.switches, last.switches),
+            disk_read_per_s: per_s(now.disk.map(|disk| disk.0), last.disk.map(|disk| disk.0)),
+            disk_written_per_s: per_s(now.disk.map(|disk| disk.1), last.disk.map(|disk| disk.1)),
+            host_cpu: now.host_busy.zip(last.host_busy).map(|(now, last)| {
+                let all = now.1.saturating_sub(last.1).max(1);
+                now.0.saturating_sub(last.0) as f64 / all as f64
+            }),
+            host_memory_kb: host_memory_kb(),
+            net_in_per_s: net(0),
+            packets_in_per_s: net(1),
+            net_out_per_s: net(2),
+            packets_out_per_s: net(3),
+        }
+    }
+}
+
+impl Look {
+    fn take(pid: Option<u32>) -> Look {
+        let of = |file: &str| pid.and_then(|pid| read(pid, file));
+        let disk =
+            of("io").and_then(|io| Some((field(&io, "read_bytes:")?, field(&io, "write_bytes:")?)));
+        Look {
+            ticks: of("stat").and_then(|stat| ticks(&stat)),
+            switches: pid.and_then(switches),
+            disk,
+            host_busy: fs::read_to_string("/proc/stat").ok().and_then(|stat| host_busy(&stat)),
+            net: fs::read_to_string("/proc/net/dev").ok().map(|devices| net(&devices)),
+        }
+    }
+}
+
+/// The process that listens on a port of this host, if it may be seen.
+pub(crate) fn listener(port: u16) -> Option<u32> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let tables: String = tables.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
+    let socket = format!("socket:[{}]", listening_inode(&tables, port)?);
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let name = process.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else { continue };
+        let mut targets = descriptors.flatten().filter_map(|one| fs::read_link(one.path()).ok());
+        if targets.any(|target| target.as_os_str() == socket.as_str()) {
+            return Some(pid);
+        }
+    }
+    None
+}
+
+/// proc_pid_net(5): local address second, state fourth (0A listens), inode tenth.
+fn listening_inode(tables: &str, port: u16) -> Option<u64> {
+    let wanted = format!(":{port:04X}");
+    tables.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let listens = fields.get(1)?.ends_with(&wanted) && *fields.get(3)? == "0A";
+        if listens { fields.get(9)?.parse().ok() } else { None }
+    })
+}
+
+fn read(pid: u32, file: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/{file}")).ok()
+}
+
+fn descriptors(pid: u32) -> Option<u64> {
+    Some(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64)
+}
+
+/// The first number behind a key.
+fn field(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// User and system time: proc_pid_stat(5), fields 14 and 15. The name may hold spaces and brackets.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+/// Of all threads; each has its own count.
+fn switches(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let statuses = threads.flatten().filter_map(|thread| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        let asked = field(&status, "voluntary_ctxt_switches:")?;
+        Some(asked + field(&status, "nonvoluntary_ctxt_switches:")?)
+    });
+    Some(statuses.sum())
+}
+
+/// Ticks that were not idle, and all: proc_stat(5).
+fn host_busy(stat: &str) -> Option<(u64, u64)> {
+    let cpu = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = cpu.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; guests are counted in user already.
+    let all: u64 = ticks.iter().take(8).sum();
+    Some((all - ticks.get(3)? - ticks.get(4)?, all))
+}
+
+fn host_memory_kb() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    Some(field(&text, "MemTotal:")?.saturating_sub(field(&text, "MemAvailable:")?))
+}
+
+/// Sums over all devices.
+fn net(devices: &str) -> [u64; 4] {
+    let mut sums = [0; 4];
+    for line in devices.lines() {
+        let Some((_, counters)) = line.split_once(':') else { continue };
+        let counters: Vec<u64> =
+            counters.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        for (sum, at) in sums.iter_mut().zip([0, 1, 8, 9]) {
+            *sum += counters.get(at).unwrap_or(&0);
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn counters_are_read_where_proc_has_them() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 2200 0 0 0 40 2 0 0 20 0 3 0";
+        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(host_busy("cpu  10 1 5 80 4 0 0 0 0 0\ncpu0 1"), Some((16, 100)));
+        let devices =
+            "Inter-| x\n face |bytes\n lo: 5 2 0 0 0 0 0 0 6 3 0\neth0: 10 1 0 0 0 0 0 0 1 1";
+        assert_eq!(net(devices), [15, 3, 7, 4]);
+        assert_eq!(field("Name: x\nThreads:\t4\n", "Threads:"), Some(4));
+    }
+
+    #[test]
+    fn our_own_process_can_be_watched_and_found_by_its_port() {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        let port = socket.local_addr().expect("it is bound").port();
+        assert_eq!(listener(port), Some(std::process::id()));
+        let sample = Watch::new(Some(std::process::id())).sample();
+        assert!(sample.memory_kb > Some(100) && sample.threads >= Some(1));
+        assert!(sample.cpu.is_some() && sample.descriptors > Some(2) && sample.host_cpu.is_some());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_figures() {
+        let sample = Watch::new(Some(u32::MAX)).sample();
+        assert!(sample.cpu.is_none() && sample.memory_kb.is_none());
+        assert!(sample.host_cpu.is_some());
+    }
+}
