@@ -106,20 +106,21 @@ impl Load {
         if now < self.shared.start_ns.load(SeqCst) {
             return false;
         }
-        if now >= until {
-            self.end_publishing();
-            return false;
-        }
         for group in 0..self.lines.len() {
             // What is due rests until its place on the grid has come.
             let by = now - now % crate::limits::GRID_NS;
             while let Some((at_ns, at)) = self.lines[group].take_due(by) {
-                if self.shared.left[group].load(SeqCst) <= 0 {
+                // A turn that comes late still sends what was due in time.
+                if at_ns >= until || self.shared.left[group].load(SeqCst) <= 0 {
                     self.lines[group].clear();
                     break;
                 }
                 self.due(at, on_grid(at_ns), now);
             }
+        }
+        if now >= until {
+            self.end_publishing();
+            return false;
         }
         self.publish_as_taken(now)
     }

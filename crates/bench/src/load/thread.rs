@@ -163,10 +163,7 @@ impl Load {
             if stage >= Stage::Publishing && !self.has_begun {
                 self.begin();
             }
-            let room = stage == Stage::Publishing && self.publish_due(now);
-            if stage > Stage::Publishing {
-                self.end_publishing();
-            }
+            let room = stage >= Stage::Publishing && self.publish_due(now);
             self.flush();
             let timeout = self.timeout(now, room)?;
             match self.poll.poll(&mut events, timeout) {

@@ -1,0 +1,294 @@
+//! A broker that does one thing wrong, and counts how often: what it counted must be what the
+//! report says.
+
+use mqtt::{
+    Ack, ConnAck, Connect, Frame, PacketType, Properties, Publish, QoS, Reason, SubAck, Subscribe,
+    SubscribeOptions, Version, filter_matches,
+};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+/// Numbers count deliveries of one topic to one subscriber, from 1, or connections.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    None,
+    DropEvery(u64),
+    DuplicateEvery(u64),
+    /// Behind its successor.
+    ReorderEvery(u64),
+    DelayMs(u64),
+    /// Once, before the delivery with this number.
+    StallMs(u64, u64),
+    /// All connections and the listener, after so many deliveries to all.
+    DieAfter(u64),
+    /// One connection in so many.
+    RefuseEvery(u64),
+    RefuseSubscriptions,
+    /// One PUBACK in so many never comes.
+    ForgetAckEvery(u64),
+    /// The subscriber's connection, once, before the delivery with this number.
+    CutAt(u64),
+    /// Bytes that are no packet, once, in place of the delivery with this number.
+    GarbageAt(u64),
+}
+
+#[derive(Clone)]
+pub(crate) struct BadBroker {
+    pub(crate) address: SocketAddr,
+    world: Arc<Mutex<World>>,
+}
+
+struct World {
+    fault: Fault,
+    connections: u64,
+    deliveries: u64,
+    acks: u64,
+    /// How often it did wrong.
+    injected: u64,
+    is_dead: bool,
+    all: Vec<TcpStream>,
+    subscribers: Vec<Subscriber>,
+}
+
+struct Subscriber {
+    id: String,
+    stream: TcpStream,
+    version: Version,
+    filters: Vec<(String, SubscribeOptions)>,
+    packet_id: u16,
+    /// By topic: deliveries so far, and one that waits for its successor.
+    topics: HashMap<String, (u64, Option<Vec<u8>>)>,
+}
+
+impl BadBroker {
+    pub(crate) fn start(fault: Fault) -> BadBroker {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        let address = listener.local_addr().expect("it is bound");
+        let world = World {
+            fault,
+            connections: 0,
+            deliveries: 0,
+            acks: 0,
+            injected: 0,
+            is_dead: false,
+            all: Vec::new(),
+            subscribers: Vec::new(),
+        };
+        let broker = BadBroker { address, world: Arc::new(Mutex::new(world)) };
+        let accepting = broker.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if accepting.world().is_dead {
+                    return;
+                }
+                let broker = accepting.clone();
+                thread::spawn(move || broker.serve(stream));
+            }
+        });
+        broker
+    }
+
+    pub(crate) fn injected(&self) -> u64 {
+        self.world().injected
+    }
+
+    pub(crate) fn deliveries(&self) -> u64 {
+        self.world().deliveries
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("no thread of it panics")
+    }
+
+    /// One connection to its end.
+    fn serve(&self, mut stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        let (mut bytes, mut id, mut version) = (Vec::new(), String::new(), Version::V311);
+        let mut buffer = [0; 65_536];
+        while let Ok(read @ 1..) = stream.read(&mut buffer) {
+            bytes.extend_from_slice(&buffer[..read]);
+            let mut used = 0;
+            while let Ok(Some(frame)) = mqtt::cut(&bytes[used..], u32::MAX) {
+                used += frame.len;
+                if self.packet(&mut stream, frame, &mut id, &mut version).is_none() {
+                    let _ = stream.shutdown(Shutdown::Both);
+                    return;
+                }
+            }
+            bytes.drain(..used);
+        }
+        self.world().subscribers.retain(|subscriber| subscriber.id != id);
+    }
+
+    /// None ends the connection.
+    fn packet(
+        &self,
+        stream: &mut TcpStream,
+        frame: Frame<'_>,
+        id: &mut String,
+        version: &mut Version,
+    ) -> Option<()> {
+        let mut out = Vec::new();
+        match PacketType::from_byte(frame.first)? {
+            PacketType::Connect => {
+                let connect = Connect::decode(frame).ok()?;
+                (*id, *version) = (connect.client_id.into(), connect.version);
+                let reason = self.world().welcome(stream.try_clone().ok()?);
+                let properties = Properties::default();
+                ConnAck { session_present: false, reason, properties }.encode(*version, &mut out);
+                if reason.is_error() {
+                    let _ = stream.write_all(&out);
+                    return None;
+                }
+            }
+            PacketType::Subscribe => {
+                let subscribe = Subscribe::decode(frame, *version).ok()?;
+                let code = self.world().subscribe(stream, id, *version, &subscribe);
+                let codes = vec![code; subscribe.filters.len()];
+                let (packet_id, properties) = (subscribe.packet_id, Properties::default());
+                SubAck { packet_id, properties, codes: &codes }.encode(*version, &mut out);
+            }
+            PacketType::Publish => {
+                let publish = Publish::decode(frame, *version).ok()?;
+                let answers = self.world().publish(&publish);
+                if let Some(packet_id) = publish.packet_id.filter(|_| answers) {
+                    let (reason, properties) = (Reason::Success, Properties::default());
+                    let ack = Ack { packet_id, reason, properties };
+                    ack.encode(PacketType::PubAck, *version, &mut out);
+                }
+            }
+            PacketType::PingReq => out.extend_from_slice(&mqtt::PINGRESP),
+            PacketType::Disconnect => return None,
+            _ => {}
+        }
+        stream.write_all(&out).ok()
+    }
+}
+
+impl World {
+    fn welcome(&mut self, stream: TcpStream) -> Reason {
+        self.connections += 1;
+        self.all.push(stream);
+        match self.fault {
+            Fault::RefuseEvery(n) if self.connections.is_multiple_of(n) => {
+                self.injected += 1;
+                Reason::NotAuthorized
+            }
+            _ => Reason::Success,
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        stream: &TcpStream,
+        id: &str,
+        version: Version,
+        subscribe: &Subscribe<'_>,
+    ) -> u8 {
+        if self.fault == Fault::RefuseSubscriptions {
+            self.injected += 1;
+            return 0x80;
+        }
+        let filters = subscribe.filters.iter().map(|(filter, options)| (filter.into(), options));
+        self.subscribers.push(Subscriber {
+            id: id.into(),
+            stream: stream.try_clone().expect("a descriptor is left"),
+            version,
+            filters: filters.collect(),
+            packet_id: 0,
+            topics: HashMap::new(),
+        });
+        subscribe.filters.iter().next().map_or(0, |(_, options)| options.qos as u8)
+    }
+
+    /// Whether the publisher is answered.
+    fn publish(&mut self, publish: &Publish<'_>) -> bool {
+        if let Fault::DelayMs(ms) = self.fault {
+            thread::sleep(Duration::from_millis(ms));
+        }
+        for at in 0..self.subscribers.len() {
+            let matches =
+                |(filter, _): &(String, SubscribeOptions)| filter_matches(filter, publish.topic);
+            if self.subscribers[at].filters.iter().any(matches) {
+                self.deliver(at, publish);
+            }
+            if self.is_dead {
+                return false;
+            }
+        }
+        self.acks += 1;
+        match self.fault {
+            Fault::ForgetAckEvery(n) if self.acks.is_multiple_of(n) => {
+                self.injected += 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn deliver(&mut self, at: usize, publish: &Publish<'_>) {
+        let subscriber = &mut self.subscribers[at];
+        let bytes = subscriber.encode(publish);
+        let (count, held) = subscriber.topics.entry(publish.topic.into()).or_default();
+        *count += 1;
+        let (count, held) = (*count, held.take());
+        let mut stream = &subscriber.stream;
+        let mut send = |bytes: &[u8]| {
+            let _ = stream.write_all(bytes);
+        };
+        let mut wrong = true;
+        match self.fault {
+            Fault::DropEvery(n) if count.is_multiple_of(n) => {}
+            Fault::DuplicateEvery(n) if count.is_multiple_of(n) => {
+                send(&bytes);
+                send(&bytes);
+            }
+            Fault::ReorderEvery(n) if count.is_multiple_of(n) => {
+                subscriber.topics.insert(publish.topic.into(), (count, Some(bytes)));
+            }
+            Fault::StallMs(n, ms) if count == n => {
+                thread::sleep(Duration::from_millis(ms));
+                send(&bytes);
+            }
+            Fault::CutAt(n) if count == n && self.injected == 0 => {
+                let _ = subscriber.stream.shutdown(Shutdown::Both);
+            }
+            Fault::GarbageAt(n) if count == n && self.injected == 0 => send(&[0xFF; 9]),
+            Fault::DieAfter(n) if self.deliveries == n => {
+                self.is_dead = true;
+                for stream in self.all.drain(..) {
+                    let _ = stream.shutdown(Shutdown::Both);
+                }
+                self.injected += 1;
+                return;
+            }
+            _ => {
+                wrong = false;
+                send(&bytes);
+            }
+        }
+        if let Some(held) = held {
+            send(&held);
+        }
+        self.injected += u64::from(wrong);
+        self.deliveries += 1;
+    }
+}
+
+impl Subscriber {
+    fn encode(&mut self, publish: &Publish<'_>) -> Vec<u8> {
+        let granted = self.filters.iter().map(|(_, options)| options.qos).max();
+        let qos = granted.unwrap_or_default().min(publish.qos);
+        let has_id = qos != QoS::AtMostOnce;
+        self.packet_id = self.packet_id % 65_535 + u16::from(has_id);
+        let packet_id = mqtt::PacketId::new(self.packet_id).filter(|_| has_id);
+        let mut bytes = Vec::new();
+        let publish = Publish { qos, packet_id, dup: false, retain: false, ..*publish };
+        publish.encode(self.version, &mut bytes);
+        bytes
+    }
+}

@@ -1,0 +1,130 @@
+//! Real brokers: ours, built from this workspace, and mosquitto where it is installed.
+
+use crate::program::{Broker, bench, number, report, sampler, scratch};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Beside our own program; built first where nobody has.
+fn godwit() -> Broker {
+    let own = Path::new(env!("CARGO_BIN_EXE_godwit-bench"));
+    let godwit = own.with_file_name("godwit");
+    if !godwit.is_file() {
+        let built = Command::new(env!("CARGO")).args(["build", "--quiet", "-p", "godwit"]).status();
+        assert!(built.expect("cargo can be run").success());
+    }
+    let arguments = |port| {
+        let listen = format!("tcp://127.0.0.1:{port}");
+        ["serve", "--memory", "--listen", &listen].map(String::from).to_vec()
+    };
+    Broker::start(&godwit, arguments).expect("it was built")
+}
+
+fn mosquitto() -> Option<Broker> {
+    let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/opt/homebrew/sbin"];
+    let program = folders.map(|folder| PathBuf::from(folder).join("mosquitto"));
+    let program = program.iter().find(|program| program.is_file())?;
+    Broker::start(program, |port| {
+        let file = scratch().join(format!("mosquitto-{port}.conf"));
+        // Without the last line it drops what a slow subscriber has not taken yet.
+        let options =
+            format!("listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n");
+        std::fs::write(&file, options).expect("the scratch folder is ours");
+        vec!["-c".into(), file.to_string_lossy().into_owned()]
+    })
+}
+
+fn each(check: impl Fn(&Broker)) {
+    check(&godwit());
+    match mosquitto() {
+        Some(mosquitto) => check(&mosquitto),
+        None => eprintln!("mosquitto is not installed: left out"),
+    }
+}
+
+#[test]
+fn every_qos_and_version_arrives_whole() {
+    each(|broker| {
+        for (qos, version) in [(0, 3), (1, 4), (2, 5)] {
+            let scenario = format!(
+                "connects_per_s = 1000\nwarm_s = 0.3\nmeasure_s = 0.7\n\
+                 [[group]]\nname = \"sub\"\nclients = 20\nsubscribe = [\"t/%i\"]\nqos = {qos}\n\
+                 version = {version}\n\
+                 [[group]]\nname = \"pub\"\nclients = 20\npublish = \"t/%i\"\nqos = {qos}\n\
+                 version = {version}\nper_s = 50\nsize = 128\n"
+            );
+            let (report, run) = report(&scenario, broker.address, &["--threads", "2"]);
+            assert_eq!(run.code, Some(0), "QoS {qos}: {}", run.stderr);
+            assert_eq!(number(&report, "/messages/expected"), 1_000.0);
+            assert_eq!(number(&report, "/messages/received"), 1_000.0);
+            // Only what was due in the measured part is timed.
+            assert_eq!(sampler(&report, "Sub", "hits"), 700.0);
+            assert_eq!(number(&report, "/target/pid"), f64::from(broker.id()));
+            assert!(number(&report, "/target_use/memory_kb/max") > 500.0);
+        }
+    });
+}
+
+#[test]
+fn a_closed_loop_and_a_shared_subscription_arrive_whole() {
+    each(|broker| {
+        let scenario = "connects_per_s = 1000\nmeasure_s = 1\ndrain_s = 3\nwindow = 500\nthreads = 2\n\
+             [[group]]\nname = \"sub\"\nclients = 4\nsubscribe = [\"$share/g/t/#\"]\nqos = 1\n\
+             version = 5\n\
+             [[group]]\nname = \"pub\"\nclients = 10\npublish = \"t/%i\"\nqos = 1\n\
+             version = 5\nas_taken = true\n";
+        let (report, run) = report(scenario, broker.address, &[]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let sent = number(&report, "/messages/sent");
+        assert!(sent > 100.0);
+        assert_eq!(number(&report, "/messages/received"), sent);
+    });
+}
+
+#[test]
+fn built_in_scenarios_run_by_name() {
+    let broker = godwit();
+    let target = broker.address.to_string();
+    for (name, scale) in [
+        ("fanout-5-1000-5-250k", "0.02"),
+        ("emqx-fanin", "0.05"),
+        ("emqx-10m-broadcast-q0", "0.00001"),
+        ("conn-tcp-10k-100", "0.005"),
+    ] {
+        let line = ["run", name, "--scale", scale, "--duration", "1s", "--warm", "0s"];
+        let run = bench(&[&line[..], &["--target", &target, "--markdown", "-"]].concat());
+        assert_eq!(run.code, Some(0), "{name}: {}", run.stderr);
+        assert!(run.stdout.contains("**Passed**"), "{}", run.stdout);
+        assert!(run.stdout.contains("* Scaled: "), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn pub_and_sub_print_the_lines_of_emqtt_bench() {
+    let broker = godwit();
+    let port = broker.address.port().to_string();
+    let at = ["-h", "127.0.0.1", "-p", &port];
+    let sub = std::thread::spawn({
+        let port = port.clone();
+        move || {
+            let at = ["-h", "127.0.0.1", "-p", &port];
+            bench(
+                &[&["sub"], &at[..], &["-t", "b/#", "-c", "5", "-R", "100", "--duration", "3s"]]
+                    .concat(),
+            )
+        }
+    });
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let line = ["-t", "b/%i", "-c", "10", "-R", "100", "-I", "50", "-q", "1", "-L", "200"];
+    let run = bench(&[&["pub"], &at[..], &line[..]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(
+        run.stdout.starts_with("Start with 1 workers, addrs pool size: 1 and req interval: 10 ms")
+    );
+    assert!(run.stdout.contains(" pub_succ total=200 rate="), "{}", run.stdout);
+    assert!(run.stdout.contains("publish complete"), "{}", run.stdout);
+    let sub = sub.join().expect("it ran");
+    assert_eq!(sub.code, Some(0), "{}", sub.stderr);
+    assert!(sub.stdout.contains(" recv total=1000 rate="), "{}", sub.stdout);
+    // Two processes of one host: the latency is known across them.
+    assert!(sub.stdout.contains("e2e_latency avg="), "{}", sub.stdout);
+}

@@ -1,0 +1,159 @@
+//! Every fault of the bad broker stands in the report, with the right count.
+
+use crate::bad_broker::{BadBroker, Fault};
+use crate::program::{Run, failure, number, report, sampler};
+use serde_json::Value;
+
+/// 4 publishers on own topics, 5 subscribers of all, 400 messages: 2,000 deliveries.
+fn scenario(qos: u8) -> String {
+    format!(
+        "connects_per_s = 1000\nmeasure_s = 20\ndrain_s = 1\n\
+         [[group]]\nname = \"sub\"\nclients = 5\nsubscribe = [\"t/#\"]\nqos = {qos}\n\
+         [[group]]\nname = \"pub\"\nclients = 4\npublish = \"t/%i\"\nqos = {qos}\n\
+         per_s = 100\nmessages = 400\n"
+    )
+}
+
+fn run(fault: Fault, qos: u8) -> (BadBroker, Value, Run) {
+    let broker = BadBroker::start(fault);
+    let (report, run) = report(&scenario(qos), broker.address, &[]);
+    (broker, report, run)
+}
+
+/// Sent, lost, duplicates, reordered.
+fn messages(report: &Value) -> [f64; 4] {
+    ["sent", "lost", "duplicates", "reordered"]
+        .map(|name| number(report, &format!("/messages/{name}")))
+}
+
+#[test]
+fn a_good_broker_passes_and_everything_is_counted_once() {
+    for qos in [0, 1] {
+        let (_, report, run) = run(Fault::None, qos);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert_eq!(messages(&report), [400.0, 0.0, 0.0, 0.0]);
+        assert_eq!(number(&report, "/messages/expected"), 2_000.0);
+        for (counter, count) in [("pub", 400.0), ("pub_succ", 400.0), ("recv", 2_000.0)] {
+            assert_eq!(number(&report, &format!("/counts/{counter}")), count, "{counter}");
+        }
+        assert_eq!(sampler(&report, "Pub", "hits"), 400.0);
+        assert_eq!(sampler(&report, "Sub", "hits"), 2_000.0);
+        assert_eq!(sampler(&report, "Connect", "hits"), 9.0);
+    }
+}
+
+#[test]
+fn loss_is_counted_by_publisher_and_topic() {
+    let (broker, report, run) = run(Fault::DropEvery(10), 0);
+    assert_eq!(broker.injected(), 200);
+    assert_eq!(messages(&report), [400.0, 200.0, 0.0, 0.0]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("200 deliveries were lost"), "{}", run.stderr);
+    let streams = report["streams"].as_array().expect("a list");
+    assert!(streams.iter().all(|stream| stream["lost"] == 50 && stream["expected"] == 500));
+}
+
+#[test]
+fn the_last_messages_are_missed_too() {
+    let (broker, report, _) = run(Fault::DropEvery(100), 0);
+    assert_eq!((broker.injected(), messages(&report)[1]), (20, 20.0));
+}
+
+#[test]
+fn duplicates_are_counted() {
+    let (broker, report, run) = run(Fault::DuplicateEvery(20), 1);
+    assert_eq!(broker.injected(), 100);
+    assert_eq!(messages(&report), [400.0, 0.0, 100.0, 0.0]);
+    assert_eq!(number(&report, "/counts/recv"), 2_100.0);
+    assert_eq!(run.code, Some(1));
+}
+
+#[test]
+fn reordering_is_counted_and_is_not_loss() {
+    let (broker, report, run) = run(Fault::ReorderEvery(30), 0);
+    assert_eq!(broker.injected(), 60);
+    assert_eq!(messages(&report), [400.0, 0.0, 0.0, 60.0]);
+    assert_eq!(run.code, Some(1));
+}
+
+/// Each message takes 5 ms and one comes every 2.5. Whoever measured from the moment at which a
+/// blocked publisher could at last send would see 5 ms for each of them.
+#[test]
+fn a_slow_broker_does_not_hide_its_queue() {
+    let (_, report, run) = run(Fault::DelayMs(5), 1);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let (mean, max) = (sampler(&report, "Sub", "mean"), sampler(&report, "Sub", "max"));
+    assert!(mean > 300.0 && max > 700.0, "mean {mean} ms, max {max} ms");
+}
+
+#[test]
+fn a_stall_is_in_the_latency_of_all_that_waited() {
+    let broker = BadBroker::start(Fault::StallMs(30, 100));
+    let scenario = scenario(0).replace("drain_s = 1", "drain_s = 10");
+    let (report, run) = report(&scenario, broker.address, &[]);
+    // Once a subscriber and topic: the broker stands still for 2 s in all.
+    assert_eq!(broker.injected(), 20);
+    let p50 = sampler(&report, "Sub", "p50");
+    assert!(p50 > 500.0, "{p50} ms");
+    assert_eq!(messages(&report)[1], 0.0, "{}", run.stderr);
+}
+
+#[test]
+fn a_death_is_told_with_all_that_it_cost() {
+    let (broker, report, run) = run(Fault::DieAfter(1_000), 0);
+    assert_eq!(broker.deliveries(), 1_000);
+    assert_eq!(number(&report, "/counts/connection_lost"), 9.0);
+    let [sent, lost, ..] = messages(&report);
+    let missed = number(&report, "/counts/pub_missed");
+    assert_eq!(lost, sent * 5.0 - 1_000.0);
+    assert!(missed > 0.0, "the schedule went on without connections");
+    assert_eq!(run.code, Some(1));
+}
+
+#[test]
+fn refused_connections_are_told_with_their_reason() {
+    let (broker, report, run) = run(Fault::RefuseEvery(3), 0);
+    assert_eq!(broker.injected(), 3);
+    assert_eq!(failure(&report, "CONNACK 0x87 Not authorized"), 3);
+    assert_eq!(number(&report, "/counts/connect_fail"), 3.0);
+    assert_eq!(number(&report, "/clients/live_at_start"), 6.0);
+    assert!(run.stderr.contains("3 clients were never connected"), "{}", run.stderr);
+}
+
+#[test]
+fn refused_subscriptions_are_told() {
+    let (broker, report, run) = run(Fault::RefuseSubscriptions, 0);
+    assert_eq!(broker.injected(), 5);
+    assert_eq!(number(&report, "/counts/sub_fail"), 5.0);
+    assert_eq!(failure(&report, "SUBACK 0x80"), 5);
+    assert_eq!(run.code, Some(1));
+}
+
+#[test]
+fn missing_acknowledgements_are_counted() {
+    let (broker, report, run) = run(Fault::ForgetAckEvery(40), 1);
+    assert_eq!(broker.injected(), 10);
+    assert_eq!(number(&report, "/messages/unanswered"), 10.0);
+    assert_eq!(number(&report, "/counts/pub_succ"), 390.0);
+    assert_eq!(run.code, Some(1));
+}
+
+#[test]
+fn a_cut_connection_comes_back_and_its_delay_is_measured() {
+    let broker = BadBroker::start(Fault::CutAt(20));
+    let scenario = scenario(0).replace("clients = 5", "clients = 5\nreconnects = 3");
+    let (report, run) = report(&scenario, broker.address, &[]);
+    assert_eq!(broker.injected(), 1);
+    assert_eq!(number(&report, "/counts/connection_lost"), 1.0);
+    assert_eq!(number(&report, "/counts/reconnect_succ"), 1.0);
+    assert_eq!(sampler(&report, "Reconnect", "hits"), 1.0);
+    assert_eq!(number(&report, "/clients/live_at_start"), 9.0);
+    assert_eq!(run.code, Some(1));
+}
+
+#[test]
+fn bytes_that_are_no_packet_end_the_connection_with_a_name() {
+    let (broker, report, _) = run(Fault::GarbageAt(20), 0);
+    assert_eq!(broker.injected(), 1);
+    assert_eq!(failure(&report, "the broker broke the protocol"), 1);
+}

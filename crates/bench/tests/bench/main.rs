@@ -1,0 +1,8 @@
+//! The program as users run it: against a broker whose faults are known, against real brokers, and
+//! its command line.
+
+mod bad_broker;
+mod brokers;
+mod command_line;
+mod faults;
+mod program;

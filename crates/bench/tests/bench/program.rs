@@ -1,0 +1,98 @@
+//! Starts programs, and reads what `godwit-bench` reports.
+
+use serde_json::Value;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// One run of `godwit-bench` to its end.
+pub(crate) struct Run {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+pub(crate) fn bench(arguments: &[&str]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
+    let Output { status, stdout, stderr } =
+        command.args(arguments).stdin(Stdio::null()).output().expect("godwit-bench can be run");
+    let text = |bytes| String::from_utf8(bytes).expect("output is text");
+    Run { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// The report of a scenario, and the exit code.
+pub(crate) fn report(scenario: &str, target: SocketAddr, more: &[&str]) -> (Value, Run) {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let nth = NEXT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    let file = scratch().join(format!("scenario-{nth}.toml"));
+    std::fs::write(&file, scenario).expect("the scratch folder is ours");
+    let target = target.to_string();
+    let file = file.to_str().expect("the path is text");
+    let line = [&["run", file, "--target", &target, "--json", "-"], more].concat();
+    let run = bench(&line);
+    let report = serde_json::from_str(&run.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", run.stdout, run.stderr));
+    (report, run)
+}
+
+pub(crate) fn scratch() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::create_dir_all(&folder).expect("the scratch folder can be made");
+    folder
+}
+
+/// A number of the report; a wrong path is a wrong test.
+pub(crate) fn number(report: &Value, path: &str) -> f64 {
+    let value = report.pointer(path).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("{path} is no number in {report:#}"))
+}
+
+pub(crate) fn sampler(report: &Value, name: &str, key: &str) -> f64 {
+    let rows = report["samplers"].as_array().expect("a list");
+    let row = rows.iter().find(|row| row["name"] == name);
+    row.and_then(|row| row[key].as_f64()).unwrap_or_else(|| panic!("no {name} {key}"))
+}
+
+pub(crate) fn failure(report: &Value, what: &str) -> u64 {
+    let rows = report["failures"].as_array().expect("a list");
+    let rows = rows.iter().filter(|row| row["what"].as_str().is_some_and(|is| is.contains(what)));
+    rows.filter_map(|row| row["count"].as_u64()).sum()
+}
+
+/// A broker of others or our own, as a process.
+pub(crate) struct Broker {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Broker {
+    /// `None` where the program is not here.
+    pub(crate) fn start(program: &Path, arguments: impl Fn(u16) -> Vec<String>) -> Option<Broker> {
+        let free = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        let address = free.local_addr().expect("it is bound");
+        drop(free);
+        let mut command = Command::new(program);
+        command.args(arguments(address.port())).stdin(Stdio::null());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        let broker = Broker { child, address };
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{program:?} does not listen");
+            thread::sleep(Duration::from_millis(20));
+        }
+        Some(broker)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
