@@ -6,12 +6,14 @@
 
 mod classic;
 mod clock;
+mod compare;
 mod conduct;
 mod flags;
 mod host;
 mod limits;
 mod load;
 mod plan;
+mod ramp;
 mod report;
 mod run;
 mod scenario;
@@ -38,6 +40,9 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "scenarios", run: run::list, short: "list what can be run" },
     Subcommand { name: "show", run: run::show, short: "print a scenario's file" },
     Subcommand { name: "run", run: run::run, short: "run a scenario and report" },
+    Subcommand { name: "ramp", run: ramp::run, short: "raise the load to the recommended one" },
+    Subcommand { name: "compare", run: compare::run, short: "several brokers side by side" },
+    Subcommand { name: "brokers", run: compare::list, short: "list brokers ready to compare" },
 ];
 
 fn main() -> ExitCode {

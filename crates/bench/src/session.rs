@@ -9,8 +9,8 @@ use crate::watch::{Sample, Watch, listener};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 /// Runs it all. `see` gets every second.
@@ -20,23 +20,32 @@ pub(crate) fn run(
     see: &mut dyn FnMut(&Row, &Tally),
 ) -> Result<Value, String> {
     host::make_room(&plan)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The first ends the test in order, a second one at once.
-        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop));
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
-    }
+    let stop = stop();
     let pid = subject.pid.or_else(|| nearby(&plan));
     let subject = Subject { pid, ..subject.clone() };
     let mut watch = Watch::new(pid);
     let mut samples: Vec<(u64, Sample)> = Vec::new();
     let plan = Arc::new(plan);
-    let outcome = conduct(&plan, &stop, &mut |row, total| {
+    let outcome = conduct(&plan, stop, &mut |row, total| {
         samples.push((row.from_ns, watch.sample()));
         see(row, total);
     });
     let outcome = outcome.map_err(|error| format!("the load could not be started: {error}"))?;
     Ok(report::build(&subject, &plan, &outcome, &samples))
+}
+
+/// Set by the first signal, which ends the test in order; a second one ends it at once.
+fn stop() -> &'static AtomicBool {
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    STOP.get_or_init(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            let set = Arc::clone(&stop);
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, set);
+            let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+        }
+        stop
+    })
 }
 
 /// The broker's process, where it is on this host and may be seen.

@@ -112,6 +112,15 @@ impl Scenario {
         Ok((plan, scaled))
     }
 
+    /// Messages a second that all publishers mean to send.
+    pub(crate) fn intended_per_s(&self, change: &Change) -> f64 {
+        let publishers = self.groups.iter().filter(|task| task.publish.is_some());
+        let of = |task: &Task| {
+            task.per_s.unwrap_or(0.0) * change.rate * task.group(change).clients as f64
+        };
+        publishers.map(of).sum()
+    }
+
     fn scaled(&self, plan: &Plan, change: &Change) -> String {
         let mut scaled = Vec::new();
         for (task, group) in self.groups.iter().zip(&plan.groups) {

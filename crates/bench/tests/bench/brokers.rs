@@ -67,7 +67,8 @@ fn every_qos_and_version_arrives_whole() {
 #[test]
 fn a_closed_loop_and_a_shared_subscription_arrive_whole() {
     each(|broker| {
-        let scenario = "connects_per_s = 1000\nmeasure_s = 1\ndrain_s = 3\nwindow = 500\nthreads = 2\n\
+        let scenario = "connects_per_s = 1000\nmeasure_s = 1\ndrain_s = 3\nwindow = 500\n\
+             threads = 2\n\
              [[group]]\nname = \"sub\"\nclients = 4\nsubscribe = [\"$share/g/t/#\"]\nqos = 1\n\
              version = 5\n\
              [[group]]\nname = \"pub\"\nclients = 10\npublish = \"t/%i\"\nqos = 1\n\
@@ -127,4 +128,43 @@ fn pub_and_sub_print_the_lines_of_emqtt_bench() {
     assert!(sub.stdout.contains(" recv total=1000 rate="), "{}", sub.stdout);
     // Two processes of one host: the latency is known across them.
     assert!(sub.stdout.contains("e2e_latency avg="), "{}", sub.stdout);
+}
+
+#[test]
+fn brokers_are_compared_in_interleaved_rounds() {
+    godwit();
+    let own = Path::new(env!("CARGO_BIN_EXE_godwit-bench")).with_file_name("godwit");
+    let file = scratch().join("comparison.toml");
+    let text = format!(
+        "scenarios = [\"p2p-1k-1k-1k-1k\"]\nrounds = 2\nscale = 0.01\nrate = 20\nwarm = \"0s\"\n\
+         duration = \"500ms\"\n[[broker]]\nname = \"godwit\"\n\
+         command = \"{} serve --memory --listen tcp://127.0.0.1:{{port}}\"\n\
+         [[broker]]\nname = \"absent\"\ncommand = \"no-such-broker\"\ninstall = \"nowhere\"\n",
+        own.display()
+    );
+    std::fs::write(&file, text).expect("the scratch folder is ours");
+    let run = bench(&["compare", file.to_str().expect("text")]);
+    let rounds: Vec<&str> = run.stderr.lines().filter(|line| line.contains("round")).collect();
+    let expected = ["1 of 2, godwit", "1 of 2, absent", "2 of 2, godwit", "2 of 2, absent"];
+    let expected = expected.map(|round| format!("p2p-1k-1k-1k-1k: round {round}"));
+    assert_eq!(rounds, expected);
+    let godwit = run.stdout.lines().find(|line| line.starts_with("| godwit |"));
+    let is_whole = godwit.is_some_and(|row| !row.contains("| - |") && row.ends_with("|  |"));
+    assert!(is_whole, "{}", run.stdout);
+    assert!(run.stdout.contains("| absent | - | - |"), "{}", run.stdout);
+    assert!(run.stdout.contains("to get it: nowhere"), "{}", run.stdout);
+    assert_eq!(run.code, Some(1), "a broker that is not there is a fault");
+}
+
+#[test]
+fn a_ramp_climbs_until_a_limit_and_recommends_a_load() {
+    let broker = godwit();
+    let target = broker.address.to_string();
+    let line = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "10", "--to", "40"];
+    let more = ["--factor", "2", "--duration", "500ms", "--warm", "0s", "--cpu", "100"];
+    let run = bench(&[&line[..], &more[..], &["--target", &target]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    for step in ["| 10.000 | ", "| 20.000 | ", "| 40.000 | ", "Recommended load: "] {
+        assert!(run.stdout.contains(step), "{}", run.stdout);
+    }
 }

@@ -1,0 +1,100 @@
+//! A broker's process for one run: its files, its port, its end.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// One row of a file of brokers: a command, or a URL of one that runs already.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) install: String,
+    pub(crate) command: String,
+    pub(crate) url: String,
+    pub(crate) file: String,
+    pub(crate) content: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Launched {
+    child: Option<Child>,
+    folder: Option<PathBuf>,
+    pub(crate) url: String,
+}
+
+impl Launched {
+    pub(crate) fn start(entry: &Entry) -> Result<Launched, String> {
+        if entry.command.is_empty() {
+            return Ok(Launched { child: None, folder: None, url: entry.url.clone() });
+        }
+        let says = |error: std::io::Error| format!("{}: {error}; {}", entry.name, entry.install);
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let address = free.map_err(says)?;
+        let folder = scratch(&entry.name, address.port());
+        fs::create_dir_all(&folder).map_err(says)?;
+        let filled = |text: &str| {
+            let text = text.replace("{port}", &address.port().to_string());
+            text.replace("{dir}", &folder.to_string_lossy())
+        };
+        if !entry.file.is_empty() {
+            fs::write(folder.join(&entry.file), filled(&entry.content)).map_err(says)?;
+        }
+        let command = filled(&entry.command);
+        let mut words = command.split_whitespace();
+        let program = words.next().unwrap_or_default();
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| {
+            format!(
+                "{}: {program} cannot be run: {error}; to get it: {}",
+                entry.name, entry.install
+            )
+        })?;
+        let url = format!("tcp://{address}");
+        let mut launched = Launched { child: Some(child), folder: Some(folder), url };
+        launched.wait_until_it_listens(address).map_err(|why| format!("{}: {why}", entry.name))?;
+        Ok(launched)
+    }
+
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    fn wait_until_it_listens(&mut self, address: SocketAddr) -> Result<(), String> {
+        let begun = Instant::now();
+        while begun.elapsed() < START_MAX {
+            if TcpStream::connect(address).is_ok() {
+                // What it still does after that is no part of the first scenario.
+                thread::sleep(Duration::from_millis(300));
+                return Ok(());
+            }
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if let Some(status) = ended {
+                return Err(format!("it ended before it listened: {status}"));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Err("it does not listen".into())
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if let Some(folder) = &self.folder {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+fn scratch(name: &str, port: u16) -> PathBuf {
+    std::env::temp_dir().join(format!("godwit-bench-{}-{name}-{port}", std::process::id()))
+}
+
+const START_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,278 @@
+//! `compare`: several brokers, the same scenarios, in interleaved rounds on this host. What is
+//! printed are medians, and ratios to the first broker.
+
+mod launch;
+mod read;
+
+use crate::flags::{Flag, help, read as read_flags};
+use crate::report::{self, Subject, number};
+use crate::scenario::Change;
+use crate::session;
+use launch::{Entry, Launched};
+use read::Comparison;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// Lists the ready entries.
+pub(crate) fn list(_arguments: &[String]) -> ExitCode {
+    for entry in read::ready() {
+        println!(
+            "{:12} {}{}\n{:12} to get it: {}",
+            entry.name, entry.command, entry.url, "", entry.install
+        );
+    }
+    ExitCode::SUCCESS
+}
+
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("Usage: godwit-bench compare FILE.toml [FLAGS]\n\n{}{EXAMPLE}", help(&[FLAGS]));
+        return ExitCode::SUCCESS;
+    }
+    let line = match read_flags(&[FLAGS], arguments) {
+        Ok(line) => line,
+        Err(wrongs) => return crate::refuse(&wrongs),
+    };
+    let [file] = &line.words[..] else {
+        return crate::refuse(&["usage: godwit-bench compare FILE.toml".into()]);
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+    let comparison = match text.and_then(|text| read::read(&text)) {
+        Ok(comparison) => comparison,
+        Err(why) => return crate::refuse(&[format!("{file}: {why}")]),
+    };
+    let results = match all(&comparison) {
+        Ok(results) => results,
+        Err(why) => return crate::fail(&why),
+    };
+    let markdown = markdown(&comparison, &results);
+    let json = || Value::Array(results.iter().map(|result| result.row.clone()).collect());
+    let forms: [(&str, &dyn Fn() -> String); 2] =
+        [("--markdown", &|| markdown.clone()), ("--json", &|| format!("{:#}\n", json()))];
+    for (flag, form) in forms {
+        if let Some(path) = line.text(flag)
+            && let Err(error) = std::fs::write(path, form())
+        {
+            return crate::fail(&format!("{path}: {error}"));
+        }
+    }
+    print!("{markdown}");
+    let is_clean = results.iter().all(|result| result.row["faults"] == json!([]));
+    if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// One run of one broker.
+struct OneRun {
+    scenario: String,
+    broker: String,
+    row: Value,
+}
+
+fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
+    let mut results = Vec::new();
+    for scenario in &comparison.scenarios {
+        for round in 1..=comparison.rounds {
+            for entry in &comparison.brokers {
+                eprintln!("{scenario}: round {round} of {}, {}", comparison.rounds, entry.name);
+                let row = match one(comparison, scenario, entry) {
+                    Ok(row) => row,
+                    // A broker that cannot be run is in the table, and the others still count.
+                    Err(why) => json!({ "error": why, "faults": [why] }),
+                };
+                if row["interrupted"] == Value::Bool(true) {
+                    return Err("interrupted".into());
+                }
+                results.push(OneRun {
+                    scenario: scenario.clone(),
+                    broker: entry.name.clone(),
+                    row,
+                });
+            }
+        }
+    }
+    Ok(results)
+}
+
+fn one(comparison: &Comparison, name: &str, entry: &Entry) -> Result<Value, String> {
+    let (text, scenario) = crate::run::load(name).map_err(|wrongs| wrongs.join("; "))?;
+    let launched = Launched::start(entry)?;
+    let change = Change {
+        scale: comparison.scale,
+        rate: comparison.rate,
+        measure_s: comparison.duration_s,
+        warm_s: comparison.warm_s,
+        connects_per_s: None,
+        threads: comparison.threads,
+        seed: session::seed(),
+    };
+    let target = crate::target::from_url(&launched.url)?;
+    let (plan, scaled) = scenario.plan(vec![target], &change)?;
+    let subject = Subject {
+        scenario: name.into(),
+        scenario_text: text,
+        scale: comparison.scale,
+        scaled,
+        broker: entry.name.clone(),
+        pid: launched.id(),
+    };
+    session::run(plan, &subject, &mut |_, _| {})
+}
+
+fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
+    let mut out = String::from("# Comparison\n\n");
+    let _ = writeln!(
+        out,
+        "Medians of {} interleaved rounds on one host, scale {}, rate {}. Ratios are to {}.\n",
+        comparison.rounds, comparison.scale, comparison.rate, comparison.brokers[0].name
+    );
+    for scenario in &comparison.scenarios {
+        let _ = writeln!(out, "## {scenario}\n");
+        let scaled = results.iter().find(|result| &result.scenario == scenario);
+        let scaled = scaled.map_or("", |result| report::text(&result.row, "/scenario/scaled"));
+        if !scaled.is_empty() {
+            let _ = writeln!(out, "Scaled: {scaled}.\n");
+        }
+        let names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
+        let _ = writeln!(out, "| broker | {} | faults |", names.join(" | "));
+        let _ = writeln!(out, "|---|{}---|", "--:|".repeat(COLUMNS.len()));
+        let first = medians(results, scenario, &comparison.brokers[0].name);
+        for entry in &comparison.brokers {
+            let own = medians(results, scenario, &entry.name);
+            let _ = write!(out, "| {} ", entry.name);
+            for ((column, own), first) in COLUMNS.iter().zip(&own).zip(&first) {
+                let _ = write!(out, "| {} ", cell(column, *own, *first));
+            }
+            let _ = writeln!(out, "| {} |", faults(results, scenario, &entry.name));
+        }
+        let _ = writeln!(out);
+    }
+    out
+}
+
+fn runs<'a>(
+    results: &'a [OneRun],
+    scenario: &'a str,
+    broker: &'a str,
+) -> impl Iterator<Item = &'a Value> {
+    let is = move |one: &&OneRun| one.scenario == scenario && one.broker == broker;
+    results.iter().filter(is).map(|one| &one.row)
+}
+
+/// A column's median over the rounds; `None` where a round has no such figure.
+fn medians(results: &[OneRun], scenario: &str, broker: &str) -> Vec<Option<f64>> {
+    let column = |column: &Column| {
+        let values = runs(results, scenario, broker).map(|row| (column.of)(row));
+        let mut values: Vec<f64> = values.collect::<Option<_>>()?;
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        match values.len() {
+            0 => None,
+            n if n % 2 == 1 => Some(values[middle]),
+            _ => Some((values[middle - 1] + values[middle]) / 2.0),
+        }
+    };
+    COLUMNS.iter().map(column).collect()
+}
+
+fn cell(column: &Column, own: Option<f64>, first: Option<f64>) -> String {
+    let Some(own) = own else { return "-".into() };
+    let value = format!("{own:.*}", column.digits);
+    match first {
+        Some(first) if column.has_ratio && first > 0.0 && own != first => {
+            format!("{value} (x{:.2})", own / first)
+        }
+        _ => value,
+    }
+}
+
+/// Of all rounds: one bad round is not hidden by two good ones.
+fn faults(results: &[OneRun], scenario: &str, broker: &str) -> String {
+    let mut all: Vec<&str> = runs(results, scenario, broker)
+        .flat_map(|row| report::list(row, "/faults"))
+        .filter_map(Value::as_str)
+        .collect();
+    all.dedup();
+    all.join("; ")
+}
+
+struct Column {
+    name: &'static str,
+    of: fn(&Value) -> Option<f64>,
+    digits: usize,
+    has_ratio: bool,
+}
+
+fn sampler(row: &Value, name: &str, key: &str) -> Option<f64> {
+    report::list(row, "/samplers").iter().find(|one| one["name"] == name)?[key].as_f64()
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "in a second",
+        of: |row| row.pointer("/rates/published")?.as_f64(),
+        digits: 0,
+        has_ratio: false,
+    },
+    Column {
+        name: "out a second",
+        of: |row| row.pointer("/rates/received")?.as_f64(),
+        digits: 0,
+        has_ratio: true,
+    },
+    Column { name: "p50 ms", of: |row| sampler(row, "Sub", "p50"), digits: 3, has_ratio: true },
+    Column { name: "p99 ms", of: |row| sampler(row, "Sub", "p99"), digits: 3, has_ratio: true },
+    Column {
+        name: "CPU us a delivery",
+        of: |row| row.pointer("/target_use/cpu_us_per_delivery")?.as_f64(),
+        digits: 2,
+        has_ratio: true,
+    },
+    Column {
+        name: "CPUs",
+        of: |row| row.pointer("/target_use/cpu/mean")?.as_f64(),
+        digits: 2,
+        has_ratio: true,
+    },
+    Column {
+        name: "memory MB",
+        of: |row| Some(row.pointer("/target_use/memory_kb/max")?.as_f64()? / 1024.0),
+        digits: 1,
+        has_ratio: true,
+    },
+    Column {
+        name: "connect p99 ms",
+        of: |row| sampler(row, "Connect", "p99"),
+        digits: 2,
+        has_ratio: true,
+    },
+    Column {
+        name: "lost",
+        of: |row| row.get("messages").map(|_| number(row, "/messages/lost")),
+        digits: 0,
+        has_ratio: false,
+    },
+    Column {
+        name: "tester CPU",
+        of: |row| row.pointer("/own/thread_cpu_max")?.as_f64(),
+        digits: 2,
+        has_ratio: false,
+    },
+];
+
+const FLAGS: &[Flag] = &[
+    Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
+    Flag { names: &["--json"], value: "FILE", default: "", doc: "every run's whole report" },
+];
+
+const EXAMPLE: &str = r#"
+A file:
+  scenarios = ["fanout-5-1000-5-250k", "p2p-1k-1k-1k-1k"]
+  rounds = 3
+  scale = 0.1           # factor on clients
+  duration = "20s"
+  use = ["mosquitto"]   # `godwit-bench brokers` lists what is ready
+  [[broker]]
+  name = "mine"
+  command = "target/release/godwit serve --memory --listen tcp://127.0.0.1:{port}"
+"#;

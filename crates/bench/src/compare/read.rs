@@ -1,0 +1,136 @@
+//! The file of a comparison, and the entries that are ready.
+
+use super::launch::Entry;
+use crate::flags::seconds;
+use toml::de::{DeTable, DeValue};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Comparison {
+    pub(crate) scenarios: Vec<String>,
+    pub(crate) rounds: usize,
+    pub(crate) scale: f64,
+    pub(crate) rate: f64,
+    pub(crate) duration_s: Option<f64>,
+    pub(crate) warm_s: Option<f64>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) brokers: Vec<Entry>,
+}
+
+pub(crate) fn read(text: &str) -> Result<Comparison, String> {
+    let document = DeTable::parse(text).map_err(|error| error.to_string())?;
+    let mut comparison = Comparison { rounds: 3, scale: 1.0, rate: 1.0, ..Comparison::default() };
+    for (key, value) in document.get_ref() {
+        let (key, value) = (key.get_ref().as_ref(), value.get_ref());
+        let wrong = || format!("{key}: this value does not fit");
+        match key {
+            "scenarios" => comparison.scenarios = texts(value).ok_or_else(wrong)?,
+            "rounds" => comparison.rounds = number(value).ok_or_else(wrong)? as usize,
+            "scale" => comparison.scale = number(value).ok_or_else(wrong)?,
+            "rate" => comparison.rate = number(value).ok_or_else(wrong)?,
+            "threads" => comparison.threads = Some(number(value).ok_or_else(wrong)? as usize),
+            "duration" => comparison.duration_s = Some(span(value).ok_or_else(wrong)?),
+            "warm" => comparison.warm_s = Some(span(value).ok_or_else(wrong)?),
+            "use" => {
+                for name in texts(value).ok_or_else(wrong)? {
+                    let entry = ready().into_iter().find(|entry| entry.name == name);
+                    let entry = entry.ok_or_else(|| format!("use: no ready entry named {name}"))?;
+                    comparison.brokers.push(entry);
+                }
+            }
+            "broker" => {
+                for entry in value.as_array().ok_or_else(wrong)? {
+                    let entry = entry.get_ref().as_table().ok_or_else(wrong)?;
+                    comparison.brokers.push(broker(entry)?);
+                }
+            }
+            _ => return Err(format!("{key}: no such key of a comparison")),
+        }
+    }
+    if comparison.scenarios.is_empty() || comparison.brokers.is_empty() {
+        return Err("a comparison needs scenarios = [...] and at least one broker".into());
+    }
+    if comparison.rounds == 0 || comparison.scale <= 0.0 || comparison.rate <= 0.0 {
+        return Err("rounds, scale and rate are above 0".into());
+    }
+    Ok(comparison)
+}
+
+/// The entries that come with the program.
+pub(crate) fn ready() -> Vec<Entry> {
+    let document = DeTable::parse(READY).expect("a test reads it");
+    let brokers = document.get_ref().get("broker").and_then(|value| value.get_ref().as_array());
+    let tables = brokers.into_iter().flatten().filter_map(|one| one.get_ref().as_table());
+    tables.map(|table| broker(table).expect("a test reads it")).collect()
+}
+
+fn broker(table: &DeTable<'_>) -> Result<Entry, String> {
+    let mut entry = Entry::default();
+    for (key, value) in table {
+        let key = key.get_ref().as_ref();
+        let text = value.get_ref().as_str().ok_or_else(|| format!("{key}: use text in quotes"))?;
+        let into = match key {
+            "name" => &mut entry.name,
+            "install" => &mut entry.install,
+            "command" => &mut entry.command,
+            "url" => &mut entry.url,
+            "file" => &mut entry.file,
+            "content" => &mut entry.content,
+            _ => return Err(format!("{key}: no such key of a broker")),
+        };
+        *into = text.to_string();
+    }
+    if entry.name.is_empty() || entry.command.is_empty() == entry.url.is_empty() {
+        return Err("a broker has a name, and either a command or a url".into());
+    }
+    Ok(entry)
+}
+
+fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(|one| one.get_ref().as_str().map(str::to_string)).collect()
+}
+
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    let integer = value.as_integer().and_then(|integer| integer.as_str().parse().ok());
+    integer.or_else(|| value.as_float().and_then(|float| float.as_str().parse().ok()))
+}
+
+fn span(value: &DeValue<'_>) -> Option<f64> {
+    value.as_str().and_then(seconds).or_else(|| number(value))
+}
+
+const READY: &str = include_str!("brokers.toml");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_entries_are_complete() {
+        let names: Vec<String> = ready().into_iter().map(|entry| entry.name).collect();
+        let expected = [
+            "godwit",
+            "mosquitto",
+            "rumqttd",
+            "mochi-mqtt",
+            "nats-server",
+            "hivemq-ce",
+            "nanomq",
+            "emqx",
+            "flashmq",
+        ];
+        assert_eq!(names, expected);
+        assert!(ready().iter().all(|entry| !entry.install.is_empty()));
+    }
+
+    #[test]
+    fn a_comparison_takes_ready_entries_and_its_own() {
+        let text = "scenarios = [\"p2p-1k-1k-1k-1k\"]\nrounds = 5\nscale = 0.1\nduration = \"5s\"\n\
+                    use = [\"mosquitto\"]\n[[broker]]\nname = \"x\"\nurl = \"tcp://127.0.0.1\"\n";
+        let comparison = read(text).expect("it is right");
+        assert_eq!((comparison.rounds, comparison.duration_s), (5, Some(5.0)));
+        assert_eq!(comparison.brokers.len(), 2);
+        for wrong in ["", "scenarios = [\"a\"]", "scenarios = [\"a\"]\nuse = [\"b\"]", "x = 1"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! `ramp`: raises a scenario's rate step by step, and says which load is recommended: the highest
+//! within every limit whose processor use is nearest to the one asked for.
+
+use crate::flags::{Flag, Line, help, read};
+use crate::report::{self, Subject, number};
+use crate::scenario::Change;
+use crate::session;
+use crate::target;
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// One step: a row of the table.
+#[derive(Clone, Debug, PartialEq)]
+struct Step {
+    rate: f64,
+    /// Messages in plus messages out, a second.
+    load: f64,
+    /// Of the whole host, in per cent: 100 less idle.
+    cpu: f64,
+    memory_mb: f64,
+    mean_ms: f64,
+    p99_ms: f64,
+    lost: f64,
+    /// What was published of what was meant to be.
+    achieved: f64,
+    broken: Option<String>,
+}
+
+struct Limits {
+    cpu: f64,
+    p99_ms: Option<f64>,
+    lost: f64,
+}
+
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("Usage: godwit-bench ramp SCENARIO|FILE.toml [FLAGS]\n\n{}", help(&[FLAGS]));
+        return ExitCode::SUCCESS;
+    }
+    let steps = read(&[FLAGS], arguments).and_then(|line| climb(&line));
+    let (steps, wanted) = match steps {
+        Ok(steps) => steps,
+        Err(wrongs) => return crate::refuse(&wrongs),
+    };
+    println!("\n{}", table(&steps));
+    match recommended(&steps, wanted) {
+        Some(step) => {
+            println!(
+                "Recommended load: {:.0} msg/s in and out (rate {:.3}) at {:.0} % CPU, {:.2} ms \
+                 mean, {:.2} ms p99",
+                step.load, step.rate, step.cpu, step.mean_ms, step.p99_ms
+            );
+            ExitCode::SUCCESS
+        }
+        None => crate::fail("no step was within the limits: begin lower with --from"),
+    }
+}
+
+fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
+    let [name] = &line.words[..] else {
+        return Err(vec!["ramp needs one scenario; `godwit-bench scenarios` lists them".into()]);
+    };
+    let one = |why: String| vec![why];
+    let (text, scenario) = crate::run::load(name)?;
+    let positive = |flag: &str| match line.number::<f64>(flag) {
+        Ok(Some(number)) if number > 0.0 => Ok(number),
+        Ok(_) => Err(vec![format!("{flag}: use a number above 0")]),
+        Err(why) => Err(vec![why]),
+    };
+    let (from, to) = (positive("--from")?, positive("--to")?);
+    let factor = positive("--factor")?;
+    if factor <= 1.0 {
+        return Err(vec!["--factor: use a number above 1".into()]);
+    }
+    let limits = Limits {
+        cpu: positive("--cpu")?,
+        p99_ms: line.number("--p99").map_err(one)?,
+        lost: line.number("--lost").map_err(one)?.unwrap_or(0.0),
+    };
+    let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>();
+    let targets = targets.map_err(one)?;
+    let mut steps = Vec::new();
+    let mut rate = from;
+    while rate <= to * 1.000_001 {
+        let change = Change {
+            scale: positive("--scale")?,
+            rate,
+            measure_s: line.seconds("--duration").map_err(one)?,
+            warm_s: line.seconds("--warm").map_err(one)?,
+            connects_per_s: line.number("--connrate").map_err(one)?,
+            threads: line.number("--threads").map_err(one)?,
+            seed: session::seed(),
+        };
+        let (plan, scaled) = scenario.plan(targets.clone(), &change).map_err(one)?;
+        let subject = Subject {
+            scenario: name.clone(),
+            scenario_text: text.clone(),
+            scale: change.scale,
+            scaled,
+            pid: line.number("--pid").map_err(one)?,
+            ..Subject::default()
+        };
+        let report = session::run(plan, &subject, &mut |_, _| {}).map_err(one)?;
+        let intended = scenario.intended_per_s(&change);
+        let step = Step::new(rate, intended, &report, &limits);
+        eprintln!("{}", row(&step));
+        let ends = step.broken.is_some() || step.cpu > limits.cpu + OVERSHOOT;
+        steps.push(step);
+        if ends || report["interrupted"] == Value::Bool(true) {
+            break;
+        }
+        rate *= factor;
+    }
+    Ok((steps, limits.cpu))
+}
+
+impl Step {
+    fn new(rate: f64, intended: f64, report: &Value, limits: &Limits) -> Step {
+        let sub = report::list(report, "/samplers").iter().find(|one| one["name"] == "Sub");
+        let of = |key| sub.and_then(|sub| sub[key].as_f64()).unwrap_or(0.0);
+        let published = number(report, "/rates/published");
+        let mut step = Step {
+            rate,
+            load: published + number(report, "/rates/received"),
+            cpu: number(report, "/target_use/host_cpu/mean") * 100.0,
+            memory_mb: number(report, "/target_use/memory_kb/max") / 1024.0,
+            mean_ms: of("mean"),
+            p99_ms: of("p99"),
+            lost: number(report, "/messages/lost"),
+            achieved: published / intended.max(1e-9),
+            broken: None,
+        };
+        step.broken = step.why_broken(limits);
+        step
+    }
+
+    fn why_broken(&self, limits: &Limits) -> Option<String> {
+        if self.lost > limits.lost {
+            return Some(format!("{:.0} deliveries lost", self.lost));
+        }
+        if let Some(max) = limits.p99_ms.filter(|max| self.p99_ms > *max) {
+            return Some(format!("p99 above {max} ms"));
+        }
+        let achieved = self.achieved * 100.0;
+        (achieved < ACHIEVED_MIN).then(|| format!("only {achieved:.0} % of the rate was reached"))
+    }
+}
+
+fn recommended(steps: &[Step], cpu: f64) -> Option<&Step> {
+    let distance = |step: &Step| (step.cpu - cpu).abs();
+    let within = steps.iter().filter(|step| step.broken.is_none());
+    within.min_by(|a, b| distance(a).total_cmp(&distance(b)))
+}
+
+fn table(steps: &[Step]) -> String {
+    let mut table = String::from(
+        "| rate | load, msg/s in and out | CPU, % (1 - idle) | memory, MB | mean, ms | p99, ms \
+         | |\n\
+         |--:|--:|--:|--:|--:|--:|---|\n",
+    );
+    for step in steps {
+        table += &row(step);
+        table.push('\n');
+    }
+    table
+}
+
+fn row(step: &Step) -> String {
+    format!(
+        "| {:.3} | {:.0} | {:.1} | {:.1} | {:.2} | {:.2} | {} |",
+        step.rate,
+        step.load,
+        step.cpu,
+        step.memory_mb,
+        step.mean_ms,
+        step.p99_ms,
+        step.broken.as_deref().unwrap_or("")
+    )
+}
+
+/// Per cent. A step above the wanted use by this much ends the climb.
+const OVERSHOOT: f64 = 10.0;
+const ACHIEVED_MIN: f64 = 95.0;
+
+const FLAGS: &[Flag] = &[
+    Flag { names: &["--target"], value: "URL", default: "tcp://127.0.0.1:1883", doc: "" },
+    Flag {
+        names: &["--from"],
+        value: "X",
+        default: "0.1",
+        doc: "factor on the scenario's rate to begin with",
+    },
+    Flag { names: &["--to"], value: "X", default: "100", doc: "where to end at last" },
+    Flag { names: &["--factor"], value: "X", default: "1.5", doc: "from step to step" },
+    Flag { names: &["--cpu"], value: "PERCENT", default: "75", doc: "wanted use of the host" },
+    Flag { names: &["--p99"], value: "MS", default: "", doc: "end where latency is above" },
+    Flag { names: &["--lost"], value: "N", default: "0", doc: "end where more is lost" },
+    Flag { names: &["--scale"], value: "X", default: "1", doc: "factor on clients" },
+    Flag { names: &["--duration"], value: "SPAN", default: "20s", doc: "measured time of a step" },
+    Flag { names: &["--warm"], value: "SPAN", default: "2s", doc: "time before it" },
+    Flag { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
+    Flag { names: &["--threads"], value: "N", default: "", doc: "load threads" },
+    Flag { names: &["--pid"], value: "PID", default: "", doc: "the broker's process" },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(rate: f64, cpu: f64, lost: f64, achieved: f64) -> Step {
+        Step {
+            rate,
+            load: rate * 1_000.0,
+            cpu,
+            memory_mb: 1.0,
+            mean_ms: 1.0,
+            p99_ms: 2.0,
+            lost,
+            achieved,
+            broken: None,
+        }
+    }
+
+    #[test]
+    fn the_step_nearest_to_the_wanted_use_is_recommended_unless_it_broke() {
+        let mut steps = [40.0, 70.0, 78.0, 90.0].map(|cpu| step(cpu, cpu, 0.0, 1.0)).to_vec();
+        assert_eq!(recommended(&steps, 75.0).map(|step| step.cpu), Some(78.0));
+        steps[2].broken = Some("x".into());
+        assert_eq!(recommended(&steps, 75.0).map(|step| step.cpu), Some(70.0));
+        assert_eq!(recommended(&[], 75.0), None);
+    }
+
+    #[test]
+    fn each_limit_breaks_a_step() {
+        let limits = Limits { cpu: 75.0, p99_ms: Some(5.0), lost: 0.0 };
+        assert_eq!(step(1.0, 50.0, 0.0, 1.0).why_broken(&limits), None);
+        assert!(step(1.0, 50.0, 1.0, 1.0).why_broken(&limits).is_some());
+        assert!(step(1.0, 50.0, 0.0, 0.9).why_broken(&limits).is_some());
+        let tight = Limits { p99_ms: Some(1.0), ..limits };
+        assert!(step(1.0, 50.0, 0.0, 1.0).why_broken(&tight).is_some());
+    }
+}
