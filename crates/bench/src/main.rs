@@ -40,6 +40,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "scenarios", run: run::list, short: "list what can be run" },
     Subcommand { name: "show", run: run::show, short: "print a scenario's file" },
     Subcommand { name: "run", run: run::run, short: "run a scenario and report" },
+    Subcommand { name: "report", run: report::run, short: "other forms of JSON reports" },
     Subcommand { name: "ramp", run: ramp::run, short: "raise the load to the recommended one" },
     Subcommand { name: "compare", run: compare::run, short: "several brokers side by side" },
     Subcommand { name: "brokers", run: compare::list, short: "list brokers ready to compare" },

@@ -106,6 +106,7 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
             markdown: path("--markdown"),
             csv: path("--csv"),
             jtl: path("--jtl"),
+            html: path("--html"),
         },
     })
 }
@@ -210,6 +211,7 @@ const FLAGS: &[Flag] = &[
     },
     Flag { names: &["--json"], value: "FILE", default: "", doc: "the report, - for stdout" },
     Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the report" },
+    Flag { names: &["--html"], value: "FILE", default: "", doc: "the report as one page" },
     Flag { names: &["--csv"], value: "FILE", default: "", doc: "its seconds" },
     Flag { names: &["--jtl"], value: "FILE", default: "", doc: "its seconds, for JMeter" },
 ];

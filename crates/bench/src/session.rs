@@ -68,15 +68,17 @@ pub(crate) struct Ending {
     pub(crate) markdown: Option<PathBuf>,
     pub(crate) csv: Option<PathBuf>,
     pub(crate) jtl: Option<PathBuf>,
+    pub(crate) html: Option<PathBuf>,
 }
 
 impl Ending {
     pub(crate) fn write(&self, report: &Value) -> Result<(), String> {
-        let forms: [(&Option<PathBuf>, &dyn Fn() -> String); 4] = [
+        let forms: [(&Option<PathBuf>, &dyn Fn() -> String); 5] = [
             (&self.json, &|| format!("{report:#}\n")),
             (&self.markdown, &|| report::markdown(report)),
             (&self.csv, &|| report::csv(report)),
             (&self.jtl, &|| report::jtl(report)),
+            (&self.html, &|| report::html(std::slice::from_ref(report))),
         ];
         for (path, form) in forms {
             let Some(path) = path else { continue };

@@ -3,11 +3,15 @@
 //! The document is the report: every other form is made from it alone, also later and elsewhere.
 
 mod build;
+mod command;
 mod csv;
+mod html;
 mod markdown;
 
 pub(crate) use build::{Subject, build};
+pub(crate) use command::run;
 pub(crate) use csv::{csv, jtl};
+pub(crate) use html::html;
 pub(crate) use markdown::markdown;
 
 use serde_json::Value;

@@ -1,0 +1,55 @@
+//! `report`: other forms of reports that were written as JSON before.
+
+use super::{csv, html, jtl, markdown};
+use crate::flags::{Flag, Line, help, read};
+use serde_json::Value;
+use std::process::ExitCode;
+
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("Usage: godwit-bench report FILE.json... [FLAGS]\n\n{}", help(&[FLAGS]));
+        return ExitCode::SUCCESS;
+    }
+    match read(&[FLAGS], arguments).and_then(|line| forms(&line).map_err(|why| vec![why])) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(wrongs) => crate::refuse(&wrongs),
+    }
+}
+
+fn forms(line: &Line) -> Result<(), String> {
+    let mut reports: Vec<Value> = Vec::new();
+    for path in &line.words {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        let value = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
+        match value {
+            // A comparison is a list of reports.
+            Value::Array(list) => reports.extend(list),
+            report => reports.push(report),
+        }
+    }
+    let first = reports.first().ok_or("report needs at least one FILE.json")?;
+    let each = |form: fn(&Value) -> String| reports.iter().map(form).collect::<Vec<_>>().join("\n");
+    let mut wrote = false;
+    for flag in ["--html", "--markdown", "--csv", "--jtl"] {
+        let Some(path) = line.text(flag) else { continue };
+        let text = match flag {
+            "--html" => html(&reports),
+            "--markdown" => each(markdown),
+            "--csv" => csv(first),
+            _ => jtl(first),
+        };
+        std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))?;
+        wrote = true;
+    }
+    if !wrote {
+        print!("{}", each(markdown));
+    }
+    Ok(())
+}
+
+const FLAGS: &[Flag] = &[
+    Flag { names: &["--html"], value: "FILE", default: "", doc: "one page, all reports overlaid" },
+    Flag { names: &["--markdown"], value: "FILE", default: "", doc: "one after the other" },
+    Flag { names: &["--csv"], value: "FILE", default: "", doc: "the first one's seconds" },
+    Flag { names: &["--jtl"], value: "FILE", default: "", doc: "the first one's, for JMeter" },
+];
