@@ -1,10 +1,11 @@
 //! `conn`, `pub` and `sub`: emqtt_bench's flags and output lines, so that scripts carry over, and
 //! what its users miss: an end by duration or count, a summary, an exit code, JSON.
 
+use crate::carrier;
 use crate::conduct::Row;
 use crate::flags::{Flag, Line, help, read};
 use crate::limits::{DRAIN_S_DEFAULT, WINDOW_DEFAULT};
-use crate::plan::{Body, Field, Group, Pace, Plan, Publishing, Start, Target};
+use crate::plan::{Body, Carrier, Field, Group, Pace, Plan, Publishing, Start, Target};
 use crate::report::{self, Subject};
 use crate::session::{self, Ending};
 use crate::tally::{COUNTS, Count, Sampler, Tally};
@@ -135,7 +136,12 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
 fn targets(line: &Line) -> Result<Vec<Target>, String> {
     let port = line.number("--port")?.unwrap_or(1883);
     let hosts = line.text("--host").unwrap_or("localhost").split(',');
-    hosts.map(|host| target::resolve(host.trim(), port)).collect()
+    let tls = line.is_on("--ssl").then(|| {
+        let file = |flag| line.text(flag);
+        carrier::tls(file("--cacertfile"), file("--certfile"), file("--keyfile"))
+    });
+    let carrier = Carrier { tls: tls.transpose()?, is_websocket: line.is_on("--ws") };
+    hosts.map(|host| target::resolve(host.trim(), port, carrier.clone())).collect()
 }
 
 fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
@@ -354,6 +360,14 @@ const SHARED: &[Flag] = &[
     Flag { names: &["-C", "--clean"], value: "BOOL", default: "true", doc: "" },
     Flag { names: &["-x", "--session-expiry"], value: "S", default: "0", doc: "MQTT 5" },
     Flag { names: &["-S", "--ssl"], value: "", default: "false", doc: "" },
+    Flag {
+        names: &["--cacertfile"],
+        value: "FILE",
+        default: "",
+        doc: "verify the server; else anyone is taken",
+    },
+    Flag { names: &["--certfile"], value: "FILE", default: "", doc: "our own certificate" },
+    Flag { names: &["--keyfile"], value: "FILE", default: "", doc: "its key" },
     Flag { names: &["--ws"], value: "", default: "false", doc: "" },
     Flag { names: &["--quic"], value: "BOOL", default: "false", doc: "" },
     Flag { names: &["-l", "--lowmem"], value: "", default: "", doc: "taken and not needed" },
@@ -445,11 +459,7 @@ const SUB: &[Flag] = &[
 ];
 
 /// emqtt_bench's flags that are refused rather than ignored: the test would not be what it says.
-const ABSENT: &[(&str, &str)] = &[
-    ("--ssl", "TLS is not spoken yet"),
-    ("--ws", "WebSocket is not spoken yet"),
-    ("--quic", "QUIC is not spoken yet"),
-];
+const ABSENT: &[(&str, &str)] = &[("--quic", "QUIC is not spoken yet")];
 
 #[cfg(test)]
 mod tests {
@@ -491,7 +501,7 @@ mod tests {
     #[test]
     fn what_is_not_done_is_refused() {
         for (kind, line) in [
-            (Kind::Pub, "-t x -S"),
+            (Kind::Pub, "-t x -S --certfile a"),
             (Kind::Pub, "-t x -q 3"),
             (Kind::Pub, ""),
             (Kind::Sub, ""),

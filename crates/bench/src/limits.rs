@@ -46,3 +46,6 @@ pub(crate) const OWN_CPU_MAX: f64 = 0.9;
 
 /// Or where a hundredth of its messages left this much later than intended.
 pub(crate) const LATENESS_US_MAX: u64 = 10_000;
+
+/// Or where the host was busier than this on average.
+pub(crate) const HOST_CPU_MAX: f64 = 0.95;

@@ -4,6 +4,7 @@
 //! 2 a wrong command line or scenario; 3 the test could not be run.
 #![forbid(unsafe_code)]
 
+mod carrier;
 mod classic;
 mod clock;
 mod compare;

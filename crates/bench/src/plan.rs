@@ -5,6 +5,7 @@ use crate::template::{self, Chance, Who};
 use mqtt::{QoS, Share, Version, filter_matches};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -34,11 +35,19 @@ pub(crate) enum Start {
     Together,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) url: String,
     pub(crate) host: String,
     pub(crate) address: SocketAddr,
+    pub(crate) carrier: Carrier,
+}
+
+/// What lies between TCP and MQTT.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carrier {
+    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+    pub(crate) is_websocket: bool,
 }
 
 /// Clients that are alike.

@@ -10,6 +10,7 @@ mod outgo;
 mod pace;
 mod payload;
 mod thread;
+mod websocket;
 mod wire;
 
 pub(crate) use thread::{Load, StreamEnd, ThreadEnd};

@@ -302,6 +302,12 @@ impl Load {
 
     /// The socket has room again.
     pub(super) fn go_on(&mut self, at: u32) {
+        if let Some(wire) = &mut self.clients[at as usize].wire
+            && wire.has_layers()
+            && let Err(error) = wire.push()
+        {
+            return self.lose(at, Failure::of(&error));
+        }
         if self.clients[at as usize].unsent() > 0 {
             self.write(at);
             self.catch_up(at);

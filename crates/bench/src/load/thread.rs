@@ -253,8 +253,12 @@ impl Load {
         if client.wire.is_none() {
             return;
         }
-        if client.state == State::Opening && (event.is_writable() || event.is_error()) {
+        if client.state == State::Opening {
+            // What comes before MQTT wants to read and to write.
             self.opened(at as u32);
+            if self.clients[at].state == State::Opening {
+                return;
+            }
         } else if event.is_writable() {
             self.go_on(at as u32);
         }
@@ -294,7 +298,7 @@ impl Load {
         client.asked_ns = now;
         self.opening += 1;
         self.timeouts.join(now + self.timeouts.interval_ns, at);
-        let opened = Wire::open(target.address, local).and_then(|mut wire| {
+        let opened = Wire::open(target, local).and_then(|mut wire| {
             let both = Interest::READABLE | Interest::WRITABLE;
             self.poll.registry().register(wire.socket(), Token(at as usize), both)?;
             Ok(wire)

@@ -1,7 +1,7 @@
 //! From an outcome to the document. Latencies are milliseconds, rates are a second.
 
 use crate::conduct::{Outcome, Row, Stream};
-use crate::limits::{LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_MAX};
+use crate::limits::{HOST_CPU_MAX, LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_MAX};
 use crate::plan::Plan;
 use crate::tally::{COUNTS, Count, SAMPLERS, Sampler, Tally};
 use crate::track::Tracked;
@@ -35,7 +35,8 @@ pub(crate) fn build(
         .iter()
         .map(|row| second(row, phases.began, samples.iter().find(|(at, _)| *at == row.from_ns)))
         .collect();
-    let warnings = warnings(plan, outcome, &streams);
+    let used = target_use(outcome, samples);
+    let warnings = warnings(plan, outcome, &streams, &used);
     let faults = faults(plan, outcome, &streams);
     let rate = |count: Count| outcome.measured.count(count) as f64 / measured_s.max(0.001);
     json!({
@@ -78,7 +79,7 @@ pub(crate) fn build(
         "failures": failures(&outcome.total),
         "silent_s": silent_seconds(outcome),
         "own": own(outcome),
-        "target_use": target_use(outcome, samples),
+        "target_use": used,
         "seconds": rows,
         "warnings": warnings,
         "faults": faults,
@@ -176,6 +177,11 @@ fn percentiles(times: &Histogram<u64>) -> Map<String, Value> {
     row
 }
 
+/// Absent where nothing was timed: a chart shows a gap, not zero.
+fn known_percentiles(times: &Histogram<u64>) -> Value {
+    if times.is_empty() { Value::Null } else { Value::Object(percentiles(times)) }
+}
+
 /// Each value that occurred and how often: two reports can be merged from it without loss.
 fn recorded(times: &Histogram<u64>) -> Value {
     times
@@ -226,7 +232,6 @@ fn listed(streams: &[Stream]) -> Value {
 fn second(row: &Row, began: u64, sample: Option<&(u64, Sample)>) -> Value {
     let span = seconds(row.from_ns, row.until_ns).max(0.001);
     let rate = |count: Count| (row.tally.count(count) as f64 / span).round();
-    let latency = row.tally.times(Sampler::Sub);
     let mut value = json!({
         "t": seconds(began, row.from_ns),
         "live": row.live,
@@ -235,8 +240,8 @@ fn second(row: &Row, began: u64, sample: Option<&(u64, Sample)>) -> Value {
         "received": rate(Count::Recv),
         "bytes_in": rate(Count::BytesIn),
         "lost_connections": row.tally.count(Count::Lost),
-        "sub_ms": Value::Object(percentiles(latency)),
-        "pub_ms": Value::Object(percentiles(row.tally.times(Sampler::Pub))),
+        "sub_ms": known_percentiles(row.tally.times(Sampler::Sub)),
+        "pub_ms": known_percentiles(row.tally.times(Sampler::Pub)),
         "thread_cpu_max": row.thread_cpu_max,
     });
     if let (Some((_, sample)), Some(value)) = (sample, value.as_object_mut()) {
@@ -321,7 +326,7 @@ fn own(outcome: &Outcome) -> Value {
 }
 
 /// Why the figures may say more about the tester or the host than about the broker.
-fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
+fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let phases = &outcome.phases;
     let measured: Vec<&Row> = outcome
@@ -366,6 +371,13 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
             "{} messages of the schedule were never sent: their publisher was not connected, or \
              had no room until the end.",
             outcome.total.count(Count::PubMissed)
+        ));
+    }
+    if let Some(busy) = used["host_cpu"]["mean"].as_f64().filter(|busy| *busy > HOST_CPU_MAX) {
+        warnings.push(format!(
+            "This host's processors were busy for {:.0} % of the time, with the tester, the \
+             broker if it is here, and whatever else ran: latencies hold waiting for a processor.",
+            busy * 100.0
         ));
     }
     if sums.tracked.received > sums.expected && plan.is_whole() {

@@ -6,9 +6,9 @@ use serde_json::Value;
 /// Several reports are overlaid in the same charts.
 pub(crate) fn html(reports: &[Value]) -> String {
     let title = reports.first().map_or("", |report| text(report, "/scenario/name"));
-    // Inside a script element only `</` could end it, and JSON may write a slash escaped.
+    // A `<` could end the script element or open a comment in it; JSON may write it escaped.
     let document = Value::Array(reports.iter().map(without_histograms).collect());
-    let document = document.to_string().replace("</", "<\\/");
+    let document = document.to_string().replace('<', "\\u003c");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n\

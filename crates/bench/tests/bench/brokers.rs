@@ -1,5 +1,6 @@
 //! Real brokers: ours, built from this workspace, and mosquitto where it is installed.
 
+use crate::gateway;
 use crate::program::{Broker, bench, number, report, sampler, scratch};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,14 +21,21 @@ fn godwit() -> Broker {
 }
 
 fn mosquitto() -> Option<Broker> {
+    mosquitto_with("")
+}
+
+/// With further lines for its listener.
+fn mosquitto_with(lines: &str) -> Option<Broker> {
     let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/opt/homebrew/sbin"];
     let program = folders.map(|folder| PathBuf::from(folder).join("mosquitto"));
     let program = program.iter().find(|program| program.is_file())?;
     Broker::start(program, |port| {
         let file = scratch().join(format!("mosquitto-{port}.conf"));
+        // The user stays who runs the test, and may read the certificates.
         // Without the last line it drops what a slow subscriber has not taken yet.
-        let options =
-            format!("listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n");
+        let options = format!(
+            "user root\nlistener {port} 127.0.0.1\n{lines}allow_anonymous true\nmax_queued_messages 0\n"
+        );
         std::fs::write(&file, options).expect("the scratch folder is ours");
         vec!["-c".into(), file.to_string_lossy().into_owned()]
     })
@@ -167,4 +175,61 @@ fn a_ramp_climbs_until_a_limit_and_recommends_a_load() {
     for step in ["| 10.000 | ", "| 20.000 | ", "| 40.000 | ", "Recommended load: "] {
         assert!(run.stdout.contains(step), "{}", run.stdout);
     }
+}
+
+const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/certificates");
+
+#[test]
+fn tls_and_websocket_carry_the_same_messages() {
+    let tls = format!("certfile {CERTIFICATES}/server.pem\nkeyfile {CERTIFICATES}/server.key\n");
+    let (secured, plain) = (mosquitto_with(&tls), godwit());
+    let mut targets = vec![format!("ws://{}", gateway::start(plain.address))];
+    targets.extend(secured.iter().map(|broker| format!("tls://{}", broker.address)));
+    for target in targets {
+        let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.02", "--rate", "50", "--warm", "0s"];
+        let more = ["--duration", "1s", "--target", &target, "--json", "-"];
+        let run = bench(&[&line[..], &more[..]].concat());
+        assert_eq!(run.code, Some(0), "{target}: {}", run.stderr);
+        let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+        assert_eq!(number(&report, "/messages/received"), 1_000.0, "{target}");
+    }
+}
+
+#[test]
+fn a_server_is_verified_where_a_ca_is_given() {
+    let tls = format!("certfile {CERTIFICATES}/server.pem\nkeyfile {CERTIFICATES}/server.key\n");
+    let Some(broker) = mosquitto_with(&tls) else {
+        return eprintln!("mosquitto is not installed: left out");
+    };
+    let port = broker.address.port().to_string();
+    let conn = |more: &[&str]| {
+        let line = ["conn", "-h", "127.0.0.1", "-p", &port, "-c", "3", "-S", "--duration", "500ms"];
+        bench(&[&line[..], more].concat())
+    };
+    assert_eq!(conn(&[]).code, Some(0));
+    let ca = format!("{CERTIFICATES}/ca.pem");
+    assert_eq!(conn(&["--cacertfile", &ca]).code, Some(0));
+    let other = format!("{CERTIFICATES}/server.pem");
+    let run = conn(&["--cacertfile", &other]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+}
+
+/// As a person sees it: the page is opened in a browser, which must draw every chart.
+#[test]
+fn a_report_draws_its_charts_in_a_browser() {
+    let broker = godwit();
+    let target = broker.address.to_string();
+    let page = scratch().join("report.html");
+    let page = page.to_str().expect("the path is text");
+    let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--duration", "1s", "--warm", "0s"];
+    let run = bench(&[&line[..], &["--rate", "20", "--target", &target, "--html", page]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let mut chromium = Command::new("chromium");
+    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+    let Ok(shown) = chromium.arg(format!("file://{page}")).output() else {
+        return eprintln!("chromium is not installed: left out");
+    };
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("data-drawn=\"11\""), "{shown}");
+    assert!(shown.contains("<b class=\"good\">passed</b>"), "{shown}");
 }

@@ -5,4 +5,5 @@ mod bad_broker;
 mod brokers;
 mod command_line;
 mod faults;
+mod gateway;
 mod program;
