@@ -5,6 +5,7 @@ use crate::carrier;
 use crate::conduct::Row;
 use crate::flags::{Flag, Line, help, read};
 use crate::limits::{DRAIN_S_DEFAULT, WINDOW_DEFAULT};
+use crate::metrics::Metrics;
 use crate::plan::{Body, Carrier, Field, Group, Pace, Plan, Publishing, Start, Target};
 use crate::report::{self, Subject};
 use crate::session::{self, Ending};
@@ -73,13 +74,25 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
     );
     println!();
     let mut lines = Lines::default();
+    let metrics = match line.text("--restapi").filter(|place| *place != "disabled") {
+        Some(place) => Metrics::start(place).map(Some),
+        None => Ok(None),
+    };
+    let metrics = match metrics {
+        Ok(metrics) => metrics,
+        Err(why) => return crate::refuse(&[format!("--restapi {why}")]),
+    };
     let subject = Subject {
         scenario: kind.name().into(),
         scale: 1.0,
         pid: line.number("--pid").ok().flatten(),
         ..Subject::default()
     };
-    let report = match session::run(plan, &subject, &mut |row, total| lines.print(row, total)) {
+    let mut see = |row: &Row, total: &Tally| {
+        lines.print(row, total);
+        metrics.iter().for_each(|metrics| metrics.update(total));
+    };
+    let report = match session::run(plan, &subject, &mut see) {
         Ok(report) => report,
         Err(why) => return crate::fail(&why),
     };
@@ -370,6 +383,13 @@ const SHARED: &[Flag] = &[
     Flag { names: &["--keyfile"], value: "FILE", default: "", doc: "its key" },
     Flag { names: &["--ws"], value: "", default: "false", doc: "" },
     Flag { names: &["--quic"], value: "BOOL", default: "false", doc: "" },
+    Flag {
+        names: &["--restapi"],
+        value: "PLACE",
+        default: "",
+        doc: "[IP:]PORT that serves /metrics to Prometheus",
+    },
+    Flag { names: &["--prometheus"], value: "", default: "", doc: "taken; --restapi says where" },
     Flag { names: &["-l", "--lowmem"], value: "", default: "", doc: "taken and not needed" },
     Flag { names: &["--log_to"], value: "WHERE", default: "", doc: "taken and not needed" },
 ];

@@ -13,6 +13,7 @@ mod flags;
 mod host;
 mod limits;
 mod load;
+mod metrics;
 mod plan;
 mod ramp;
 mod report;

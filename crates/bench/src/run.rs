@@ -1,6 +1,7 @@
 //! `scenarios`, `show` and `run`.
 
 use crate::flags::{Flag, Line, help, read};
+use crate::metrics::Metrics;
 use crate::report::Subject;
 use crate::scenario::{self, BUILT_IN, Change, Scenario};
 use crate::session::{self, Ending};
@@ -55,7 +56,14 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         Err(why) => return crate::refuse(&[why]),
     };
     let mut progress = Progress { is_terminal: std::io::stderr().is_terminal(), began_ns: 0 };
-    let result = session::run(order.plan, &order.subject, &mut |row, _| progress.show(row));
+    let metrics = match line.text("--metrics").map(Metrics::start).transpose() {
+        Ok(metrics) => metrics,
+        Err(why) => return crate::refuse(&[format!("--metrics {why}")]),
+    };
+    let result = session::run(order.plan, &order.subject, &mut |row, total| {
+        progress.show(row);
+        metrics.iter().for_each(|metrics| metrics.update(total));
+    });
     progress.end();
     match result {
         Ok(report) => session::end(&report, &order.ending),
@@ -212,6 +220,12 @@ const FLAGS: &[Flag] = &[
     Flag { names: &["--json"], value: "FILE", default: "", doc: "the report, - for stdout" },
     Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the report" },
     Flag { names: &["--html"], value: "FILE", default: "", doc: "the report as one page" },
+    Flag {
+        names: &["--metrics"],
+        value: "PLACE",
+        default: "",
+        doc: "[IP:]PORT for Prometheus while it runs",
+    },
     Flag { names: &["--csv"], value: "FILE", default: "", doc: "its seconds" },
     Flag { names: &["--jtl"], value: "FILE", default: "", doc: "its seconds, for JMeter" },
 ];

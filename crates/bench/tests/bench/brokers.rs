@@ -2,8 +2,10 @@
 
 use crate::gateway;
 use crate::program::{Broker, bench, number, report, sampler, scratch};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Beside our own program; built first where nobody has.
 fn godwit() -> Broker {
@@ -34,7 +36,8 @@ fn mosquitto_with(lines: &str) -> Option<Broker> {
         // The user stays who runs the test, and may read the certificates.
         // Without the last line it drops what a slow subscriber has not taken yet.
         let options = format!(
-            "user root\nlistener {port} 127.0.0.1\n{lines}allow_anonymous true\nmax_queued_messages 0\n"
+            "user root\nlistener {port} 127.0.0.1\n{lines}allow_anonymous true\n\
+             max_queued_messages 0\n"
         );
         std::fs::write(&file, options).expect("the scratch folder is ours");
         vec!["-c".into(), file.to_string_lossy().into_owned()]
@@ -232,4 +235,33 @@ fn a_report_draws_its_charts_in_a_browser() {
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("data-drawn=\"11\""), "{shown}");
     assert!(shown.contains("<b class=\"good\">passed</b>"), "{shown}");
+}
+
+#[test]
+fn prometheus_reads_counters_while_a_test_runs() {
+    let broker = godwit();
+    let port = broker.address.port().to_string();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+    let place = free.local_addr().expect("it is bound").to_string();
+    drop(free);
+    let run = std::thread::spawn({
+        let place = place.clone();
+        move || {
+            let line = ["conn", "-h", "127.0.0.1", "-p", &port, "-c", "7", "-R", "100"];
+            bench(&[&line[..], &["--duration", "3s", "--restapi", &place]].concat())
+        }
+    });
+    let read = || -> Option<String> {
+        let mut stream = std::net::TcpStream::connect(&place).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let begun = Instant::now();
+    while !read().is_some_and(|text| text.contains("\nconnect_succ 7\n")) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", read());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(run.join().expect("it ran").code, Some(0));
 }

@@ -1,0 +1,133 @@
+//! Counters and latencies for Prometheus while a test runs, with emqtt_bench's names.
+
+use crate::tally::{COUNTS, SAMPLERS, Sampler, Tally};
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Answers every request with the text of the last second.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    text: Arc<Mutex<String>>,
+}
+
+impl Metrics {
+    /// `PORT` listens on loopback, `IP:PORT` where it says.
+    pub(crate) fn start(place: &str) -> Result<Metrics, String> {
+        let address = place.parse::<SocketAddr>().or_else(|_| {
+            let port = place.parse::<u16>();
+            port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+        });
+        let address = address.map_err(|_| format!("{place}: use PORT or IP:PORT"))?;
+        let listener = TcpListener::bind(address).map_err(|error| format!("{place}: {error}"))?;
+        let metrics = Metrics { text: Arc::new(Mutex::new(render(&Tally::new()))) };
+        let answering = metrics.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                // Whoever goes away before the answer misses only the answer.
+                let _ = answering.answer(stream);
+            }
+        });
+        Ok(metrics)
+    }
+
+    pub(crate) fn update(&self, total: &Tally) {
+        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = render(total);
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        // One slow reader must not keep the next one out for long.
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut request = [0; 1024];
+        let read = stream.read(&mut request)?;
+        let is_known = [&b"GET /metrics "[..], b"GET / "];
+        let is_known = is_known.iter().any(|line| request[..read].starts_with(line));
+        let (status, text) = match is_known {
+            true => ("200 OK", self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            false => ("404 Not Found", String::new()),
+        };
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{text}",
+            text.len()
+        )
+    }
+}
+
+fn render(total: &Tally) -> String {
+    let mut text = String::new();
+    for (count, name) in COUNTS {
+        let _ = writeln!(text, "# TYPE {name} counter\n{name} {}", total.count(*count));
+    }
+    for (sampler, _) in SAMPLERS {
+        let name = metric(*sampler);
+        let times = total.times(*sampler);
+        let _ = writeln!(text, "# TYPE {name} histogram");
+        for bound_ms in BOUNDS_MS {
+            let below = match times.is_empty() {
+                true => 0,
+                false => times.count_between(0, bound_ms * 1_000),
+            };
+            let _ = writeln!(text, "{name}_bucket{{le=\"{bound_ms}\"}} {below}");
+        }
+        let sum_ms = times.mean() * times.len() as f64 / 1_000.0;
+        let _ = writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {}", times.len());
+        let _ = writeln!(text, "{name}_sum {sum_ms}\n{name}_count {}", times.len());
+    }
+    text
+}
+
+/// Milliseconds, all of them.
+fn metric(sampler: Sampler) -> &'static str {
+    match sampler {
+        Sampler::Connect => "mqtt_client_connect_duration",
+        Sampler::Subscribe => "mqtt_client_subscribe_duration",
+        Sampler::Pub => "publish_latency",
+        Sampler::Sub => "e2e_latency",
+        Sampler::Reconnect => "mqtt_client_reconnect_duration",
+        Sampler::Lateness => "bench_lateness",
+    }
+}
+
+const BOUNDS_MS: &[u64] =
+    &[1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 30_000];
+const PATIENCE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::Count;
+
+    #[test]
+    fn buckets_hold_all_that_is_below() {
+        let mut tally = Tally::new();
+        tally.add(Count::Recv, 3);
+        [500, 4_000, 70_000_000].iter().for_each(|us| tally.record(Sampler::Sub, *us));
+        let text = render(&tally);
+        for line in [
+            "# TYPE recv counter",
+            "recv 3",
+            "e2e_latency_bucket{le=\"1\"} 1",
+            "e2e_latency_bucket{le=\"5\"} 2",
+            "e2e_latency_bucket{le=\"30000\"} 2",
+            "e2e_latency_bucket{le=\"+Inf\"} 3",
+            "e2e_latency_count 3",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_a_port_or_an_address() {
+        assert!(Metrics::start("0").is_ok());
+        assert!(Metrics::start("127.0.0.1:0").is_ok());
+        for wrong in ["", "here", "127.0.0.1", "70000"] {
+            assert!(Metrics::start(wrong).is_err(), "{wrong}");
+        }
+    }
+}
