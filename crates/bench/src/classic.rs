@@ -111,7 +111,7 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
         return Err(format!("{word}: only flags are expected here"));
     }
     for (flag, why) in ABSENT {
-        let is_wanted = line.text(flag).is_some_and(|value| value != "false");
+        let is_wanted = line.text(flag).is_some_and(|value| !["false", "0"].contains(&value));
         if is_wanted {
             return Err(format!("{flag}: {why}"));
         }
@@ -137,6 +137,7 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
         drain_s: DRAIN_S_DEFAULT,
         window: line.number("--window")?.unwrap_or(WINDOW_DEFAULT),
         seed: session::seed(),
+        share: Plan::default().share,
         groups: Vec::new(),
     };
     plan.groups.push(group(kind, line, plan.seed)?);
@@ -391,6 +392,30 @@ const SHARED: &[Flag] = &[
     },
     Flag { names: &["--prometheus"], value: "", default: "", doc: "taken; --restapi says where" },
     Flag { names: &["-l", "--lowmem"], value: "", default: "", doc: "taken and not needed" },
+    Flag { names: &["-d", "--dist"], value: "", default: "", doc: "taken and not needed" },
+    Flag {
+        names: &["--force-major-gc-interval"],
+        value: "N",
+        default: "",
+        doc: "taken and not needed",
+    },
+    Flag {
+        names: &["-Q", "--qoe"],
+        value: "BOOL",
+        default: "",
+        doc: "taken: the summary always has the latencies",
+    },
+    Flag { names: &["--qoelog"], value: "FILE", default: "", doc: "refused: see --json" },
+    Flag { names: &["--load-qst"], value: "FILE", default: "", doc: "refused, with --quic" },
+    Flag {
+        names: &["--ssl-version"],
+        value: "V",
+        default: "",
+        doc: "refused: the newest that both know is taken",
+    },
+    Flag { names: &["--ciphers"], value: "LIST", default: "", doc: "refused" },
+    Flag { names: &["--signature-algs"], value: "LIST", default: "", doc: "refused" },
+    Flag { names: &["--keyex-algs"], value: "LIST", default: "", doc: "refused" },
     Flag { names: &["--log_to"], value: "WHERE", default: "", doc: "taken and not needed" },
 ];
 
@@ -457,6 +482,14 @@ const PUB: &[Flag] = &[
         value: "MS",
         default: "0",
         doc: "before the first message",
+    },
+    Flag { names: &["--retry-interval"], value: "S", default: "", doc: "refused unless 0" },
+    Flag { names: &["--keep-connected"], value: "BOOL", default: "", doc: "refused unless false" },
+    Flag {
+        names: &["--topics-payload"],
+        value: "FILE",
+        default: "",
+        doc: "refused: write a scenario and run it",
     },
     Flag { names: &["--max-random-wait"], value: "MS", default: "0", doc: "" },
     Flag { names: &["--payload-hdrs"], value: "LIST", default: "", doc: "cnt64,ts" },

@@ -11,10 +11,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn start() -> Clock {
+    /// `shift_ns` sets it to another host's time.
+    pub(crate) fn start(shift_ns: i64) -> Clock {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let began_ns = wall.map_or(0, |wall| wall.as_nanos() as u64);
-        Clock { began: Instant::now(), began_ns }
+        Clock { began: Instant::now(), began_ns: began_ns.saturating_add_signed(shift_ns) }
     }
 
     #[inline]

@@ -71,13 +71,29 @@ impl Stream {
     }
 }
 
+/// What one process found out: an outcome is made of one or several.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    pub(crate) phases: Phases,
+    pub(crate) total: Tally,
+    pub(crate) measured: Tally,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) ends: Vec<ThreadEnd>,
+    pub(crate) live_at_start: u64,
+    pub(crate) was_interrupted: bool,
+}
+
+/// Who says when publishing begins, once the clients are there: it gets how many are live.
+pub(crate) type Gate<'a> = &'a mut dyn FnMut(u64) -> Option<u64>;
+
 /// Runs the plan. `see` gets every second once it is complete.
 pub(crate) fn conduct(
     plan: &Arc<Plan>,
+    clock: Clock,
     stop: &AtomicBool,
+    gate: Gate<'_>,
     see: &mut dyn FnMut(&Row, &Tally),
-) -> io::Result<Outcome> {
-    let clock = Clock::start();
+) -> io::Result<Gathered> {
     let shared = Arc::new(Shared::new(plan));
     let (sender, seconds) = channel();
     let hands = load::start(plan, &shared, clock, &sender)?;
@@ -96,8 +112,58 @@ pub(crate) fn conduct(
         measured: Tally::new(),
         phases: Phases { began: clock.began_ns, ..Phases::default() },
     };
-    let live_at_start = conductor.lead();
+    let live_at_start = conductor.lead(gate);
     conductor.finish(live_at_start)
+}
+
+/// The gate of a process that is alone.
+pub(crate) fn at_once(clock: Clock) -> impl FnMut(u64) -> Option<u64> {
+    move |live| (live > 0).then(|| clock.now_ns() + SETTLE_NS)
+}
+
+/// Brings the parts of a test together. There is at least one.
+pub(crate) fn merge(plan: &Plan, parts: Vec<Gathered>) -> Outcome {
+    let (mut total, mut measured) = (Tally::new(), Tally::new());
+    let (mut phases, mut live_at_start, mut was_interrupted) = (Phases::default(), 0, false);
+    let (mut rows, mut ends) = (BTreeMap::<u64, Row>::new(), Vec::new());
+    for part in parts {
+        total.merge(&part.total);
+        measured.merge(&part.measured);
+        phases.widen(&part.phases);
+        live_at_start += part.live_at_start;
+        was_interrupted |= part.was_interrupted;
+        ends.extend(part.ends);
+        for row in part.rows {
+            // Clocks of hosts agree to less than this, and a second is longer.
+            let key = (row.from_ns + ROW_NS / 2) / ROW_NS;
+            match rows.get_mut(&key) {
+                None => {
+                    rows.insert(key, row);
+                }
+                Some(sum) => {
+                    sum.live += row.live;
+                    sum.tally.merge(&row.tally);
+                    sum.thread_cpu_max = sum.thread_cpu_max.max(row.thread_cpu_max);
+                }
+            }
+        }
+    }
+    let streams = streams(plan, ends);
+    let rows = rows.into_values().collect();
+    Outcome { phases, total, measured, rows, streams, live_at_start, was_interrupted }
+}
+
+impl Phases {
+    /// From the first that began to the last that ended.
+    fn widen(&mut self, other: &Phases) {
+        let first = |a: u64, b: u64| if a == 0 { b } else { a.min(b) };
+        self.began = first(self.began, other.began);
+        self.start = first(self.start, other.start);
+        self.measure_from = first(self.measure_from, other.measure_from);
+        self.connected = self.connected.max(other.connected);
+        self.publish_until = self.publish_until.max(other.publish_until);
+        self.drained = self.drained.max(other.drained);
+    }
 }
 
 struct Conductor<'a> {
@@ -117,33 +183,35 @@ struct Conductor<'a> {
 }
 
 impl Conductor<'_> {
-    fn lead(&mut self) -> u64 {
-        let clients = self.plan.clients();
+    fn lead(&mut self, gate: Gate<'_>) -> u64 {
+        let clients = self.shared.clients.load(SeqCst);
         if self.plan.start == Start::Together {
             self.gather_until(u64::MAX, |shared| shared.settled.load(SeqCst) >= clients);
         }
         let now = self.clock.now_ns();
         self.phases.connected = now;
         let live = self.shared.live.load(SeqCst).max(0) as u64;
-        if self.plan.start == Start::Together && live == 0 {
+        let start = if self.plan.start == Start::Together { gate(live) } else { Some(now) };
+        let Some(start) = start else {
             self.enter(Stage::Over);
-            return 0;
-        }
-        self.publish(now);
+            return live;
+        };
+        self.publish(start);
         self.enter(Stage::Draining);
         let limit = self.clock.now_ns() + seconds_ns(self.plan.drain_s);
         // Time for the threads to say what their last turn sent.
         self.gather_until(self.clock.now_ns() + SETTLE_NS, |_| false);
+        let is_alone = self.plan.share.of == 1;
         self.gather_until(limit, |shared| {
-            shared.under_way() == 0 && shared.flights.load(SeqCst) <= 0
+            // What others sent and others receive is not seen from here.
+            is_alone && shared.under_way() == 0 && shared.flights.load(SeqCst) <= 0
         });
         self.phases.drained = self.clock.now_ns();
         self.enter(Stage::Over);
         live
     }
 
-    fn publish(&mut self, now: u64) {
-        let start = if self.plan.start == Start::Together { now + SETTLE_NS } else { now };
+    fn publish(&mut self, start: u64) {
         let measure_from = start + seconds_ns(self.plan.warm_s);
         let until = self.plan.measure_s.map(|s| measure_from.saturating_add(seconds_ns(s)));
         let until = until.unwrap_or(u64::MAX);
@@ -229,7 +297,7 @@ impl Conductor<'_> {
         }
     }
 
-    fn finish(mut self, live_at_start: u64) -> io::Result<Outcome> {
+    fn finish(mut self, live_at_start: u64) -> io::Result<Gathered> {
         let mut ends = Vec::new();
         for hand in std::mem::take(&mut self.hands) {
             let end = hand.thread.join().map_err(|_| io::Error::other("a load thread panicked"))?;
@@ -242,12 +310,12 @@ impl Conductor<'_> {
             self.complete(row);
         }
         self.rows.sort_by_key(|row| row.from_ns);
-        Ok(Outcome {
+        Ok(Gathered {
             phases: self.phases,
-            streams: streams(self.plan, ends),
             total: self.total,
             measured: self.measured,
             rows: self.rows,
+            ends,
             live_at_start,
             was_interrupted: self.stop.load(SeqCst),
         })
@@ -293,6 +361,7 @@ fn streams(plan: &Plan, ends: Vec<ThreadEnd>) -> Vec<Stream> {
     streams
 }
 
+const ROW_NS: u64 = SECOND_NS / 10;
 const LOOK: Duration = Duration::from_millis(20);
 /// How far ahead a common start is set, so that every thread knows it before it comes.
 const SETTLE_NS: u64 = 100_000_000;

@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the limit of descriptors to what the plan needs, and checks that ports suffice.
 pub(crate) fn make_room(plan: &Plan) -> Result<(), String> {
-    let clients = plan.clients();
+    let clients = plan.clients().div_ceil(plan.share.of as u64);
     let needed = clients + DESCRIPTORS_OWN + 4 * plan.threads as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {
@@ -34,7 +34,8 @@ fn enough_ports(plan: &Plan, (first, last): (u64, u64)) -> Result<(), String> {
     targets.sort();
     targets.dedup();
     let pairs = plan.local.len().max(1) as u64 * targets.len() as u64;
-    let (clients, room) = (plan.clients(), pairs * ports);
+    let clients = plan.clients().div_ceil(plan.share.of as u64);
+    let room = pairs * ports;
     if clients <= room {
         return Ok(());
     }

@@ -16,6 +16,7 @@ mod load;
 mod metrics;
 mod plan;
 mod ramp;
+mod remote;
 mod report;
 mod run;
 mod scenario;
@@ -45,6 +46,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "report", run: report::run, short: "other forms of JSON reports" },
     Subcommand { name: "ramp", run: ramp::run, short: "raise the load to the recommended one" },
     Subcommand { name: "compare", run: compare::run, short: "several brokers side by side" },
+    Subcommand { name: "agent", run: remote::agent, short: "send load for a controller elsewhere" },
     Subcommand { name: "brokers", run: compare::list, short: "list brokers ready to compare" },
 ];
 

@@ -2,7 +2,7 @@
 
 use crate::limits;
 use crate::template::{self, Chance, Who};
-use mqtt::{QoS, Share, Version, filter_matches};
+use mqtt::{QoS, Version, filter_matches};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,6 +24,14 @@ pub(crate) struct Plan {
     /// Deliveries under way where a group publishes as fast as it is taken.
     pub(crate) window: u64,
     pub(crate) seed: u64,
+    pub(crate) share: Share,
+}
+
+/// Which part of the clients this process has, where several agents share a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) index: usize,
+    pub(crate) of: usize,
 }
 
 /// When publishers begin.
@@ -151,6 +159,7 @@ impl Default for Plan {
             drain_s: limits::DRAIN_S_DEFAULT,
             window: limits::WINDOW_DEFAULT,
             seed: 1,
+            share: Share { index: 0, of: 1 },
         }
     }
 }
@@ -227,7 +236,7 @@ impl Wanted {
 
 /// What a shared subscription selects; `None` for an ordinary filter.
 pub(crate) fn share_filter(filter: &str) -> Option<&str> {
-    Share::parse(filter).ok().flatten().map(|share| share.filter)
+    mqtt::Share::parse(filter).ok().flatten().map(|share| share.filter)
 }
 
 #[cfg(test)]

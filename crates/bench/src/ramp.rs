@@ -90,6 +90,7 @@ fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
             connects_per_s: line.number("--connrate").map_err(one)?,
             threads: line.number("--threads").map_err(one)?,
             seed: session::seed(),
+            ..Change::default()
         };
         let (plan, scaled) = scenario.plan(targets.clone(), &change).map_err(one)?;
         let subject = Subject {

@@ -2,11 +2,13 @@
 
 use crate::flags::{Flag, Line, help, read};
 use crate::metrics::Metrics;
+use crate::remote;
 use crate::report::Subject;
 use crate::scenario::{self, BUILT_IN, Change, Scenario};
 use crate::session::{self, Ending};
 use crate::tally::{Count, Sampler};
 use crate::target;
+use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -55,25 +57,43 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         Ok(order) => order,
         Err(why) => return crate::refuse(&[why]),
     };
-    let mut progress = Progress { is_terminal: std::io::stderr().is_terminal(), began_ns: 0 };
-    let metrics = match line.text("--metrics").map(Metrics::start).transpose() {
-        Ok(metrics) => metrics,
-        Err(why) => return crate::refuse(&[format!("--metrics {why}")]),
+    let result = match line.text("--agents") {
+        Some(agents) => elsewhere(agents, &line, &chosen.1, &order),
+        None => here(&line, &order),
     };
-    let result = session::run(order.plan, &order.subject, &mut |row, total| {
-        progress.show(row);
-        metrics.iter().for_each(|metrics| metrics.update(total));
-    });
-    progress.end();
     match result {
         Ok(report) => session::end(&report, &order.ending),
         Err(why) => crate::fail(&why),
     }
 }
 
+fn here(line: &Line, order: &Order) -> Result<Value, String> {
+    let metrics = line.text("--metrics").map(Metrics::start).transpose()?;
+    let mut progress = Progress { is_terminal: std::io::stderr().is_terminal(), began_ns: 0 };
+    let result = session::run(order.plan.clone(), &order.subject, &mut |row, total| {
+        progress.show(row);
+        metrics.iter().for_each(|metrics| metrics.update(total));
+    });
+    progress.end();
+    result
+}
+
+fn elsewhere(
+    agents: &str,
+    line: &Line,
+    scenario: &Scenario,
+    order: &Order,
+) -> Result<Value, String> {
+    let token = remote::token(line.text("--token-file"))?;
+    let agents: Vec<&str> = agents.split(',').collect();
+    let urls: Vec<&str> = line.all("--target").collect();
+    remote::run(&agents, &token, &order.subject, scenario, &order.change, &urls)
+}
+
 /// A scenario with everything that the command line says about it.
 struct Order {
     plan: crate::plan::Plan,
+    change: Change,
     subject: Subject,
     ending: Ending,
 }
@@ -87,6 +107,7 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
         connects_per_s: line.number("--connrate")?,
         threads: line.number("--threads")?,
         seed: session::seed(),
+        ..Change::default()
     };
     if !(change.scale > 0.0 && change.rate > 0.0) {
         return Err("--scale and --rate are factors above 0".into());
@@ -109,6 +130,7 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
             broker: line.text("--broker").unwrap_or_default().into(),
             pid: line.number("--pid")?,
         },
+        change,
         ending: Ending {
             json: path("--json"),
             markdown: path("--markdown"),
@@ -225,6 +247,18 @@ const FLAGS: &[Flag] = &[
         value: "PLACE",
         default: "",
         doc: "[IP:]PORT for Prometheus while it runs",
+    },
+    Flag {
+        names: &["--agents"],
+        value: "LIST",
+        default: "",
+        doc: "HOST:PORT, comma list: they send the load",
+    },
+    Flag {
+        names: &["--token-file"],
+        value: "FILE",
+        default: "",
+        doc: "what the agents want to be told",
     },
     Flag { names: &["--csv"], value: "FILE", default: "", doc: "its seconds" },
     Flag { names: &["--jtl"], value: "FILE", default: "", doc: "its seconds, for JMeter" },

@@ -1,6 +1,7 @@
 //! One test from a plan to its report: room on this host, signals, watching, and the end.
 
-use crate::conduct::{Row, conduct};
+use crate::clock::Clock;
+use crate::conduct::{Row, at_once, conduct, merge};
 use crate::host;
 use crate::plan::Plan;
 use crate::report::{self, Subject};
@@ -20,22 +21,23 @@ pub(crate) fn run(
     see: &mut dyn FnMut(&Row, &Tally),
 ) -> Result<Value, String> {
     host::make_room(&plan)?;
-    let stop = stop();
     let pid = subject.pid.or_else(|| nearby(&plan));
     let subject = Subject { pid, ..subject.clone() };
     let mut watch = Watch::new(pid);
     let mut samples: Vec<(u64, Sample)> = Vec::new();
     let plan = Arc::new(plan);
-    let outcome = conduct(&plan, stop, &mut |row, total| {
+    let clock = Clock::start(0);
+    let gathered = conduct(&plan, clock, stop(), &mut at_once(clock), &mut |row, total| {
         samples.push((row.from_ns, watch.sample()));
         see(row, total);
     });
-    let outcome = outcome.map_err(|error| format!("the load could not be started: {error}"))?;
+    let gathered = gathered.map_err(|error| format!("the load could not be started: {error}"))?;
+    let outcome = merge(&plan, vec![gathered]);
     Ok(report::build(&subject, &plan, &outcome, &samples))
 }
 
 /// Set by the first signal, which ends the test in order; a second one ends it at once.
-fn stop() -> &'static AtomicBool {
+pub(crate) fn stop() -> &'static AtomicBool {
     static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     STOP.get_or_init(|| {
         let stop = Arc::new(AtomicBool::new(false));

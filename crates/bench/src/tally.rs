@@ -146,6 +146,8 @@ pub(crate) enum Failure {
     ConnectTimedOut,
     Closed,
     Disconnected(u8),
+    /// As an agent put it.
+    Elsewhere(String),
     Io(io::ErrorKind),
     NoPong,
     NoDescriptor,
@@ -182,6 +184,7 @@ impl fmt::Display for Failure {
             Failure::ConnectTimedOut => write!(f, "connection_timeout"),
             Failure::Closed => write!(f, "closed by the broker"),
             Failure::Disconnected(code) => write!(f, "DISCONNECT {}", Code(*code)),
+            Failure::Elsewhere(what) => write!(f, "{what}"),
             Failure::Io(io::ErrorKind::ConnectionRefused) => write!(f, "connection_refused"),
             Failure::Io(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
                 write!(f, "unreachable")

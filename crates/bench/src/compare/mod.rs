@@ -105,6 +105,7 @@ fn one(comparison: &Comparison, name: &str, entry: &Entry) -> Result<Value, Stri
         connects_per_s: None,
         threads: comparison.threads,
         seed: session::seed(),
+        ..Change::default()
     };
     let target = crate::target::from_url(&launched.url)?;
     let (plan, scaled) = scenario.plan(vec![target], &change)?;

@@ -18,7 +18,7 @@ pub(crate) struct Part {
 pub(crate) fn deal(plan: &Plan) -> Vec<Part> {
     let mut dealer = Dealer {
         plan,
-        parts: (0..plan.threads.max(1)).map(|_| Part::default()).collect(),
+        parts: (0..plan.threads.max(1) * plan.share.of).map(|_| Part::default()).collect(),
         shares: HashMap::new(),
         next: 0,
     };
@@ -30,7 +30,9 @@ pub(crate) fn deal(plan: &Plan) -> Vec<Part> {
             place += 1;
         }
     }
-    dealer.parts
+    // Every agent deals alike and keeps its own.
+    let own = plan.share.index * plan.threads.max(1);
+    dealer.parts.drain(own..own + plan.threads.max(1)).collect()
 }
 
 /// The client's own chance: the same whenever its names are made.

@@ -33,7 +33,8 @@ pub(crate) struct Shared {
     pub(crate) start_ns: AtomicU64,
     pub(crate) measure_from_ns: AtomicU64,
     pub(crate) publish_until_ns: AtomicU64,
-    /// Clients that are live or have failed.
+    /// Clients of this process; and of them those that are live or have failed.
+    pub(crate) clients: AtomicU64,
     pub(crate) settled: AtomicU64,
     pub(crate) live: AtomicI64,
     /// Deliveries that what was sent should cause, and those that came.
@@ -65,6 +66,7 @@ impl Shared {
             start_ns: AtomicU64::new(u64::MAX),
             measure_from_ns: AtomicU64::new(u64::MAX),
             publish_until_ns: AtomicU64::new(u64::MAX),
+            clients: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             live: AtomicI64::new(0),
             expected: AtomicU64::new(0),
@@ -121,7 +123,9 @@ pub(crate) fn start(
     seconds: &Sender<Second>,
 ) -> io::Result<Vec<Hand>> {
     let mut hands = Vec::new();
-    for (index, part) in crew::deal(plan).into_iter().enumerate() {
+    let parts = crew::deal(plan);
+    shared.clients.store(parts.iter().map(|part| part.clients.len() as u64).sum(), SeqCst);
+    for (index, part) in parts.into_iter().enumerate() {
         let poll = mio::Poll::new()?;
         let waker = Waker::new(poll.registry(), thread::WAKER)?;
         let (plan, shared, seconds) = (Arc::clone(plan), Arc::clone(shared), seconds.clone());

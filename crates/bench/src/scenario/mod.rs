@@ -7,7 +7,7 @@ pub(crate) use built_in::BUILT_IN;
 pub(crate) use read::read;
 
 use crate::limits::{DRAIN_S_DEFAULT, INFLIGHT_DEFAULT, WINDOW_DEFAULT};
-use crate::plan::{Body, Group, Pace, Plan, Publishing, Start, Target};
+use crate::plan::{Body, Group, Pace, Plan, Publishing, Share, Start, Target};
 use mqtt::{QoS, Version};
 
 #[derive(Clone, Debug)]
@@ -64,6 +64,7 @@ pub(crate) struct Change {
     pub(crate) connects_per_s: Option<f64>,
     pub(crate) threads: Option<usize>,
     pub(crate) seed: u64,
+    pub(crate) share: Share,
 }
 
 impl Default for Change {
@@ -76,6 +77,7 @@ impl Default for Change {
             connects_per_s: None,
             threads: None,
             seed: 1,
+            share: Plan::default().share,
         }
     }
 }
@@ -107,6 +109,7 @@ impl Scenario {
             drain_s: self.drain_s,
             window: self.window,
             seed: change.seed,
+            share: change.share,
         };
         let scaled = self.scaled(&plan, change);
         Ok((plan, scaled))

@@ -1,6 +1,7 @@
 //! The program as users run it: against a broker whose faults are known, against real brokers, and
 //! its command line.
 
+mod agents;
 mod bad_broker;
 mod brokers;
 mod command_line;

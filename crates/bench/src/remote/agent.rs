@@ -1,0 +1,129 @@
+//! `agent`: sends load for whoever proves that he knows the token, one test at a time, and stops
+//! when the controller is gone.
+
+use super::form;
+use super::link::{Link, Side};
+use crate::clock::Clock;
+use crate::conduct::conduct;
+use crate::flags::{Flag, help, read as read_flags};
+use crate::host;
+use crate::plan::{Plan, Share};
+use crate::scenario::{self, Change};
+use crate::session;
+use crate::target;
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("Usage: godwit-bench agent [FLAGS]\n\n{}{}", help(&[FLAGS]), super::TOKEN_HELP);
+        return ExitCode::SUCCESS;
+    }
+    let line = match read_flags(&[FLAGS], arguments) {
+        Ok(line) => line,
+        Err(wrongs) => return crate::refuse(&wrongs),
+    };
+    let token = match super::token(line.text("--token-file")) {
+        Ok(token) => token,
+        Err(why) => return crate::refuse(&[why]),
+    };
+    let place = line.text("--listen").unwrap_or_default();
+    let listener = match TcpListener::bind(place) {
+        Ok(listener) => listener,
+        Err(error) => return crate::fail(&format!("{place}: {error}")),
+    };
+    let address = listener.local_addr().map_or(place.to_string(), |address| address.to_string());
+    eprintln!("godwit-bench agent: listening on {address}");
+    for stream in listener.incoming().map_while(Result::ok) {
+        let from = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
+        match serve(stream, &token) {
+            Ok(()) => eprintln!("godwit-bench agent: {from}: done"),
+            Err(error) => eprintln!("godwit-bench agent: {from}: {error}"),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn serve(stream: TcpStream, token: &str) -> io::Result<()> {
+    stream.set_read_timeout(Some(GREETING))?;
+    let mut link = Link::open(stream, token, Side::Agent)?;
+    loop {
+        let ask = link.receive()?;
+        match ask["ask"].as_str() {
+            Some("clock") => link.send(&json!({ "now_ns": Clock::start(0).now_ns() }))?,
+            Some("run") => return test(link, &ask),
+            _ => return Err(io::Error::other("no such request")),
+        }
+    }
+}
+
+fn test(mut link: Link, ask: &Value) -> io::Result<()> {
+    let plan = match plan(ask).and_then(|plan| host::make_room(&plan).map(|()| plan)) {
+        Ok(plan) => Arc::new(plan),
+        Err(why) => return link.send(&json!({ "error": why })),
+    };
+    let clock = Clock::start(ask["shift_ns"].as_i64().unwrap_or(0));
+    // A controller that waits for other agents says nothing for a while.
+    link.stream().set_read_timeout(Some(START_MAX))?;
+    let stop = AtomicBool::new(false);
+    let link = RefCell::new(link);
+    let mut gate = |live: u64| {
+        let mut link = link.borrow_mut();
+        link.send(&json!({ "live": live })).ok()?;
+        link.receive().ok()?["start_ns"].as_u64()
+    };
+    let gathered = conduct(&plan, clock, &stop, &mut gate, &mut |row, _| {
+        let word = json!({ "live_now": row.live });
+        if link.borrow_mut().send(&word).is_err() || session::stop().load(SeqCst) {
+            // Nobody wants this load any more.
+            stop.store(true, SeqCst);
+        }
+    })?;
+    link.borrow_mut().send(&json!({ "gathered": form::write(&gathered) }))
+}
+
+fn plan(ask: &Value) -> Result<Plan, String> {
+    let scenario = ask["scenario"].as_str().ok_or("no scenario")?;
+    let scenario = scenario::read(scenario).map_err(|wrongs| wrongs.join("; "))?;
+    let targets = ask["targets"].as_array().ok_or("no targets")?.iter();
+    let targets = targets.filter_map(Value::as_str).map(target::from_url);
+    let whole = |key: &str| ask[key].as_u64().ok_or_else(|| format!("no {key}"));
+    let change = Change {
+        scale: ask["scale"].as_f64().ok_or("no scale")?,
+        rate: ask["rate"].as_f64().ok_or("no rate")?,
+        measure_s: ask["measure_s"].as_f64(),
+        warm_s: ask["warm_s"].as_f64(),
+        connects_per_s: ask["connects_per_s"].as_f64(),
+        threads: ask["threads"].as_u64().map(|threads| threads as usize),
+        seed: whole("seed")?,
+        share: Share { index: whole("index")? as usize, of: whole("of")?.max(1) as usize },
+    };
+    if change.share.index >= change.share.of || change.scale <= 0.0 || change.rate <= 0.0 {
+        return Err("no part of a plan".into());
+    }
+    Ok(scenario.plan(targets.collect::<Result<_, _>>()?, &change)?.0)
+}
+
+const GREETING: Duration = Duration::from_secs(10);
+const START_MAX: Duration = Duration::from_secs(600);
+
+const FLAGS: &[Flag] = &[
+    Flag {
+        names: &["--listen"],
+        value: "IP:PORT",
+        default: "127.0.0.1:7300",
+        doc: "where controllers reach it",
+    },
+    Flag {
+        names: &["--token-file"],
+        value: "FILE",
+        default: "",
+        doc: "what controllers must know",
+    },
+];

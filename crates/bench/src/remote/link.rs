@@ -1,0 +1,188 @@
+//! Lines of JSON between a controller and its agents, each with a proof that its sender knows the
+//! token. The token itself never travels.
+//!
+//! ```text
+//!   agent       nonce
+//!   controller  nonce                     key = HMAC(token, both nonces)
+//!   either      HMAC(key, direction, count, body) body
+//! ```
+//!
+//! Direction and count are part of the proof: no line can be replayed, turned round or left out.
+
+use ring::hmac::{HMAC_SHA256, Key, Tag, sign, verify};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    from: BufReader<TcpStream>,
+    to: Sender,
+    received: u64,
+}
+
+/// The sending half, which another thread may have.
+#[derive(Debug)]
+pub(super) struct Sender {
+    stream: TcpStream,
+    key: Key,
+    side: Side,
+    sent: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Agent,
+    Controller,
+}
+
+impl Link {
+    pub(super) fn open(stream: TcpStream, token: &str, side: Side) -> io::Result<Link> {
+        stream.set_nodelay(true)?;
+        let mut from = BufReader::new(stream.try_clone()?);
+        let own = nonce()?;
+        let (agents, controllers) = match side {
+            Side::Agent => {
+                writeln!(&stream, "{own}")?;
+                (own, line(&mut from, NONCE_BYTES_MAX)?)
+            }
+            Side::Controller => {
+                let agents = line(&mut from, NONCE_BYTES_MAX)?;
+                writeln!(&stream, "{own}")?;
+                (agents, own)
+            }
+        };
+        let token = Key::new(HMAC_SHA256, token.as_bytes());
+        let both = sign(&token, format!("{agents} {controllers}").as_bytes());
+        let key = Key::new(HMAC_SHA256, both.as_ref());
+        Ok(Link { from, to: Sender { stream, key, side, sent: 0 }, received: 0 })
+    }
+
+    pub(super) fn send(&mut self, value: &Value) -> io::Result<()> {
+        self.to.send(value)
+    }
+
+    pub(super) fn receive(&mut self) -> io::Result<Value> {
+        let line = line(&mut self.from, LINE_BYTES_MAX)?;
+        let wrong = || io::Error::new(io::ErrorKind::PermissionDenied, "the token is another");
+        let (proof, body) = line.split_once(' ').ok_or_else(wrong)?;
+        let other = match self.to.side {
+            Side::Agent => Side::Controller,
+            Side::Controller => Side::Agent,
+        };
+        let proof = bytes(proof).ok_or_else(wrong)?;
+        verify(&self.to.key, &signed(other, self.received, body), &proof).map_err(|_| wrong())?;
+        self.received += 1;
+        serde_json::from_str(body).map_err(io::Error::other)
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.to.stream
+    }
+}
+
+impl Sender {
+    pub(super) fn send(&mut self, value: &Value) -> io::Result<()> {
+        let body = value.to_string();
+        let proof = sign(&self.key, &signed(self.side, self.sent, &body));
+        self.sent += 1;
+        self.stream.write_all(format!("{} {body}\n", hex(&proof)).as_bytes())
+    }
+}
+
+fn signed(side: Side, count: u64, body: &str) -> Vec<u8> {
+    format!("{side:?} {count} {body}").into_bytes()
+}
+
+fn nonce() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("no randomness here"))?;
+    let mut text = String::new();
+    bytes.iter().for_each(|byte| {
+        let _ = write!(text, "{byte:02x}");
+    });
+    Ok(text)
+}
+
+fn hex(tag: &Tag) -> String {
+    let mut text = String::new();
+    for byte in tag.as_ref() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    if !hex.is_ascii() {
+        return None;
+    }
+    let pairs = (0..hex.len()).step_by(2);
+    pairs.map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect()
+}
+
+/// One line without its end. A peer that never ends one is cut off.
+fn line(from: &mut impl BufRead, bytes_max: u64) -> io::Result<String> {
+    let mut line = String::new();
+    from.take(bytes_max).read_line(&mut line)?;
+    match line.pop() {
+        Some('\n') => Ok(line),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+        Some(_) => Err(io::Error::other("a line that does not end")),
+    }
+}
+
+const NONCE_BYTES_MAX: u64 = 100;
+/// A report of many thousand streams is one line.
+const LINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::net::TcpListener;
+    use std::thread;
+
+    fn pair(token_a: &str, token_b: &str) -> (Link, Link) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        let address = listener.local_addr().expect("it is bound");
+        let token = token_b.to_string();
+        let other = thread::spawn(move || {
+            let stream = TcpStream::connect(address).expect("it listens");
+            Link::open(stream, &token, Side::Controller).expect("nonces are open")
+        });
+        let (stream, _) = listener.accept().expect("it connects");
+        let agent = Link::open(stream, token_a, Side::Agent).expect("nonces are open");
+        (agent, other.join().expect("it connected"))
+    }
+
+    #[test]
+    fn both_sides_hear_each_other_with_the_same_token() {
+        let (mut agent, mut controller) = pair("secret", "secret");
+        for n in 0..3 {
+            controller.send(&json!({ "n": n })).expect("sent");
+            assert_eq!(agent.receive().expect("proved"), json!({ "n": n }));
+            agent.send(&json!([n])).expect("sent");
+            assert_eq!(controller.receive().expect("proved"), json!([n]));
+        }
+    }
+
+    #[test]
+    fn another_token_proves_nothing() {
+        let (mut agent, mut controller) = pair("secret", "guess");
+        controller.send(&json!({ "ask": "run" })).expect("sent");
+        let error = agent.receive().expect_err("not proved");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_line_said_again_proves_nothing() {
+        let (mut agent, mut controller) = pair("secret", "secret");
+        controller.send(&json!(1)).expect("sent");
+        controller.to.sent = 0;
+        controller.send(&json!(1)).expect("sent");
+        assert!(agent.receive().is_ok());
+        assert!(agent.receive().is_err());
+    }
+}

@@ -1,0 +1,243 @@
+//! Load from many hosts: one plan, one start, histograms merged. The controller deals the clients
+//! out by number, so that agents need not talk to each other.
+
+mod agent;
+mod form;
+mod link;
+
+pub(crate) use agent::run as agent;
+
+use crate::clock::Clock;
+use crate::conduct::{Gathered, merge};
+use crate::plan::{Plan, Share};
+use crate::report::{self, Subject};
+use crate::scenario::{Change, Scenario};
+use link::{Link, Side};
+use serde_json::{Value, json};
+use std::io;
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// What an agent has come to.
+enum Word {
+    Live,
+    Done(Box<Gathered>),
+    Died(String),
+}
+
+/// How far an agent's clock is from ours, and how far away it is itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Skew {
+    offset_ns: i64,
+    round_trip_ns: u64,
+}
+
+/// From a file, or the environment.
+pub(crate) fn token(file: Option<&str>) -> Result<String, String> {
+    let token = match file {
+        Some(file) => std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?,
+        None => std::env::var("GODWIT_BENCH_TOKEN").unwrap_or_default(),
+    };
+    let token = token.trim().to_string();
+    if token.len() < TOKEN_BYTES_MIN {
+        return Err(format!(
+            "agents want a token of at least {TOKEN_BYTES_MIN} characters, in --token-file or in \
+             GODWIT_BENCH_TOKEN: head -c 24 /dev/urandom | base64"
+        ));
+    }
+    Ok(token)
+}
+
+/// Runs a scenario on all agents together. One that dies is told of; the others go on.
+pub(crate) fn run(
+    agents: &[&str],
+    token: &str,
+    subject: &Subject,
+    scenario: &Scenario,
+    change: &Change,
+    urls: &[&str],
+) -> Result<Value, String> {
+    let targets = urls.iter().map(|url| crate::target::from_url(url)).collect::<Result<_, _>>()?;
+    let (plan, scaled) = scenario.plan(targets, change)?;
+    if plan.is_closed_loop() {
+        return Err("a closed loop cannot be shared by agents: give a rate".into());
+    }
+    let (words, said) = channel();
+    let mut starts = Vec::new();
+    for (index, address) in agents.iter().enumerate() {
+        let request = request(subject, change, urls, Share { index, of: agents.len() });
+        let (start, wait) = channel();
+        starts.push(start);
+        let (address, token, words) = (address.to_string(), token.to_string(), words.clone());
+        thread::spawn(move || {
+            let mut skew = Skew::default();
+            let word = lead(&address, &token, request, &words, index, &wait, &mut skew);
+            let word = word.unwrap_or_else(|error| Word::Died(error.to_string()));
+            // The controller waits for every agent's last word.
+            let _ = words.send((index, skew, word));
+        });
+    }
+    let (parts, rows) = collect(agents, &plan, &starts, &said);
+    if parts.is_empty() {
+        let why: Vec<&str> = rows.iter().map(|row| report::text(row, "/died")).collect();
+        return Err(format!("no agent came to an end: {}", why.join("; ")));
+    }
+    let outcome = merge(&plan, parts);
+    let subject = Subject { scaled, ..subject.clone() };
+    let mut report = report::build(&subject, &plan, &outcome, &[]);
+    add(&mut report, rows);
+    Ok(report)
+}
+
+fn request(subject: &Subject, change: &Change, urls: &[&str], share: Share) -> Value {
+    json!({
+        "ask": "run",
+        "scenario": subject.scenario_text,
+        "targets": urls,
+        "scale": change.scale,
+        "rate": change.rate,
+        "measure_s": change.measure_s,
+        "warm_s": change.warm_s,
+        "connects_per_s": change.connects_per_s,
+        "threads": change.threads,
+        "seed": change.seed,
+        "index": share.index,
+        "of": share.of,
+    })
+}
+
+/// One agent from greeting to its report.
+fn lead(
+    address: &str,
+    token: &str,
+    mut request: Value,
+    words: &Sender<(usize, Skew, Word)>,
+    index: usize,
+    wait: &Receiver<u64>,
+    skew: &mut Skew,
+) -> io::Result<Word> {
+    let stream = TcpStream::connect(address)?;
+    // An agent says something every second; one that does not is gone.
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    let mut link = Link::open(stream, token, Side::Controller)?;
+    *skew = measure(&mut link)?;
+    request["shift_ns"] = (-skew.offset_ns).into();
+    link.send(&request)?;
+    loop {
+        let word = link.receive()?;
+        if let Some(why) = word["error"].as_str() {
+            return Ok(Word::Died(why.into()));
+        }
+        if word["live"].is_u64() {
+            let _ = words.send((index, *skew, Word::Live));
+            let start_ns = wait.recv().map_err(|_| io::Error::other("there was no start"))?;
+            link.send(&json!({ "start_ns": start_ns }))?;
+        }
+        if let Some(gathered) = word.get("gathered") {
+            let torn = || io::Error::other("a report that cannot be read");
+            return Ok(Word::Done(Box::new(form::read(gathered).ok_or_else(torn)?)));
+        }
+    }
+}
+
+/// The quickest of several answers says most about the clock.
+fn measure(link: &mut Link) -> io::Result<Skew> {
+    let clock = Clock::start(0);
+    let mut best = Skew { offset_ns: 0, round_trip_ns: u64::MAX };
+    for _ in 0..CLOCK_ASKS {
+        let asked = clock.now_ns();
+        link.send(&json!({ "ask": "clock" }))?;
+        let theirs = link.receive()?["now_ns"].as_u64().unwrap_or(0);
+        let round_trip_ns = clock.now_ns() - asked;
+        if round_trip_ns < best.round_trip_ns {
+            let middle = asked + round_trip_ns / 2;
+            best = Skew { offset_ns: theirs.wrapping_sub(middle) as i64, round_trip_ns };
+        }
+    }
+    Ok(best)
+}
+
+/// Starts all once each is ready or dead, and takes every last word.
+fn collect(
+    agents: &[&str],
+    plan: &Plan,
+    starts: &[Sender<u64>],
+    said: &Receiver<(usize, Skew, Word)>,
+) -> (Vec<Gathered>, Vec<Value>) {
+    let clock = Clock::start(0);
+    let (mut parts, mut rows) = (Vec::new(), vec![Value::Null; agents.len()]);
+    let (mut waiting, mut open, mut is_started) = (agents.len(), agents.len(), false);
+    while open > 0 {
+        let Ok((index, skew, word)) = said.recv() else { break };
+        let mut row = json!({
+            "agent": agents[index],
+            "clock_offset_ms": skew.offset_ns as f64 / 1e6,
+            "round_trip_ms": skew.round_trip_ns as f64 / 1e6,
+        });
+        match word {
+            Word::Live => waiting -= 1,
+            Word::Died(why) => {
+                eprintln!("{}: {why}", agents[index]);
+                waiting -= usize::from(!is_started);
+                open -= 1;
+                row["died"] = why.into();
+            }
+            Word::Done(gathered) => {
+                open -= 1;
+                row["clients"] = gathered.live_at_start.into();
+                row["of"] = plan.clients().into();
+                parts.push(*gathered);
+            }
+        }
+        rows[index] = row;
+        if waiting == 0 && !is_started {
+            is_started = true;
+            let start = clock.now_ns() + START_NS;
+            for one in starts {
+                // An agent that died needs no start.
+                let _ = one.send(start);
+            }
+        }
+    }
+    (parts, rows)
+}
+
+fn add(report: &mut Value, rows: Vec<Value>) {
+    let mut faults: Vec<Value> = Vec::new();
+    let mut warnings: Vec<Value> = Vec::new();
+    for row in &rows {
+        let name = report::text(row, "/agent");
+        if let Some(why) = row["died"].as_str() {
+            faults.push(format!("agent {name} died, its part is missing: {why}").into());
+        }
+        let (offset, round_trip) =
+            (report::number(row, "/clock_offset_ms"), report::number(row, "/round_trip_ms"));
+        if round_trip > ROUND_TRIP_MS_MAX {
+            warnings.push(
+                format!(
+                    "Agent {name} answers in {round_trip:.1} ms, so its clock (off by \
+                     {offset:.1} ms, corrected) is known no better than by half of that."
+                )
+                .into(),
+            );
+        }
+    }
+    for (key, more) in [("faults", faults), ("warnings", warnings)] {
+        if let Some(list) = report[key].as_array_mut() {
+            list.extend(more);
+        }
+    }
+    report["agents"] = rows.into();
+}
+
+const TOKEN_BYTES_MIN: usize = 16;
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+const CLOCK_ASKS: usize = 9;
+const START_NS: u64 = 500_000_000;
+const ROUND_TRIP_MS_MAX: f64 = 2.0;
+const TOKEN_HELP: &str = "
+The token is read from the file or from GODWIT_BENCH_TOKEN; agents and controller share it.
+Run with `godwit-bench run SCENARIO --agents HOST:PORT,HOST:PORT --token-file FILE`.
+";
