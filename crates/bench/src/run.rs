@@ -128,7 +128,8 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
             scale: change.scale,
             scaled,
             broker: line.text("--broker").unwrap_or_default().into(),
-            pid: line.number("--pid")?,
+            pid: process(line)?,
+            watched_by: watcher(line)?,
         },
         change,
         ending: Ending {
@@ -139,6 +140,26 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
             html: path("--html"),
         },
     })
+}
+
+/// By its id, or as the main process of a container.
+fn process(line: &Line) -> Result<Option<u32>, String> {
+    let Some(container) = line.text("--container") else { return line.number("--pid") };
+    for engine in ["docker", "podman"] {
+        let mut command = std::process::Command::new(engine);
+        command.args(["inspect", "--format", "{{.State.Pid}}", container]);
+        let Ok(output) = command.output() else { continue };
+        let pid = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
+        if let Some(pid) = pid.filter(|pid| *pid > 0) {
+            return Ok(Some(pid));
+        }
+    }
+    Err(format!("--container {container}: neither docker nor podman runs it"))
+}
+
+fn watcher(line: &Line) -> Result<Option<(String, String)>, String> {
+    let Some(agent) = line.text("--host-metrics") else { return Ok(None) };
+    Ok(Some((agent.into(), remote::token(line.text("--token-file"))?)))
 }
 
 pub(crate) fn load(name: &str) -> Result<(String, Scenario), Vec<String>> {
@@ -232,6 +253,18 @@ const FLAGS: &[Flag] = &[
         value: "PID",
         default: "",
         doc: "the broker's process; found by its port on this host",
+    },
+    Flag {
+        names: &["--container"],
+        value: "NAME",
+        default: "",
+        doc: "the broker's container (docker, podman)",
+    },
+    Flag {
+        names: &["--host-metrics"],
+        value: "HOST:PORT",
+        default: "",
+        doc: "agent on the broker's host that watches it",
     },
     Flag {
         names: &["--broker"],

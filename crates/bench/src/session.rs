@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::conduct::{Row, at_once, conduct, merge};
 use crate::host;
 use crate::plan::Plan;
+use crate::remote::FarWatch;
 use crate::report::{self, Subject};
 use crate::tally::Tally;
 use crate::watch::{Sample, Watch, listener};
@@ -21,19 +22,50 @@ pub(crate) fn run(
     see: &mut dyn FnMut(&Row, &Tally),
 ) -> Result<Value, String> {
     host::make_room(&plan)?;
-    let pid = subject.pid.or_else(|| nearby(&plan));
-    let subject = Subject { pid, ..subject.clone() };
-    let mut watch = Watch::new(pid);
+    let mut eyes = Eyes::open(subject, &plan)?;
+    let subject = Subject { pid: eyes.pid(), ..subject.clone() };
     let mut samples: Vec<(u64, Sample)> = Vec::new();
     let plan = Arc::new(plan);
     let clock = Clock::start(0);
     let gathered = conduct(&plan, clock, stop(), &mut at_once(clock), &mut |row, total| {
-        samples.push((row.from_ns, watch.sample()));
+        samples.push((row.from_ns, eyes.sample()));
         see(row, total);
     });
     let gathered = gathered.map_err(|error| format!("the load could not be started: {error}"))?;
     let outcome = merge(&plan, vec![gathered]);
     Ok(report::build(&subject, &plan, &outcome, &samples))
+}
+
+/// What watches the broker: this process, or an agent on the broker's host.
+enum Eyes {
+    Near(Watch, Option<u32>),
+    Far(FarWatch),
+}
+
+impl Eyes {
+    fn open(subject: &Subject, plan: &Plan) -> Result<Eyes, String> {
+        let Some((agent, token)) = &subject.watched_by else {
+            let pid = subject.pid.or_else(|| nearby(plan));
+            return Ok(Eyes::Near(Watch::new(pid), pid));
+        };
+        let port = plan.targets.first().map_or(0, |target| target.address.port());
+        let far = FarWatch::start(agent, token, subject.pid, port);
+        far.map(Eyes::Far).map_err(|error| format!("agent {agent}: {error}"))
+    }
+
+    fn pid(&self) -> Option<u32> {
+        match self {
+            Eyes::Near(_, pid) => *pid,
+            Eyes::Far(far) => far.pid,
+        }
+    }
+
+    fn sample(&mut self) -> Sample {
+        match self {
+            Eyes::Near(watch, _) => watch.sample(),
+            Eyes::Far(far) => far.sample(),
+        }
+    }
 }
 
 /// Set by the first signal, which ends the test in order; a second one ends it at once.

@@ -3,6 +3,7 @@
 //! Every figure is a difference between two looks or a state at one; a figure that cannot be read
 //! (another user's descriptors, say) is absent rather than zero.
 
+use serde_json::Value;
 use std::fs;
 use std::time::Instant;
 
@@ -15,23 +16,61 @@ pub(crate) struct Watch {
 }
 
 /// Between two looks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
+    values: [Option<f64>; FIGURES.len()],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
     /// Processors' worth of time.
-    pub(crate) cpu: Option<f64>,
-    pub(crate) memory_kb: Option<u64>,
-    pub(crate) threads: Option<u64>,
-    pub(crate) descriptors: Option<u64>,
-    pub(crate) switches_per_s: Option<f64>,
-    pub(crate) disk_read_per_s: Option<f64>,
-    pub(crate) disk_written_per_s: Option<f64>,
+    Cpu,
+    MemoryKb,
+    Threads,
+    Descriptors,
+    Switches,
+    DiskRead,
+    DiskWritten,
     /// Of all processors, 0 to 1.
-    pub(crate) host_cpu: Option<f64>,
-    pub(crate) host_memory_kb: Option<u64>,
-    pub(crate) net_in_per_s: Option<f64>,
-    pub(crate) net_out_per_s: Option<f64>,
-    pub(crate) packets_in_per_s: Option<f64>,
-    pub(crate) packets_out_per_s: Option<f64>,
+    HostCpu,
+    HostMemoryKb,
+    NetIn,
+    NetOut,
+    PacketsIn,
+    PacketsOut,
+}
+
+/// Names as they stand in reports.
+pub(crate) const FIGURES: &[(Figure, &str)] = &[
+    (Figure::Cpu, "cpu"),
+    (Figure::MemoryKb, "memory_kb"),
+    (Figure::Threads, "threads"),
+    (Figure::Descriptors, "descriptors"),
+    (Figure::Switches, "switches_per_s"),
+    (Figure::DiskRead, "disk_read_per_s"),
+    (Figure::DiskWritten, "disk_written_per_s"),
+    (Figure::HostCpu, "host_cpu"),
+    (Figure::HostMemoryKb, "host_memory_kb"),
+    (Figure::NetIn, "net_in_per_s"),
+    (Figure::NetOut, "net_out_per_s"),
+    (Figure::PacketsIn, "packets_in_per_s"),
+    (Figure::PacketsOut, "packets_out_per_s"),
+];
+
+impl Sample {
+    pub(crate) fn of(&self, figure: Figure) -> Option<f64> {
+        self.values[figure as usize]
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let rows = FIGURES.iter().map(|(figure, name)| ((*name).into(), self.of(*figure).into()));
+        Value::Object(rows.collect())
+    }
+
+    pub(crate) fn from_json(value: &Value) -> Sample {
+        let values = std::array::from_fn(|at| value[FIGURES[at].1].as_f64());
+        Sample { values }
+    }
 }
 
 /// Counters that only go up.
@@ -61,24 +100,30 @@ impl Watch {
         let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
         let status = self.pid.and_then(|pid| read(pid, "status"));
         let of_status = |key: &str| field(status.as_deref()?, key);
-        Sample {
-            cpu: per_s(now.ticks, last.ticks).map(|ticks| ticks / ticks_per_s),
-            memory_kb: of_status("VmRSS:"),
-            threads: of_status("Threads:"),
-            descriptors: self.pid.and_then(descriptors),
-            switches_per_s: per_s(now.switches, last.switches),
-            disk_read_per_s: per_s(now.disk.map(|disk| disk.0), last.disk.map(|disk| disk.0)),
-            disk_written_per_s: per_s(now.disk.map(|disk| disk.1), last.disk.map(|disk| disk.1)),
-            host_cpu: now.host_busy.zip(last.host_busy).map(|(now, last)| {
-                let all = now.1.saturating_sub(last.1).max(1);
-                now.0.saturating_sub(last.0) as f64 / all as f64
-            }),
-            host_memory_kb: host_memory_kb(),
-            net_in_per_s: net(0),
-            packets_in_per_s: net(1),
-            net_out_per_s: net(2),
-            packets_out_per_s: net(3),
+        let mut sample = Sample::default();
+        let host_cpu = now.host_busy.zip(last.host_busy).map(|(now, last)| {
+            let all = now.1.saturating_sub(last.1).max(1);
+            now.0.saturating_sub(last.0) as f64 / all as f64
+        });
+        let count = |n: Option<u64>| n.map(|n| n as f64);
+        for (figure, value) in [
+            (Figure::Cpu, per_s(now.ticks, last.ticks).map(|ticks| ticks / ticks_per_s)),
+            (Figure::MemoryKb, count(of_status("VmRSS:"))),
+            (Figure::Threads, count(of_status("Threads:"))),
+            (Figure::Descriptors, count(self.pid.and_then(descriptors))),
+            (Figure::Switches, per_s(now.switches, last.switches)),
+            (Figure::DiskRead, per_s(now.disk.map(|disk| disk.0), last.disk.map(|disk| disk.0))),
+            (Figure::DiskWritten, per_s(now.disk.map(|disk| disk.1), last.disk.map(|disk| disk.1))),
+            (Figure::HostCpu, host_cpu),
+            (Figure::HostMemoryKb, count(host_memory_kb())),
+            (Figure::NetIn, net(0)),
+            (Figure::PacketsIn, net(1)),
+            (Figure::NetOut, net(2)),
+            (Figure::PacketsOut, net(3)),
+        ] {
+            sample.values[figure as usize] = value;
         }
+        sample
     }
 }
 
@@ -207,14 +252,22 @@ mod tests {
         let port = socket.local_addr().expect("it is bound").port();
         assert_eq!(listener(port), Some(std::process::id()));
         let sample = Watch::new(Some(std::process::id())).sample();
-        assert!(sample.memory_kb > Some(100) && sample.threads >= Some(1));
-        assert!(sample.cpu.is_some() && sample.descriptors > Some(2) && sample.host_cpu.is_some());
+        assert!(sample.of(Figure::MemoryKb) > Some(100.0));
+        assert!(sample.of(Figure::Threads) >= Some(1.0));
+        assert!(sample.of(Figure::Descriptors) > Some(2.0));
+        assert!(sample.of(Figure::Cpu).is_some() && sample.of(Figure::HostCpu).is_some());
+        assert_eq!(Sample::from_json(&sample.to_json()), sample);
+    }
+
+    #[test]
+    fn figures_stand_in_the_order_of_their_variants() {
+        assert!(FIGURES.iter().enumerate().all(|(at, (figure, _))| *figure as usize == at));
     }
 
     #[test]
     fn a_process_that_is_gone_has_no_figures() {
         let sample = Watch::new(Some(u32::MAX)).sample();
-        assert!(sample.cpu.is_none() && sample.memory_kb.is_none());
-        assert!(sample.host_cpu.is_some());
+        assert!(sample.of(Figure::Cpu).is_none() && sample.of(Figure::MemoryKb).is_none());
+        assert!(sample.of(Figure::HostCpu).is_some());
     }
 }

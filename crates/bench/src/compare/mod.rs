@@ -116,6 +116,7 @@ fn one(comparison: &Comparison, name: &str, entry: &Entry) -> Result<Value, Stri
         scaled,
         broker: entry.name.clone(),
         pid: launched.id(),
+        watched_by: None,
     };
     session::run(plan, &subject, &mut |_, _| {})
 }

@@ -11,6 +11,7 @@ use crate::plan::{Plan, Share};
 use crate::scenario::{self, Change};
 use crate::session;
 use crate::target;
+use crate::watch::{Watch, listener};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::io;
@@ -42,10 +43,12 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     eprintln!("godwit-bench agent: listening on {address}");
     for stream in listener.incoming().map_while(Result::ok) {
         let from = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
-        match serve(stream, &token) {
+        let token = token.clone();
+        // Apart, so that a host may be watched while it sends load.
+        std::thread::spawn(move || match serve(stream, &token) {
             Ok(()) => eprintln!("godwit-bench agent: {from}: done"),
             Err(error) => eprintln!("godwit-bench agent: {from}: {error}"),
-        }
+        });
     }
     ExitCode::SUCCESS
 }
@@ -58,7 +61,24 @@ fn serve(stream: TcpStream, token: &str) -> io::Result<()> {
         match ask["ask"].as_str() {
             Some("clock") => link.send(&json!({ "now_ns": Clock::start(0).now_ns() }))?,
             Some("run") => return test(link, &ask),
+            Some("watch") => return show(link, &ask),
             _ => return Err(io::Error::other("no such request")),
+        }
+    }
+}
+
+/// What the broker's process and this host do, whenever the controller asks.
+fn show(mut link: Link, ask: &Value) -> io::Result<()> {
+    let port = ask["port"].as_u64().and_then(|port| u16::try_from(port).ok());
+    let pid = ask["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    let pid = pid.or_else(|| port.and_then(listener));
+    let mut watch = Watch::new(pid);
+    link.send(&json!({ "pid": pid }))?;
+    loop {
+        match link.receive() {
+            Ok(_) => link.send(&watch.sample().to_json())?,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::conduct::{Gathered, merge};
 use crate::plan::{Plan, Share};
 use crate::report::{self, Subject};
 use crate::scenario::{Change, Scenario};
+use crate::watch::Sample;
 use link::{Link, Side};
 use serde_json::{Value, json};
 use std::io;
@@ -89,6 +90,37 @@ pub(crate) fn run(
     let mut report = report::build(&subject, &plan, &outcome, &[]);
     add(&mut report, rows);
     Ok(report)
+}
+
+/// A host that is watched by its agent.
+#[derive(Debug)]
+pub(crate) struct FarWatch {
+    link: Link,
+    pub(crate) pid: Option<u32>,
+}
+
+impl FarWatch {
+    /// The broker's process there by its id, or by the port that it listens on.
+    pub(crate) fn start(
+        address: &str,
+        token: &str,
+        pid: Option<u32>,
+        port: u16,
+    ) -> io::Result<FarWatch> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(FAR_SAMPLE_MAX))?;
+        let mut link = Link::open(stream, token, Side::Controller)?;
+        link.send(&json!({ "ask": "watch", "pid": pid, "port": port }))?;
+        let pid = link.receive()?["pid"].as_u64().map(|pid| pid as u32);
+        Ok(FarWatch { link, pid })
+    }
+
+    /// Empty where the agent does not answer: the test goes on.
+    pub(crate) fn sample(&mut self) -> Sample {
+        let ask = self.link.send(&json!({ "ask": "sample" }));
+        let answer = ask.and_then(|()| self.link.receive());
+        answer.map_or_else(|_| Sample::default(), |value| Sample::from_json(&value))
+    }
 }
 
 fn request(subject: &Subject, change: &Change, urls: &[&str], share: Share) -> Value {
@@ -234,6 +266,7 @@ fn add(report: &mut Value, rows: Vec<Value>) {
 
 const TOKEN_BYTES_MIN: usize = 16;
 const SILENCE_MAX: Duration = Duration::from_secs(20);
+const FAR_SAMPLE_MAX: Duration = Duration::from_secs(2);
 const CLOCK_ASKS: usize = 9;
 const START_NS: u64 = 500_000_000;
 const ROUND_TRIP_MS_MAX: f64 = 2.0;

@@ -5,7 +5,7 @@ use crate::limits::{HOST_CPU_MAX, LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_M
 use crate::plan::Plan;
 use crate::tally::{COUNTS, Count, SAMPLERS, Sampler, Tally};
 use crate::track::Tracked;
-use crate::watch::Sample;
+use crate::watch::{FIGURES, Figure, Sample};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use std::fs;
@@ -19,6 +19,8 @@ pub(crate) struct Subject {
     pub(crate) scaled: String,
     pub(crate) broker: String,
     pub(crate) pid: Option<u32>,
+    /// An agent on the broker's host, and the token that it wants.
+    pub(crate) watched_by: Option<(String, String)>,
 }
 
 pub(crate) fn build(
@@ -53,7 +55,7 @@ pub(crate) fn build(
             "urls": plan.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>(),
             "broker": subject.broker,
             "pid": subject.pid,
-            "command": subject.pid.and_then(command_of),
+            "command": subject.pid.filter(|_| subject.watched_by.is_none()).and_then(command_of),
         },
         "host": host(),
         "began_unix_s": phases.began / 1_000_000_000,
@@ -245,27 +247,9 @@ fn second(row: &Row, began: u64, sample: Option<&(u64, Sample)>) -> Value {
         "thread_cpu_max": row.thread_cpu_max,
     });
     if let (Some((_, sample)), Some(value)) = (sample, value.as_object_mut()) {
-        value.insert("target".into(), sampled(sample));
+        value.insert("target".into(), sample.to_json());
     }
     value
-}
-
-fn sampled(sample: &Sample) -> Value {
-    json!({
-        "cpu": sample.cpu,
-        "memory_kb": sample.memory_kb,
-        "threads": sample.threads,
-        "descriptors": sample.descriptors,
-        "switches_per_s": sample.switches_per_s,
-        "disk_read_per_s": sample.disk_read_per_s,
-        "disk_written_per_s": sample.disk_written_per_s,
-        "host_cpu": sample.host_cpu,
-        "host_memory_kb": sample.host_memory_kb,
-        "net_in_per_s": sample.net_in_per_s,
-        "net_out_per_s": sample.net_out_per_s,
-        "packets_in_per_s": sample.packets_in_per_s,
-        "packets_out_per_s": sample.packets_out_per_s,
-    })
 }
 
 /// Means and peaks over the measured phase.
@@ -274,28 +258,21 @@ fn target_use(outcome: &Outcome, samples: &[(u64, Sample)]) -> Value {
     let is_measured = |at: u64| at >= phases.measure_from && at < phases.publish_until;
     let samples: Vec<&Sample> =
         samples.iter().filter(|(at, _)| is_measured(*at)).map(|(_, sample)| sample).collect();
-    let mean_max = |of: &dyn Fn(&Sample) -> Option<f64>| {
-        let values: Vec<f64> = samples.iter().filter_map(|sample| of(sample)).collect();
+    let mut used = Map::new();
+    for (figure, name) in FIGURES {
+        let values: Vec<f64> = samples.iter().filter_map(|sample| sample.of(*figure)).collect();
         let sum: f64 = values.iter().sum();
         let max = values.iter().copied().fold(0.0, f64::max);
-        (!values.is_empty()).then(|| json!({ "mean": sum / values.len() as f64, "max": max }))
-    };
-    let cpu_s: f64 = samples.iter().filter_map(|sample| sample.cpu).sum();
+        let both = json!({ "mean": sum / values.len().max(1) as f64, "max": max });
+        used.insert((*name).into(), if values.is_empty() { Value::Null } else { both });
+    }
+    let cpus: Vec<f64> = samples.iter().filter_map(|sample| sample.of(Figure::Cpu)).collect();
     let received = outcome.measured.count(Count::Recv) as f64;
-    let seen = samples.iter().any(|sample| sample.cpu.is_some());
-    json!({
-        "cpu": mean_max(&|sample| sample.cpu),
-        "memory_kb": mean_max(&|sample| sample.memory_kb.map(|kb| kb as f64)),
-        "threads": mean_max(&|sample| sample.threads.map(|n| n as f64)),
-        "descriptors": mean_max(&|sample| sample.descriptors.map(|n| n as f64)),
-        "switches_per_s": mean_max(&|sample| sample.switches_per_s),
-        "disk_written_per_s": mean_max(&|sample| sample.disk_written_per_s),
-        "host_cpu": mean_max(&|sample| sample.host_cpu),
-        "host_memory_kb": mean_max(&|sample| sample.host_memory_kb.map(|kb| kb as f64)),
-        "net_in_per_s": mean_max(&|sample| sample.net_in_per_s),
-        "net_out_per_s": mean_max(&|sample| sample.net_out_per_s),
-        "cpu_us_per_delivery": (seen && received > 0.0).then(|| cpu_s * 1e6 / received),
-    })
+    let measured_s = seconds(phases.measure_from, phases.publish_until);
+    let cpu_s = cpus.iter().sum::<f64>() / cpus.len().max(1) as f64 * measured_s;
+    let cost = (!cpus.is_empty() && received > 0.0).then(|| cpu_s * 1e6 / received);
+    used.insert("cpu_us_per_delivery".into(), cost.into());
+    Value::Object(used)
 }
 
 /// Seconds of the measured phase in which deliveries were expected and none came.

@@ -118,3 +118,20 @@ fn the_death_of_an_agent_is_in_the_report() {
     assert!(faults.contains(&format!("agent {address} died")), "{faults}");
     assert!(number(&report, "/counts/pub") > 100.0, "the other one went on");
 }
+
+#[test]
+fn an_agent_watches_the_host_of_the_broker() {
+    let agent = Agent::start();
+    let broker = BadBroker::start(Fault::None);
+    let file = scratch().join("watched.toml");
+    std::fs::write(&file, scenario(2)).expect("the scratch folder is ours");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
+    command.arg("run").arg(&file).args(["--host-metrics", &agent.address, "--json", "-"]);
+    command.args(["--target", &broker.address.to_string()]).env("GODWIT_BENCH_TOKEN", TOKEN);
+    let output = command.output().expect("godwit-bench can be run");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    // The bad broker lives in this process.
+    assert_eq!(number(&report, "/target/pid"), f64::from(std::process::id()));
+    assert!(number(&report, "/target_use/memory_kb/max") > 500.0);
+    assert!(number(&report, "/target_use/host_cpu/max") > 0.0);
+}
