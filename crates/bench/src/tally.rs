@@ -107,7 +107,13 @@ impl Tally {
 
     #[inline]
     pub(crate) fn record(&mut self, sampler: Sampler, us: u64) {
-        self.times[sampler as usize].record(us).expect("a histogram that resizes takes any value");
+        self.record_many(sampler, us, 1);
+    }
+
+    #[inline]
+    pub(crate) fn record_many(&mut self, sampler: Sampler, us: u64, times: u64) {
+        let histogram = &mut self.times[sampler as usize];
+        histogram.record_n(us, times).expect("a histogram that resizes takes any value");
     }
 
     pub(crate) fn times(&self, sampler: Sampler) -> &Histogram<u64> {

@@ -6,7 +6,7 @@ use super::thread::Load;
 use crate::limits::PACKET_BYTES_MAX;
 use crate::plan::Start;
 use crate::stamp::{Stamp, TIME_MASK};
-use crate::tally::{Count, Failure, Sampler};
+use crate::tally::{Count, Failure, Sampler, Tally};
 use mqtt::{Ack, ConnAck, Disconnect, Frame, PacketType, Publish, QoS, Reason, SubAck, Violation};
 
 impl Load {
@@ -15,6 +15,7 @@ impl Load {
         let mut buffer = std::mem::take(&mut self.buffer);
         let received = self.receive_into(at, ends, &mut buffer);
         self.buffer = buffer;
+        self.ages.settle(&mut self.tally);
         if let Err(failure) = received {
             self.lose(at, failure);
         }
@@ -76,7 +77,7 @@ impl Load {
             let age_us = stamp.age_us(now_us);
             let due_us = now_us - age_us;
             if due_us >= self.measured_us.0 && due_us < self.measured_us.1 {
-                self.tally.record(Sampler::Sub, age_us);
+                self.ages.add(age_us, &mut self.tally);
             }
             // Who was subscribed before anyone published has missed what it did not see.
             let first = (self.plan.start == Start::Together).then_some(0);
@@ -205,6 +206,32 @@ impl Load {
     fn count_unwanted(&mut self, reason: Reason) {
         if reason == Reason::NoMatchingSubscribers {
             self.tally.add(Count::PubNoSub, 1);
+        }
+    }
+}
+
+/// Messages of one read were mostly sent together: one entry in the times serves all of an age.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ages {
+    us: u64,
+    count: u64,
+}
+
+impl Ages {
+    #[inline]
+    fn add(&mut self, age_us: u64, tally: &mut Tally) {
+        if self.us != age_us {
+            self.settle(tally);
+            self.us = age_us;
+        }
+        self.count += 1;
+    }
+
+    #[inline]
+    fn settle(&mut self, tally: &mut Tally) {
+        if self.count > 0 {
+            tally.record_many(Sampler::Sub, self.us, self.count);
+            self.count = 0;
         }
     }
 }

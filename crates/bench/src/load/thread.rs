@@ -8,6 +8,7 @@
 
 use super::client::{Client, State};
 use super::crew::Part;
+use super::intake::Ages;
 use super::pace::{Line, Timer, on_grid};
 use super::payload::Payload;
 use super::wire::Wire;
@@ -50,6 +51,7 @@ pub(crate) struct Load {
     pub(super) expected: u64,
     pub(super) received: u64,
     pub(super) flights: i64,
+    pub(super) ages: Ages,
     poll: Poll,
     timer: Timer,
     seconds: Sender<Second>,
@@ -135,6 +137,7 @@ impl Load {
             expected: 0,
             received: 0,
             flights: 0,
+            ages: Ages::default(),
             poll,
             timer,
             seconds,
