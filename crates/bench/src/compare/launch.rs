@@ -35,6 +35,9 @@ impl Launched {
         let address = free.map_err(says)?;
         let folder = scratch(&entry.name, address.port());
         fs::create_dir_all(&folder).map_err(says)?;
+        // From here on the folder goes with it, also where the program cannot be run.
+        let url = format!("tcp://{address}");
+        let mut launched = Launched { child: None, folder: Some(folder.clone()), url };
         let filled = |text: &str| {
             let text = text.replace("{port}", &address.port().to_string());
             text.replace("{dir}", &folder.to_string_lossy())
@@ -53,8 +56,7 @@ impl Launched {
                 entry.name, entry.install
             )
         })?;
-        let url = format!("tcp://{address}");
-        let mut launched = Launched { child: Some(child), folder: Some(folder), url };
+        launched.child = Some(child);
         launched.wait_until_it_listens(address).map_err(|why| format!("{}: {why}", entry.name))?;
         Ok(launched)
     }
@@ -98,3 +100,20 @@ fn scratch(name: &str, port: u16) -> PathBuf {
 }
 
 const START_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_run_leaves_nothing_behind() {
+        let name = "nothing-left".to_string();
+        let entry = Entry { name, command: "no-such-broker".into(), ..Entry::default() };
+        let why = Launched::start(&entry).expect_err("there is no such program");
+        assert!(why.contains("no-such-broker cannot be run"), "{why}");
+        let own = format!("godwit-bench-{}-nothing-left", std::process::id());
+        let left = fs::read_dir(std::env::temp_dir()).expect("it is there").flatten();
+        let mut names = left.map(|one| one.file_name().to_string_lossy().into_owned());
+        assert!(!names.any(|name| name.starts_with(&own)));
+    }
+}
