@@ -248,17 +248,15 @@ impl Bytes {
 pub(crate) struct Messages {
     kept: Slab<Kept>,
     spare: Vec<Vec<u8>>,
-    spare_bytes: usize,
     pub(crate) bytes: u64,
     /// What all this takes: the messages, their places, the slots in queues and flights that refer
     /// to them, the spare buffers. One number, since every delivery asks for it.
     held: u64,
 }
 
-/// Buffers of at most so many bytes each, and so many together, wait to be used again: else the
-/// allocator gives their pages back and takes them again for every burst.
-const SPARE_BYTES_MAX: usize = 16 * 1024;
-const SPARE_BYTES_ALL: usize = 4 * 1024 * 1024;
+/// At most this many buffers of at most so many bytes wait to be used again.
+const SPARE_MAX: usize = 8 * 1024;
+const SPARE_BYTES_MAX: usize = 512;
 
 impl Messages {
     /// One more reference to the draft's message.
@@ -274,8 +272,7 @@ impl Messages {
             None => {
                 let mut buffer = match self.spare.pop() {
                     Some(buffer) => {
-                        self.spare_bytes -= buffer.capacity();
-                        self.held -= buffer.capacity() as u64;
+                        self.held -= SPARE_BYTES_MAX as u64;
                         buffer
                     }
                     None => Vec::new(),
@@ -331,12 +328,11 @@ impl Messages {
         self.held -= len + cost::KEPT;
         if let Some(Kept { bytes: Bytes::Own(mut buffer), .. }) = self.kept.remove(id.0)
             && buffer.capacity() <= SPARE_BYTES_MAX
-            && self.spare_bytes + buffer.capacity() <= SPARE_BYTES_ALL
+            && self.spare.len() < SPARE_MAX
         {
             buffer.clear();
-            self.spare_bytes += buffer.capacity();
-            self.held += buffer.capacity() as u64;
             self.spare.push(buffer);
+            self.held += SPARE_BYTES_MAX as u64;
         }
     }
 
