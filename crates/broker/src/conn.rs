@@ -33,6 +33,8 @@ pub(crate) struct Conn {
     pub(crate) aliases: Vec<Option<Arc<str>>>,
     /// What those cost.
     pub(crate) alias_bytes: u32,
+    /// Answers to it that wait for the disk.
+    pub(crate) owed: u32,
 }
 
 #[derive(Debug)]
@@ -186,12 +188,17 @@ impl Shard {
             }
             Some(PacketType::PubRec) => {
                 let ack = Ack::decode(frame, version)?;
-                self.sessions.pubrec(session, &ack, out);
+                if let Some((reason, waits)) = self.sessions.pubrec(session, &ack, out) {
+                    let answer = (PacketType::PubRel, ack.packet_id, reason);
+                    self.acknowledge(conn, answer, waits, out);
+                }
                 Ok(())
             }
             Some(PacketType::PubRel) => {
                 let ack = Ack::decode(frame, version)?;
-                self.sessions.pubrel(session, ack.packet_id, out);
+                let (reason, waits) = self.sessions.pubrel(session, ack.packet_id);
+                let answer = (PacketType::PubComp, ack.packet_id, reason);
+                self.acknowledge(conn, answer, waits, out);
                 Ok(())
             }
             Some(PacketType::PubComp) => {
@@ -203,7 +210,7 @@ impl Shard {
                 self.subscribe(conn, session, Subscribe::decode(frame, version)?, out)
             }
             Some(PacketType::Unsubscribe) => {
-                self.unsubscribe(session, Unsubscribe::decode(frame, version)?, out)
+                self.unsubscribe(conn, session, Unsubscribe::decode(frame, version)?, out)
             }
             Some(PacketType::PingReq) => self.pingreq(session, frame, out),
             Some(PacketType::Disconnect) => {

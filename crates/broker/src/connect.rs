@@ -343,6 +343,7 @@ impl Shard {
             None => self.sessions.create(client_id, packet.version), // [MQTT-3.1.2-6]
         };
         self.begin(conn, id, packet, asked, agreed);
+        self.make_lasting(id);
         out.notes.push(Note::Connected {
             client_id: client_id.into(),
             conn,
@@ -439,6 +440,7 @@ impl Shard {
         self.sessions.set_aliases(id, None);
         self.announce(id, false, out);
         self.arm_will(id, out);
+        self.note_away(id);
         let session = self.sessions.get_mut(id);
         let (expiry_s, generation) = (session.expiry_s, session.generation);
         // [MQTT-3.1.2-23] [MQTT-4.1.0-1]
@@ -478,6 +480,9 @@ impl Shard {
     pub(crate) fn end_session(&mut self, id: SessionId, expired: bool, out: &mut Outbox) {
         self.publish_will(id, out);
         while let Some(last) = self.sessions.get(id).subscriptions.len().checked_sub(1) {
+            let filter = self.sessions.get(id).subscriptions[last].filter;
+            let text = self.topics.filter(filter).text.clone();
+            self.erase_filter(id, &text);
             self.drop_subscription(id, last as u32);
         }
         let member = self.member(id);
@@ -486,6 +491,7 @@ impl Shard {
             .map(|rare| rare.shares.iter().map(|share| share.group.clone()).collect())
             .unwrap_or_default();
         for group in groups {
+            self.erase_filter(id, &group);
             let owner = self.home_of(&group);
             if owner == self.id {
                 self.leave(&group, member);
@@ -493,6 +499,7 @@ impl Shard {
                 out.lanes[usize::from(owner.0)].push_back(Cross::Leave { group, member });
             }
         }
+        self.forget_lasting(id);
         if let Some(session) = self.sessions.remove(id) {
             out.notes.push(Note::SessionEnded { client_id: session.client_id, expired });
         }
@@ -528,9 +535,10 @@ impl Sessions {
         let waiting = std::mem::take(&mut flight.waiting);
         flight.waiting_bytes = 0;
         flight.waiting_qos0 = 0;
+        let lasting = self.get_mut(id).lasting.take();
         for slot in waiting {
             if slot.group != NONE {
-                self.forget(slot, true);
+                self.abandon(lasting.as_deref(), slot, true);
                 continue;
             }
             let bytes = self.messages.get(slot.message).bytes() as u64;
@@ -539,5 +547,6 @@ impl Sessions {
             flight.waiting_qos0 += u32::from(slot.qos == QoS::AtMostOnce);
             flight.waiting.push_back(slot);
         }
+        self.get_mut(id).lasting = lasting;
     }
 }

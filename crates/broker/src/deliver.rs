@@ -3,7 +3,7 @@
 
 use crate::alias::Alias;
 use crate::encode::Form;
-use crate::flight::{Slot, State, granted};
+use crate::flight::{Marks, Slot, State, granted};
 use crate::input::{ConnId, SessionId};
 use crate::limits::NONE;
 use crate::memory::{CROWDED_WINDOW, SMALL};
@@ -31,6 +31,18 @@ pub(crate) struct Hit {
 }
 
 impl Session {
+    /// Puts a slot into the flight, under the next packet id.
+    #[inline]
+    fn number_slot(&mut self, slot: Slot) -> PacketId {
+        match &self.lasting {
+            None => self.flight().send(slot),
+            Some(lasting) => {
+                let position = lasting.positions.whole(slot.position);
+                self.flight().send_at(position, slot)
+            }
+        }
+    }
+
     /// Whether bytes made for another may go to it as they are.
     #[inline]
     fn shares(&self, range: Range, hit: Hit) -> bool {
@@ -71,12 +83,29 @@ impl Sessions {
             }
             return self.send_qos0(hit, retain, draft, out);
         }
+        if session.lasting.is_some() {
+            return self.deliver_lasting(hit, qos, retain, draft, out);
+        }
         if !online || !session.has_room() || !self.has_memory_for(hit.session, draft) {
             return self.enqueue(hit, qos, retain, draft, out);
         }
         let message = self.messages.keep(draft);
+        let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
+        self.send_slot(hit, slot, draft, out);
+    }
+
+    /// Into the flight, and on its way.
+    #[inline(always)]
+    pub(crate) fn send_slot(
+        &mut self,
+        hit: Hit,
+        slot: Slot,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        let (qos, retain) = (slot.qos, slot.retain);
         let session = self.get_mut(hit.session);
-        let id = session.flight().send(Slot::new(message, qos, retain, hit.ids, hit.group));
+        let id = session.number_slot(slot);
         // Subscribers in step share every byte: for them nothing is composed.
         let known = draft.forms.numbered_as(key_of(session.version, qos, retain, id));
         if let Some(range) = known.filter(|range| session.shares(*range, hit)) {
@@ -141,7 +170,8 @@ impl Sessions {
             // [MQTT-3.1.2-25]: as if it had been delivered.
             let Numbered { id: packet_id, qos, .. } = numbered;
             if let Some(slot) = self.get_mut(id).flight().finish(packet_id, State::Sent, qos) {
-                self.forget(slot, false);
+                self.strike(id, &slot);
+                self.forget(slot);
             }
             draft.kept = None;
         }
@@ -162,7 +192,7 @@ impl Sessions {
 
     /// Into the session's queue, by its policy. A message that expires is not worth another's
     /// place: the oldest goes first, whatever it is.
-    fn enqueue(
+    pub(crate) fn enqueue(
         &mut self,
         hit: Hit,
         qos: QoS,
@@ -185,7 +215,7 @@ impl Sessions {
         }
         let message = self.messages.keep(draft);
         let bytes = self.messages.get(message).bytes() as u64;
-        let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
+        let mut slot = Slot::new(message, qos, retain, hit.ids, hit.group);
         let full = self.queue_is_full(hit.session, bytes);
         let drop = if full { Drop::QueueFull } else { Drop::OutOfMemory };
         let policy = match self.options.queue_policy {
@@ -204,9 +234,12 @@ impl Sessions {
             }
         };
         if !has_place {
-            self.forget(slot, false);
+            self.forget(slot);
             draft.kept = None;
             return self.dropped(hit.session, drop, 1, out);
+        }
+        if qos != QoS::AtMostOnce {
+            self.enter(hit.session, &mut slot, draft);
         }
         let flight = self.get_mut(hit.session).flight();
         flight.waiting_bytes += bytes;
@@ -216,7 +249,7 @@ impl Sessions {
 
     /// Whether a message with room in the client's window may be kept until it is acknowledged.
     #[inline]
-    fn has_memory_for(&self, id: SessionId, draft: &Draft<'_>) -> bool {
+    pub(crate) fn has_memory_for(&self, id: SessionId, draft: &Draft<'_>) -> bool {
         if !self.is_crowded() {
             return true;
         }
@@ -243,7 +276,8 @@ impl Sessions {
             }
             let Some(slot) = self.pop_waiting(id) else { return !crowded };
             room += self.messages.get(slot.message).bytes() as u64;
-            self.forget(slot, false);
+            self.strike(id, &slot);
+            self.forget(slot);
             self.dropped(id, drop, 1, out);
         }
     }
@@ -255,9 +289,9 @@ impl Sessions {
         if flight.waiting.is_empty() && flight.waiting.capacity() > WAITING_KEPT {
             flight.waiting.shrink_to(WAITING_KEPT);
         }
-        let bytes = self.messages.get(slot.message).bytes() as u64;
-        if let Some(flight) = &mut self.get_mut(id).flight {
-            flight.waiting_bytes -= bytes;
+        if !slot.marks.has(Marks::RELEASED) {
+            let bytes = self.messages.get(slot.message).bytes() as u64;
+            self.get_mut(id).flight().waiting_bytes -= bytes;
         }
         Some(slot)
     }
@@ -265,6 +299,7 @@ impl Sessions {
     /// Sends what waits, as far as the window, the socket and the tick have room.
     pub(crate) fn flow(&mut self, id: SessionId, out: &mut Outbox) {
         self.resend(id, out);
+        self.read_on_if_lasting(id, out);
         loop {
             let session = self.get_mut(id);
             let window = session.window;
@@ -272,8 +307,10 @@ impl Sessions {
                 break;
             }
             let Some(flight) = &session.flight else { break };
-            let Some(front) = flight.waiting.front() else { break };
-            if front.qos != QoS::AtMostOnce && !flight.has_room(window) {
+            let Some(&front) = flight.waiting.front() else { break };
+            if front.qos != QoS::AtMostOnce
+                && (!flight.has_room(window) || !self.may_go(id, &front))
+            {
                 break;
             }
             if out.is_full() {
@@ -289,11 +326,35 @@ impl Sessions {
         self.get_mut(id).rest();
     }
 
+    #[inline]
+    fn read_on_if_lasting(&mut self, id: SessionId, out: &mut Outbox) {
+        let session = self.get(id);
+        if session.lasting.is_some() && session.conn != NONE {
+            self.read_on(id, out);
+        }
+    }
+
+    /// Whether the disk has what this slot waits for, and its id is free.
+    #[inline]
+    fn may_go(&self, id: SessionId, slot: &Slot) -> bool {
+        let session = self.get(id);
+        let Some(lasting) = &session.lasting else { return true };
+        let position = lasting.positions.whole(slot.position);
+        let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(position));
+        reaches && self.is_settled(id, slot)
+    }
+
     /// A message whose turn has come.
     fn send_waiting(&mut self, id: SessionId, mut slot: Slot, out: &mut Outbox) {
+        // PUBREL is all that is left of it, and had no place beside what was sent.
+        if slot.marks.has(Marks::RELEASED) {
+            let packet_id = self.get_mut(id).number_slot(slot);
+            return self.acknowledge(id, PacketType::PubRel, packet_id, Reason::Success, out);
+        }
         // [MQTT-3.3.2-5]
         if self.messages.get(slot.message).is_expired(self.now) {
-            self.forget(slot, false);
+            self.strike(id, &slot);
+            self.forget(slot);
             return self.dropped(id, Drop::Expired, 1, out);
         }
         let bytes = self.messages.lend(slot.message);
@@ -312,7 +373,7 @@ impl Sessions {
             self.messages.release(slot.message);
         } else {
             slot.state = State::Sent;
-            let packet_id = self.get_mut(id).flight().send(slot);
+            let packet_id = self.get_mut(id).number_slot(slot);
             let (qos, retain, ids) = (slot.qos, slot.retain, slot.ids);
             let numbered = Numbered { id: packet_id, qos, retain, ids };
             self.send_numbered(id, numbered, true, &mut draft, out);
@@ -392,7 +453,8 @@ impl Sessions {
         let len = form.len(draft);
         if len > session.packet_bytes_max as usize {
             session.flight().settle(at);
-            self.forget(slot, false);
+            self.strike(id, &slot);
+            self.forget(slot);
             return self.count_sent(id, None, out);
         }
         let Some(conn) = session.conn() else { return };

@@ -11,7 +11,7 @@
 //! Packet ids count up with the places of `sent`: an id names its slot without a search, and the
 //! front of `sent` is always the oldest that is not done.
 
-use crate::limits::FLIGHT_SPAN_MAX;
+use crate::limits::{FLIGHT_SPAN_MAX, NONE};
 use crate::message::KeptId;
 use crate::topics::Packed;
 use mqtt::{PacketId, QoS};
@@ -34,11 +34,34 @@ pub(crate) struct Slot {
     pub(crate) ids: u32,
     /// The shared group that chose this session, or `NONE`.
     pub(crate) group: u32,
+    /// The low half of its place in the queue of a session that lasts: see `Lasting`.
+    pub(crate) position: u32,
     pub(crate) state: State,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
+    pub(crate) marks: Marks,
+}
+
+/// What else is true of a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(u8);
+
+impl Marks {
     /// The message's bytes were released already (after PUBREC).
-    pub(crate) released: bool,
+    pub(crate) const RELEASED: Marks = Marks(1);
+    /// The store has it.
+    pub(crate) const STORED: Marks = Marks(2);
+    /// It is not sent before the disk has it.
+    pub(crate) const WAITS: Marks = Marks(4);
+
+    #[inline]
+    pub(crate) fn has(self, mark: Marks) -> bool {
+        self.0 & mark.0 != 0
+    }
+
+    pub(crate) fn set(&mut self, mark: Marks) {
+        self.0 |= mark.0;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +76,8 @@ pub(crate) struct Flight {
     unseen: usize,
     /// How many of those are not done.
     unseen_open: u16,
+    /// Slots were put into `sent` that this connection has not seen, since the store had them.
+    pub(crate) was_read_back: bool,
     pub(crate) waiting: VecDeque<Slot>,
     pub(crate) waiting_bytes: u64,
     pub(crate) waiting_qos0: u32,
@@ -106,6 +131,29 @@ impl Flight {
         self.sent.push_back(slot);
         self.unacknowledged += 1;
         id
+    }
+
+    /// Whether the message at this position of a lasting session's queue may be the next to be sent:
+    /// its id follows from the position, and must not be so far from the oldest in use that it
+    /// comes round to it.
+    pub(crate) fn reaches(&self, position: u64) -> bool {
+        self.sent.is_empty() || self.place_at(position) < FLIGHT_SPAN_MAX
+    }
+
+    fn place_at(&self, position: u64) -> usize {
+        let zero_based = (position % u64::from(IDS)) as u32;
+        ((zero_based + IDS - u32::from(self.first)) % IDS) as usize
+    }
+
+    /// The same as `send`, under the id of a position that `reaches`.
+    pub(crate) fn send_at(&mut self, position: u64, slot: Slot) -> PacketId {
+        if self.sent.is_empty() {
+            self.first = (position % u64::from(IDS)) as u16;
+        }
+        for _ in self.sent.len()..self.place_at(position) {
+            self.sent.push_back(Slot::hole());
+        }
+        self.send(slot)
     }
 
     #[inline]
@@ -164,6 +212,11 @@ impl Flight {
         self.first
     }
 
+    /// The zero-based id of the next to be sent.
+    pub(crate) fn next_id(&self) -> u16 {
+        ((u32::from(self.first) + self.sent.len() as u32) % IDS) as u16
+    }
+
     pub(crate) fn starting_at(first: u16) -> Flight {
         Flight { first, ..Flight::default() }
     }
@@ -171,7 +224,14 @@ impl Flight {
 
 impl Slot {
     pub(crate) fn new(message: KeptId, qos: QoS, retain: bool, ids: u32, group: u32) -> Slot {
-        Slot { message, ids, group, state: State::Sent, qos, retain, released: false }
+        let (state, marks) = (State::Sent, Marks::default());
+        Slot { message, ids, group, position: 0, state, qos, retain, marks }
+    }
+
+    /// Keeps the place of an id that no message has.
+    fn hole() -> Slot {
+        let slot = Slot::new(KeptId(NONE), QoS::AtLeastOnce, false, 0, NONE);
+        Slot { state: State::Done, ..slot }
     }
 }
 

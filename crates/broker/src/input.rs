@@ -1,5 +1,7 @@
 //! Everything that can happen to a shard, and what it says to the others.
 
+use crate::journal::Stored;
+use crate::lasting::{Origin, Reading};
 use crate::message::Message;
 use crate::options::Options;
 use crate::sys::Counters;
@@ -18,7 +20,8 @@ pub struct SessionId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub u8);
 
-/// Milliseconds of a clock that never goes back. Zero is the start of the process.
+/// Milliseconds of a clock that never goes back. Where there is a store it begins at the time of
+/// day, so that a time that was stored still says the same after a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now(pub u64);
 
@@ -58,6 +61,21 @@ pub enum Input<'a> {
         from: ShardId,
         cross: Cross,
     },
+    /// The tick is performed: the store has taken its records, under this number if there were any,
+    /// and has everything up to the other one on the disk.
+    Committed {
+        seq: u64,
+        durable: u64,
+    },
+    /// The store has everything up to this number on the disk.
+    Durable {
+        seq: u64,
+    },
+    /// What `Effect::Read` asked for.
+    Stored {
+        reading: Reading,
+        stored: &'a dyn Stored,
+    },
     /// Time moved: fire what is due. Also the turn of whatever waits for room.
     Tick,
     Command(Command),
@@ -87,13 +105,23 @@ pub struct Member {
 /// From one shard to another. Order within one pair of shards is kept.
 #[derive(Clone, Debug)]
 pub enum Cross {
-    /// Deliver to whoever here subscribes.
-    Publish(Message),
+    /// Deliver to whoever here subscribes. Whoever sent it with a ticket wants to hear when what
+    /// came of it is on the disk; 0 asks for nothing. Tickets count up between two shards. So do `Retain` and `Dispatch`.
+    Publish {
+        message: Message,
+        ticket: u64,
+    },
+    /// What the receiver asked for under these tickets is kept.
+    Kept {
+        first: u64,
+        last: u64,
+    },
     /// The retained store of every shard holds the same; an empty payload clears. Delivered to
     /// whoever subscribes there, like `Publish`.
     Retain {
         message: Message,
         stamp: Stamp,
+        ticket: u64,
     },
     /// A member joins (or changes its options in) the group that the receiver owns.
     Join {
@@ -102,6 +130,8 @@ pub enum Cross {
         client_id: Arc<str>,
         options: SubscribeOptions,
         subscription_id: u32,
+        /// Whether the member's session outlives the process.
+        lasts: bool,
     },
     /// The SUBACK that waits for it may leave.
     Joined {
@@ -127,11 +157,15 @@ pub enum Cross {
         message: Message,
         options: SubscribeOptions,
         subscription_id: u32,
+        /// Where the store has it until the member does.
+        origin: Option<Origin>,
+        ticket: u64,
     },
     /// A member ended with this message undelivered: choose another.
     Return {
         group: Arc<str>,
         message: Message,
+        origin: Option<Origin>,
     },
     /// Once a `$SYS` interval, to shard 0.
     Counters(Box<Counters>),

@@ -37,6 +37,8 @@ pub struct Interest {
     shapes_len: AtomicUsize,
     /// Bits of the shards with filters that have no shape here: they get everything.
     everything: AtomicU64,
+    /// Bits of the shards with sessions that outlive the process.
+    lasting: AtomicU64,
 }
 
 /// Bits 0..32 the levels with `+`, 32..48 the depth without `#`, 48 whether it ends in `#`, 49 set
@@ -105,6 +107,7 @@ impl Interest {
             shapes: std::array::from_fn(|_| AtomicU64::new(0)),
             shapes_len: AtomicUsize::new(0),
             everything: AtomicU64::new(0),
+            lasting: AtomicU64::new(0),
         };
         interest.table(0);
         interest
@@ -134,6 +137,18 @@ impl Interest {
             }
         }
         shards
+    }
+
+    /// Whether any session of the shard outlives the process: visible before its SUBACK.
+    pub(crate) fn lasts(&self, shard: u8) -> bool {
+        self.lasting.load(SeqCst) >> shard & 1 == 1
+    }
+
+    pub(crate) fn set_lasting(&self, shard: u8, any: bool) {
+        match any {
+            true => self.lasting.fetch_or(1 << shard, SeqCst),
+            false => self.lasting.fetch_and(!(1 << shard), SeqCst),
+        };
     }
 
     fn hash_of(&self, filter: &str, shape: Option<Shape>) -> u64 {

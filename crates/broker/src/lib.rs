@@ -30,7 +30,12 @@ mod encode;
 mod explain;
 mod feed;
 mod flight;
+mod journal;
+mod lasting;
+mod owed;
 mod receipt;
+mod records;
+mod restore;
 mod session;
 
 mod slab;
@@ -46,10 +51,13 @@ pub mod refusal;
 
 pub use input::{Command, ConnId, Cross, Input, Now, ShardId};
 pub use interest::Interest;
+pub use journal::{Change, Space, Stored, Unreadable};
+pub use lasting::Reading;
 pub use memory::Memory;
 pub use message::Message;
 pub use note::Note;
 pub use options::Options;
 pub use outbox::{Effect, Outbox};
 pub use refusal::Refusal;
+pub use restore::{Restored, restore};
 pub use shard::Shard;

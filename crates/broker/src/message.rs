@@ -9,9 +9,13 @@
 //! into a `Message` only when a queue, a flight, the retained store or another shard wants it.
 
 use crate::input::Now;
+use crate::journal::Number;
 use crate::memory::cost;
+use crate::options::Durability;
 use crate::outbox::Range;
 use crate::slab::Slab;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use mqtt::QoS;
 use std::sync::Arc;
 
@@ -22,6 +26,8 @@ pub struct Message(Arc<[u8]>);
 
 const HEAD: usize = 23;
 const RETAIN: u8 = 4;
+/// How well it is kept stands above the other flags.
+const KEEP_AT: u8 = 3;
 
 impl Message {
     pub(crate) fn new(draft: &Draft<'_>) -> Message {
@@ -56,6 +62,11 @@ impl Message {
         self.view().is_expired(now)
     }
 
+    /// From the store. None where the bytes are no message.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Message> {
+        View::read(bytes).map(|view| Message(view.0.into()))
+    }
+
     pub(crate) fn draft(&self) -> Draft<'_> {
         Draft { message: Some(self.clone()), ..self.view().draft() }
     }
@@ -72,6 +83,18 @@ impl Message {
 pub(crate) struct View<'a>(&'a [u8]);
 
 impl<'a> View<'a> {
+    /// Bytes that did not come from a `Draft` of this process.
+    fn read(bytes: &'a [u8]) -> Option<View<'a>> {
+        let view = View(bytes);
+        let fits = bytes.len() >= HEAD && view.payload_at() <= bytes.len();
+        let named = fits && std::str::from_utf8(&bytes[HEAD..HEAD + view.topic_len()]).is_ok();
+        (named && Durability::from_bits(bytes[18] >> KEEP_AT).is_some()).then_some(view)
+    }
+
+    pub(crate) fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
     fn u32_at(self, at: usize) -> u32 {
         u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
     }
@@ -123,6 +146,7 @@ impl<'a> View<'a> {
             retain: self.0[18] & RETAIN != 0,
             expiry_s: self.expiry_s(),
             at: self.at(),
+            durability: Durability::from_bits(self.0[18] >> KEEP_AT).unwrap_or_default(),
             publisher: self.u32_at(19),
             forms: Forms::default(),
             message: None,
@@ -162,6 +186,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) expiry_s: u32,
     /// When it came in.
     pub(crate) at: Now,
+    pub(crate) durability: Durability,
     /// A hash of the publisher's client id, for shared groups that choose by it.
     pub(crate) publisher: u32,
     pub(crate) forms: Forms,
@@ -181,6 +206,7 @@ impl<'a> Draft<'a> {
             retain: false,
             expiry_s: NO_EXPIRY,
             at: now,
+            durability: Durability::Memory,
             publisher: 0,
             forms: Forms::default(),
             message: None,
@@ -198,7 +224,9 @@ impl<'a> Draft<'a> {
         head[8..12].copy_from_slice(&self.expiry_s.to_le_bytes());
         head[12..16].copy_from_slice(&(properties.len() as u32).to_le_bytes());
         head[16..18].copy_from_slice(&(topic.len() as u16).to_le_bytes());
-        head[18] = self.qos as u8 | if self.retain { RETAIN } else { 0 };
+        head[18] = self.qos as u8
+            | if self.retain { RETAIN } else { 0 }
+            | (self.durability as u8) << KEEP_AT;
         head[19..23].copy_from_slice(&self.publisher.to_le_bytes());
         to.extend_from_slice(&head);
         to.extend_from_slice(topic);
@@ -249,6 +277,10 @@ pub(crate) struct Messages {
     kept: Slab<Kept>,
     spare: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
+    /// Those that the store holds once for several sessions.
+    bodies: HashMap<u32, Number, FixedState>,
+    /// Those of them that nobody wants any more.
+    dead_bodies: Vec<Number>,
     /// What all this takes: the messages, their places, the slots in queues and flights that refer
     /// to them, the spare buffers. One number, since every delivery asks for it.
     held: u64,
@@ -326,6 +358,11 @@ impl Messages {
         let len = kept.bytes.view().bytes() as u64;
         self.bytes -= len;
         self.held -= len + cost::KEPT;
+        if !self.bodies.is_empty()
+            && let Some(body) = self.bodies.remove(&id.0)
+        {
+            self.dead_bodies.push(body);
+        }
         if let Some(Kept { bytes: Bytes::Own(mut buffer), .. }) = self.kept.remove(id.0)
             && buffer.capacity() <= SPARE_BYTES_MAX
             && self.spare.len() < SPARE_MAX
@@ -334,6 +371,24 @@ impl Messages {
             self.spare.push(buffer);
             self.held += SPARE_BYTES_MAX as u64;
         }
+    }
+
+    /// One more reference to a message that is kept already.
+    pub(crate) fn keep_again(&mut self, id: KeptId) {
+        self.kept[id.0].refs += 1;
+        self.held += cost::SLOT;
+    }
+
+    pub(crate) fn body(&self, id: KeptId) -> Option<Number> {
+        self.bodies.get(&id.0).copied()
+    }
+
+    pub(crate) fn set_body(&mut self, id: KeptId, body: Number) {
+        self.bodies.insert(id.0, body);
+    }
+
+    pub(crate) fn take_dead_bodies(&mut self) -> Vec<Number> {
+        std::mem::take(&mut self.dead_bodies)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -25,6 +25,25 @@ pub enum Strategy {
     Sticky,
 }
 
+/// How well a message is kept, and what its publisher is told when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Durability {
+    /// It ends with the process.
+    #[default]
+    Memory,
+    /// It reaches the disk within a second; the receipt does not wait for it.
+    Lazy,
+    /// The receipt leaves when it is on the disk.
+    Sync,
+}
+
+impl Durability {
+    pub(crate) fn from_bits(bits: u8) -> Option<Durability> {
+        [Durability::Memory, Durability::Lazy, Durability::Sync].get(usize::from(bits)).copied()
+    }
+}
+
 /// Traces the packets of whoever matches: every given condition must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
@@ -39,6 +58,9 @@ pub struct Options {
     pub check_payload_format: bool,
     pub client_id_bytes_max: u16,
     pub connect_timeout_ms: u32,
+    pub durability: Durability,
+    /// By topic filter, first match wins.
+    pub durabilities: Vec<(String, Durability)>,
     /// Unacknowledged QoS 1 and 2 messages towards one client, where it does not ask for fewer.
     pub inflight_max: u16,
     /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
@@ -88,6 +110,8 @@ impl Default for Options {
             check_payload_format: false,
             client_id_bytes_max: 1024,
             connect_timeout_ms: 10_000,
+            durability: Durability::Sync,
+            durabilities: Vec::new(),
             inflight_max: 1024,
             keep_alive_s_max: 0,
             memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,

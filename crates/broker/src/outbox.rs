@@ -6,6 +6,7 @@
 //! subscriber that takes everything of one topic ends the tick with a single one.
 
 use crate::input::{ConnId, Cross, ShardId};
+use crate::lasting::Reading;
 use crate::limits;
 use crate::note::Note;
 
@@ -92,6 +93,10 @@ pub enum Effect {
     },
     Resume {
         conn: ConnId,
+    },
+    /// Hand over the store, to be read, with `Input::Stored`.
+    Read {
+        reading: Reading,
     },
 }
 

@@ -4,10 +4,11 @@
 use crate::conn::End;
 use crate::deliver::Hit;
 use crate::explain::explained;
-use crate::input::{ConnId, Cross, SessionId};
+use crate::input::{ConnId, Cross, SessionId, ShardId};
 use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::message::{Draft, NO_EXPIRY};
+use crate::options::Durability;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::session::ids;
@@ -40,12 +41,12 @@ impl Shard {
         let topic = aliased.as_deref().unwrap_or(packet.topic);
         self.check_ability(&packet)?;
         if packet.qos == QoS::ExactlyOnce && self.is_duplicate(id, &packet)? {
-            self.receipt(id, &packet, Reason::Success, out);
+            self.receipt(conn, &packet, Reason::Success, false, out);
             return Ok(());
         }
         self.weigh();
         if let Err(refusal) = self.permit(topic, &packet, &said) {
-            return self.refuse_publish(id, &packet, refusal, out);
+            return self.refuse_publish(conn, id, &packet, refusal, out);
         }
         let properties = std::mem::take(&mut self.scratch.properties);
         let mut draft = Draft::new(topic, packet.payload, self.now);
@@ -57,6 +58,9 @@ impl Shard {
         if self.groups.any || self.shards > 1 {
             draft.publisher = self.publisher_hash(id);
         }
+        draft.durability = self.durability_of(topic);
+        self.sessions.journal.keeps = false;
+        self.owed.asked.clear();
         // [MQTT-3.3.1-8]
         if packet.retain {
             self.retain(&mut draft, out);
@@ -67,9 +71,12 @@ impl Shard {
         // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
         if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
             self.sessions.get_mut(id).flight().received.push(packet_id);
+            self.sessions.write_received(id, packet_id);
         }
         let reason = if matched { Reason::Success } else { Reason::NoMatchingSubscribers };
-        self.receipt(id, &packet, reason, out);
+        let asked = self.await_asked();
+        let waits = self.sessions.journal.keeps || asked;
+        self.receipt(conn, &packet, reason, waits, out);
         Ok(())
     }
 
@@ -234,6 +241,7 @@ impl Shard {
     #[cold]
     fn refuse_publish(
         &mut self,
+        conn: ConnId,
         id: SessionId,
         packet: &Publish<'_>,
         refusal: Refusal,
@@ -257,26 +265,34 @@ impl Shard {
         {
             self.sessions.get_mut(id).flight().received.push(packet_id);
         }
-        self.refused_receipt(id, packet, refusal, out);
+        self.refused_receipt(conn, id, packet, refusal, out);
         Ok(())
     }
 
     /// PUBACK or PUBREC, as the QoS demands [MQTT-3.3.4-1].
     #[inline]
-    fn receipt(&mut self, id: SessionId, packet: &Publish<'_>, reason: Reason, out: &mut Outbox) {
+    fn receipt(
+        &mut self,
+        conn: ConnId,
+        packet: &Publish<'_>,
+        reason: Reason,
+        waits: bool,
+        out: &mut Outbox,
+    ) {
         let Some(packet_id) = packet.packet_id else { return };
         let kind = match packet.qos {
             QoS::AtMostOnce => return,
             QoS::AtLeastOnce => PacketType::PubAck,
             QoS::ExactlyOnce => PacketType::PubRec,
         };
-        self.sessions.acknowledge(id, kind, packet_id, reason, out);
+        self.acknowledge(conn, (kind, packet_id, reason), waits, out);
     }
 
     /// The same with the reason in words.
     #[cold]
     fn refused_receipt(
         &mut self,
+        conn: ConnId,
         id: SessionId,
         packet: &Publish<'_>,
         refusal: Refusal,
@@ -284,14 +300,14 @@ impl Shard {
     ) {
         let session = self.sessions.get(id);
         let Some(packet_id) = packet.packet_id.filter(|_| session.is_explained_to()) else {
-            return self.receipt(id, packet, refusal.reason(), out);
+            return self.receipt(conn, packet, refusal.reason(), false, out);
         };
         let two = packet.qos == QoS::ExactlyOnce;
         let kind = if two { PacketType::PubRec } else { PacketType::PubAck };
         let bytes = explained(Some(refusal.what()), session.packet_bytes_max, |properties, to| {
             Ack { packet_id, reason: refusal.reason(), properties }.encode(kind, Version::V5, to);
         });
-        self.sessions.reply(id, &bytes, out);
+        self.answer(conn, &bytes, false, out);
     }
 
     /// Stores or clears the topic's retained message, here and on every other shard.
@@ -299,10 +315,18 @@ impl Shard {
         let stamp = self.stamp.next(self.now, self.id);
         self.stamp = stamp;
         let message = draft.message().clone();
-        for lane in (0..self.shards).filter(|&lane| lane != usize::from(self.id.0)) {
-            out.lanes[lane].push_back(Cross::Retain { message: message.clone(), stamp });
+        let keeper = self.home_of(draft.topic);
+        let own = usize::from(self.id.0);
+        for lane in (0..self.shards).filter(|&lane| lane != own) {
+            let shard = ShardId(lane as u8);
+            let asks = awaited(draft) && (shard == keeper || self.interest.lasts(shard.0));
+            let ticket = if asks { self.ask(shard) } else { 0 };
+            let message = message.clone();
+            out.lanes[lane].push_back(Cross::Retain { message, stamp, ticket });
         }
-        self.retained.set(message, stamp, self.now, self.shards > 1);
+        if self.retained.set(message.clone(), stamp, self.now, self.shards > 1) {
+            self.write_retained(&message);
+        }
     }
 
     /// To everyone who wants it, on this shard and on the others. Says whether anyone may.
@@ -338,7 +362,10 @@ impl Shard {
         }
         let message = draft.message().clone();
         self.ledger.crossing += message.bytes() as i64;
-        out.lanes[shard].push_back(Cross::Publish(message));
+        let id = ShardId(shard as u8);
+        let asks = awaited(draft) && self.interest.lasts(id.0);
+        let ticket = if asks { self.ask(id) } else { 0 };
+        out.lanes[shard].push_back(Cross::Publish { message, ticket });
     }
 
     /// To this shard's subscribers, every one whose filter matches, and the shared groups that it
@@ -429,6 +456,11 @@ impl Shard {
         }
         self.scratch.hits = hits;
     }
+}
+
+/// Whether the publisher is to hear nothing before whoever keeps it has it on the disk.
+pub(crate) fn awaited(draft: &Draft<'_>) -> bool {
+    draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce
 }
 
 /// Beside the topic: counters and the allocator's words.

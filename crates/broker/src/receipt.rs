@@ -1,6 +1,6 @@
 //! PUBACK, PUBREC, PUBREL and PUBCOMP from a client: its side of the handshakes.
 
-use crate::flight::State;
+use crate::flight::{Marks, State};
 use crate::input::SessionId;
 use crate::outbox::Outbox;
 use crate::session::Sessions;
@@ -32,28 +32,34 @@ impl Sessions {
 
     /// The message is the client's now, and is not sent again [MQTT-4.3.3-3] [MQTT-4.3.3-6]. A
     /// reason from 0x80 on ends the exchange [MQTT-4.4.0-2] [MQTT-4.8.2-6].
-    pub(crate) fn pubrec(&mut self, id: SessionId, ack: &Ack<'_>, out: &mut Outbox) {
+    ///
+    /// PUBREL's reason, if one is owed, and whether it waits for the disk: once the client has it
+    /// the id may come again, and a message sent again under it would be a second one.
+    pub(crate) fn pubrec(
+        &mut self,
+        id: SessionId,
+        ack: &Ack<'_>,
+        out: &mut Outbox,
+    ) -> Option<(Reason, bool)> {
         let flight = self.get_mut(id).flight.as_mut();
         let slot = flight.and_then(|flight| flight.find(ack.packet_id));
         let slot = slot.filter(|slot| slot.qos == QoS::ExactlyOnce);
-        let Some(slot) = slot else {
-            let reason = Reason::PacketIdentifierNotFound;
-            return self.acknowledge(id, PacketType::PubRel, ack.packet_id, reason, out);
-        };
+        let Some(slot) = slot else { return Some((Reason::PacketIdentifierNotFound, false)) };
         if ack.reason.is_error() {
             if slot.state == State::Sent {
                 self.finish(id, ack.packet_id, State::Sent, QoS::ExactlyOnce, out);
             }
-            return;
+            return None;
         }
         slot.state = State::Released;
-        if !slot.released {
-            slot.released = true;
-            let message = slot.message;
-            self.messages.release(message);
+        let mut waits = false;
+        if !slot.marks.has(Marks::RELEASED) {
+            slot.marks.set(Marks::RELEASED);
+            let slot = *slot;
+            waits = self.release_stored(id, &slot);
+            self.messages.release(slot.message);
         }
-        // [MQTT-4.3.3-4]
-        self.acknowledge(id, PacketType::PubRel, ack.packet_id, Reason::Success, out);
+        Some((Reason::Success, waits)) // [MQTT-4.3.3-4]
     }
 
     /// PUBREL is unacknowledged until here [MQTT-4.3.3-5].
@@ -64,17 +70,15 @@ impl Sessions {
     /// The client forgets the id of its QoS 2 message: from here on the id is a new message
     /// [MQTT-4.3.3-11] [MQTT-4.3.3-12]. What became of the old one, expired or not, does not matter
     /// [MQTT-4.3.3-13].
-    pub(crate) fn pubrel(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
+    ///
+    /// PUBCOMP's reason, and whether it waits for the disk: from then on the client may use the id
+    /// for another message, which must not be taken for this one.
+    pub(crate) fn pubrel(&mut self, id: SessionId, packet_id: PacketId) -> (Reason, bool) {
         let flight = self.get_mut(id).flight();
         let place = flight.received.iter().position(|&received| received == packet_id);
-        let reason = match place {
-            Some(place) => {
-                flight.received.remove(place);
-                Reason::Success
-            }
-            None => Reason::PacketIdentifierNotFound,
-        };
-        self.acknowledge(id, PacketType::PubComp, packet_id, reason, out);
+        let Some(place) = place else { return (Reason::PacketIdentifierNotFound, false) };
+        flight.received.remove(place);
+        (Reason::Success, self.erase_received(id, packet_id))
     }
 
     /// A slot in the given state is done; what waited for its place may go.
@@ -95,7 +99,8 @@ impl Sessions {
         if session.is_member {
             self.rooms.push(id);
         }
-        self.forget(slot, false);
+        self.strike(id, &slot);
+        self.forget(slot);
         if waits || feeds {
             self.flow(id, out);
         }

@@ -109,17 +109,24 @@ impl Retained {
     }
 
     /// Stores a message, or clears the topic where the payload is empty [MQTT-3.3.1-5]
-    /// [MQTT-3.3.1-6] [MQTT-3.3.1-7]. An older stamp than the stored one changes nothing.
-    pub(crate) fn set(&mut self, message: Message, stamp: Stamp, now: Now, tombstones: bool) {
+    /// [MQTT-3.3.1-6] [MQTT-3.3.1-7]. An older stamp than the stored one changes nothing, and is
+    /// told so.
+    pub(crate) fn set(
+        &mut self,
+        message: Message,
+        stamp: Stamp,
+        now: Now,
+        tombstones: bool,
+    ) -> bool {
         let topic: Box<str> = message.topic().into();
         let clears = message.payload().is_empty();
         if clears && !tombstones && self.node_of(&topic).is_none() {
-            return;
+            return true;
         }
         let at = self.make(&topic);
         let node = &mut self.nodes[at];
         if node.stored.as_ref().is_some_and(|stored| stored.stamp > stamp) {
-            return;
+            return false;
         }
         let new = if clears { None } else { Some(message.clone()) };
         // Whatever its QoS [3.1.1:MQTT-3.3.1-7].
@@ -139,6 +146,7 @@ impl Retained {
         } else if !is_tombstone {
             self.tombstones.push_back((now, topic));
         }
+        true
     }
 
     /// A message that a node held is gone.
@@ -168,12 +176,13 @@ impl Retained {
         }
     }
 
-    /// Forgets what expired and tombstones that are old enough.
-    pub(crate) fn sweep(&mut self, now: Now) {
+    /// Forgets what expired and tombstones that are old enough. The topics of what expired.
+    pub(crate) fn sweep(&mut self, now: Now) -> Vec<Box<str>> {
+        let mut expired = Vec::new();
         while let Some((at, _)) = self.tombstones.front()
             && now.0 >= at.0 + TOMBSTONE_MS
         {
-            let Some((_, topic)) = self.tombstones.pop_front() else { return };
+            let Some((_, topic)) = self.tombstones.pop_front() else { return expired };
             let Some(at) = self.node_of(&topic) else { continue };
             let tombstone = self.nodes[at].stored.as_ref().filter(|it| it.message.is_none());
             let Some(cleared_at) = tombstone.map(|stored| stored.stamp.at) else { continue };
@@ -190,9 +199,11 @@ impl Retained {
             let old = self.nodes[at].stored.take().and_then(|stored| stored.message);
             if let Some(old) = old {
                 self.discount(at, &old);
+                expired.push(old.topic().into());
             }
             self.bury(at);
         }
+        expired
     }
 
     /// When `sweep` has something to do.

@@ -4,8 +4,10 @@
 
 use crate::alias::AliasesOut;
 use crate::feed::Cursors;
-use crate::flight::{Flight, Slot, State};
+use crate::flight::{Flight, Marks, Slot, State};
 use crate::input::{ConnId, Now, SessionId};
+use crate::journal::Journal;
+use crate::lasting::{Lasting, Origin};
 use crate::limits::NONE;
 use crate::memory::cost;
 use crate::message::Messages;
@@ -45,6 +47,8 @@ pub(crate) struct Session {
     pub(crate) client_id: Box<str>,
     pub(crate) subscriptions: Vec<Subscription>,
     pub(crate) rare: Option<Box<Rare>>,
+    /// What the store knows of it, if it is to outlive the process.
+    pub(crate) lasting: Option<Box<Lasting>>,
     pub(crate) expiry_s: u32,
     pub(crate) generation: u32,
     /// Where packet ids go on while there is no flight.
@@ -249,8 +253,14 @@ pub(crate) struct Sessions {
     pub(crate) now: Now,
     /// Sessions with something to send that this tick had no room for.
     pub(crate) unfinished: Vec<SessionId>,
-    /// Group messages of members that ended or went away: (group, message).
-    pub(crate) orphans: Vec<(Arc<str>, crate::Message)>,
+    /// Group messages of members that ended or went away, with where the store has them.
+    pub(crate) orphans: Vec<(Arc<str>, crate::Message, Option<Origin>)>,
+    /// What this tick adds to the store.
+    pub(crate) journal: Journal,
+    /// Sessions whose record is to be written.
+    pub(crate) dirty: Vec<SessionId>,
+    /// Sessions with QoS 2 messages below a position that wait for the disk.
+    pub(crate) unsettled: Vec<(SessionId, u64)>,
     /// Sessions whose retained cursors may go on.
     pub(crate) hungry: Vec<SessionId>,
     /// Sessions whose queue overflowed under the policy `Disconnect`.
@@ -282,6 +292,9 @@ impl Sessions {
             now,
             unfinished: Vec::new(),
             orphans: Vec::new(),
+            journal: Journal::default(),
+            dirty: Vec::new(),
+            unsettled: Vec::new(),
             hungry: Vec::new(),
             overruns: Vec::new(),
             rooms: Vec::new(),
@@ -395,6 +408,7 @@ impl Sessions {
             client_id: client_id.into(),
             subscriptions: Vec::new(),
             rare: None,
+            lasting: None,
             expiry_s: 0,
             generation: self.generation,
             first_id: 0,
@@ -420,12 +434,13 @@ impl Sessions {
         let mut session = self.slab.remove(id.0)?;
         self.texts -= session.client_id.len() as u64;
         if let Some(flight) = session.flight.take() {
+            let lasting = session.lasting.as_deref();
             for slot in flight.sent.into_iter().filter(|slot| slot.state != State::Done) {
                 let again = slot.qos == mqtt::QoS::AtLeastOnce;
-                self.forget(slot, again);
+                self.abandon(lasting, slot, again);
             }
             for slot in flight.waiting {
-                self.forget(slot, true);
+                self.abandon(lasting, slot, true);
             }
         }
         for share in session.rare.iter_mut().flat_map(|rare| rare.shares.drain(..)) {
@@ -434,18 +449,31 @@ impl Sessions {
         Some(session)
     }
 
-    /// Drops what a slot holds. A group's message goes back to it where `again` says so.
+    /// A slot of a session that ends or goes away. A group's message goes back to it where `again`
+    /// says so, and stays in the store until somebody else has it there.
+    pub(crate) fn abandon(&mut self, lasting: Option<&Lasting>, slot: Slot, again: bool) {
+        let origin = self.origin(lasting, &slot);
+        if slot.group != NONE && again && !slot.marks.has(Marks::RELEASED) {
+            let group = self.group_name(slot.group);
+            self.orphans.push((group, self.messages.message(slot.message), origin));
+        } else if let Some(Origin { number, position }) = origin {
+            self.journal.strike(number, position);
+        }
+        self.forget(slot);
+    }
+
+    pub(crate) fn group_name(&self, at: u32) -> Arc<str> {
+        self.group_names[at].name.clone()
+    }
+
+    /// Drops what a slot holds.
     #[inline]
-    pub(crate) fn forget(&mut self, slot: Slot, again: bool) {
+    pub(crate) fn forget(&mut self, slot: Slot) {
         if slot.group != NONE {
-            if again && !slot.released {
-                let group = self.group_names[slot.group].name.clone();
-                self.orphans.push((group, self.messages.message(slot.message)));
-            }
             self.release_group(slot.group);
         }
         self.release_ids(slot.ids);
-        if !slot.released {
+        if !slot.marks.has(Marks::RELEASED) {
             self.messages.release(slot.message);
         }
     }

@@ -3,14 +3,17 @@
 use crate::conn::{Conn, End, State};
 use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
 use crate::interest::{Interest, Wants};
+use crate::journal::Number;
+use crate::lasting::Reading;
 use crate::memory::{Ledger, Memory};
 use crate::message::Draft;
 use crate::options::Options;
 use crate::outbox::Outbox;
+use crate::owed::Owed;
 use crate::refusal::Refusal;
 use crate::retained::Retained;
 use crate::session::Sessions;
-use crate::shared::Groups;
+use crate::shared::{Given, Groups};
 use crate::sys::Tree;
 use crate::timer::{Timer, Wheel, turn_of};
 use crate::topics::{FilterId, Topics};
@@ -45,6 +48,10 @@ pub struct Shard {
     /// The highest stamp given or seen: what is published here later gets a higher one.
     pub(crate) stamp: Stamp,
     pub(crate) draining: bool,
+    pub(crate) owed: Owed,
+    pub(crate) lasting_sessions: i64,
+    /// What sessions that ended left in the store, still to be removed.
+    pub(crate) graves: Vec<Number>,
     sweep_at: Option<Now>,
     /// When the next `$SYS` round is due.
     sys_at: Now,
@@ -100,6 +107,9 @@ impl Shard {
             random: chance | 1,
             stamp: Stamp::default(),
             draining: false,
+            owed: Owed::default(),
+            lasting_sessions: 0,
+            graves: Vec::new(),
             sweep_at: None,
             sys_at: now,
             scratch: Scratch::default(),
@@ -129,6 +139,9 @@ impl Shard {
             Input::Writable { conn } => self.set_congested(conn, false, out),
             Input::Starved { conn } => self.end(conn, End::Refusal(Refusal::QuotaExceeded), out),
             Input::Cross { from, cross } => self.cross(from, cross, out),
+            Input::Committed { seq, durable } => self.committed(seq, durable, out),
+            Input::Durable { seq } => self.durable(seq, out),
+            Input::Stored { reading, stored } => self.read(reading, stored, out),
             Input::Tick => self.tick(out),
             Input::Command(command) => self.command(command, out),
         }
@@ -138,6 +151,9 @@ impl Shard {
     /// What a tick left over: overflowing queues under the policy `Disconnect`, messages that go
     /// back to their shared groups, members whose room changed.
     fn settle(&mut self, out: &mut Outbox) {
+        for Number(number) in self.graves.drain(..) {
+            out.effects.push(Effect::Read { reading: Reading::Grave { number } });
+        }
         while !self.sessions.hungry.is_empty() {
             for id in std::mem::take(&mut self.sessions.hungry) {
                 if self.sessions.contains(id) {
@@ -193,6 +209,7 @@ impl Shard {
             topic_alias_max: 0,
             aliases: Vec::new(),
             alias_bytes: 0,
+            owed: 0,
         });
     }
 
@@ -207,6 +224,7 @@ impl Shard {
     }
 
     pub(crate) fn take_conn(&mut self, conn: ConnId) -> Option<Conn> {
+        self.owe_no_more(conn);
         self.release_conn(conn);
         let known = self.conns.get_mut(conn.0 as usize)?.take();
         if self.ledger.conns == 0 {
@@ -243,7 +261,9 @@ impl Shard {
                 Timer::Sys => self.sys_round(out),
                 Timer::Sweep => {
                     self.sweep_at = None;
-                    self.retained.sweep(self.now);
+                    for topic in self.retained.sweep(self.now) {
+                        self.erase_retained(&topic);
+                    }
                 }
             }
         }
@@ -360,20 +380,26 @@ impl Shard {
     }
 
     fn cross(&mut self, from: ShardId, cross: Cross, out: &mut Outbox) {
+        self.owed.asked.clear();
         match cross {
-            Cross::Publish(message) => {
+            Cross::Publish { message, ticket } => {
                 self.ledger.crossing -= message.bytes() as i64;
                 let mut draft = message.draft();
                 self.route_here(None, &mut draft, out);
+                self.answer_ticket(from, ticket);
             }
-            Cross::Retain { message, stamp } => {
+            Cross::Kept { first, last } => self.kept(from, (first, last), out),
+            Cross::Retain { message, stamp, ticket } => {
                 self.stamp = self.stamp.max(stamp);
-                self.retained.set(message.clone(), stamp, self.now, true);
+                if self.retained.set(message.clone(), stamp, self.now, true) {
+                    self.write_retained(&message);
+                }
                 self.route_here(None, &mut message.draft(), out);
                 self.plan_sweep();
+                self.answer_ticket(from, ticket);
             }
-            Cross::Join { group, member, client_id, options, subscription_id } => {
-                self.join(&group, member, &client_id, options, subscription_id);
+            Cross::Join { group, member, client_id, options, subscription_id, lasts } => {
+                self.join(&group, member, &client_id, options, subscription_id, lasts);
                 out.lanes[from.0 as usize].push_back(Cross::Joined { group, member });
             }
             Cross::Joined { group, member } => self.joined(&group, member, out),
@@ -381,13 +407,16 @@ impl Shard {
             Cross::Room { group, member, online, more } => {
                 self.set_room(&group, member, online, more, out);
             }
-            Cross::Dispatch { group, member, message, options, subscription_id } => {
+            Cross::Dispatch { group, member, message, options, subscription_id, origin, ticket } => {
                 self.ledger.crossing -= message.bytes() as i64;
-                self.dispatched(&group, member, &message, options, subscription_id, out);
+                let given = Given { member, options, id: subscription_id };
+                self.dispatched(&group, given, &message, origin, out);
+                self.answer_ticket(from, ticket);
             }
-            Cross::Return { group, message } => {
+            Cross::Return { group, message, origin } => {
                 self.ledger.crossing -= message.bytes() as i64;
-                self.dispatch(&group, &message, out);
+                self.dispatch(&group, &message, origin, out);
+                self.await_again();
             }
             Cross::Counters(counters) => {
                 let at = from.0 as usize;

@@ -3,13 +3,17 @@
 //! room; while nobody has, messages wait here, in the group's own queue.
 
 use crate::deliver::Hit;
-use crate::flight::granted;
-use crate::input::{Cross, Member, SessionId};
+use crate::flight::{State, granted};
+use crate::input::{Cross, Member};
+use crate::journal::{Number, Positions, Space, Stored, Unreadable};
+use crate::lasting::Origin;
 use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
 use crate::message::{Draft, Message};
-use crate::options::{Options, QueuePolicy, Strategy};
+use crate::options::{Durability, Options, QueuePolicy, Strategy};
 use crate::outbox::Outbox;
+use crate::publish::awaited;
+use crate::records::{self, Body, Entry, kind};
 use crate::session::{Share, ids};
 use crate::shard::Shard;
 use crate::sys::Drop;
@@ -43,8 +47,25 @@ struct Group {
     strategy: Strategy,
     /// The member whose turn it is, or that is stuck to.
     turn: usize,
-    queue: VecDeque<Message>,
+    queue: VecDeque<Waiting>,
     queue_bytes: u64,
+    /// Where the store has its queue, once a member is to outlive the process.
+    lasting: Option<(Number, Positions)>,
+}
+
+/// A message in a group's queue, with its position where the store has it.
+#[derive(Clone, Debug)]
+struct Waiting {
+    message: Message,
+    position: Option<u64>,
+}
+
+/// What the owner of a group says with a message to the member that it chose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given {
+    pub(crate) member: Member,
+    pub(crate) options: SubscribeOptions,
+    pub(crate) id: u32,
 }
 
 #[derive(Debug)]
@@ -101,10 +122,16 @@ impl Share {
 }
 
 impl Group {
-    fn pop(&mut self) -> Option<Message> {
+    fn pop(&mut self) -> Option<Waiting> {
         let oldest = self.queue.pop_front()?;
-        self.queue_bytes -= oldest.bytes() as u64;
+        self.queue_bytes -= oldest.message.bytes() as u64;
         Some(oldest)
+    }
+
+    /// Where the store has what waits at this position.
+    fn origin(&self, position: Option<u64>) -> Option<Origin> {
+        let (number, _) = self.lasting?;
+        position.map(|position| Origin { number, position })
     }
 
     /// The member to get a message, among those with room.
@@ -143,11 +170,15 @@ impl Shard {
         client_id: &str,
         options: SubscribeOptions,
         id: u32,
+        lasts: bool,
     ) {
         let at = match self.groups.by_name.get(name) {
             Some(&at) => at,
             None => self.create_group(name),
         };
+        if lasts {
+            self.make_group_lasting(at);
+        }
         let client_hash = self.groups.by_name.hasher().hash_one(client_id);
         let group = &mut self.groups.groups[at];
         if let Some(known) = group.members.iter_mut().find(|known| known.member == member) {
@@ -175,6 +206,7 @@ impl Shard {
             turn: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
+            lasting: None,
         });
         self.groups.by_name.insert(name.clone(), at);
         self.groups.any = true;
@@ -202,6 +234,15 @@ impl Shard {
             return;
         }
         let filter = group.filter;
+        if let Some((number, _)) = group.lasting {
+            let key = records::text_key(kind::GROUP, name);
+            self.sessions.journal.change(Space::Sessions, key, None);
+            for waiting in &group.queue {
+                if let Some(position) = waiting.position {
+                    self.sessions.journal.strike(number, position);
+                }
+            }
+        }
         let dropped = group.queue.len() as u64;
         self.groups.queue_bytes -= group.queue_bytes + dropped * cost::SLOT;
         self.sessions.counters.drops[Drop::Offline as usize] += dropped;
@@ -264,13 +305,14 @@ impl Shard {
 
     /// Messages whose member ended before it had them.
     pub(crate) fn return_orphans(&mut self, out: &mut Outbox) {
-        for (group, message) in std::mem::take(&mut self.sessions.orphans) {
+        for (group, message, origin) in std::mem::take(&mut self.sessions.orphans) {
             let owner = self.home_of(&group);
             if owner == self.id {
-                self.dispatch(&group, &message, out);
+                self.dispatch(&group, &message, origin, out);
             } else {
                 self.ledger.crossing += message.bytes() as i64;
-                out.lanes[usize::from(owner.0)].push_back(Cross::Return { group, message });
+                let back = Cross::Return { group, message, origin };
+                out.lanes[usize::from(owner.0)].push_back(back);
             }
         }
     }
@@ -285,28 +327,118 @@ impl Shard {
         for &filter in filters {
             for place in 0..self.topics.filter(filter).groups.len() {
                 let at = self.topics.filter(filter).groups[place];
-                self.dispatch_to(at, draft, out);
+                self.dispatch_to(at, draft, None, out);
             }
         }
     }
 
     /// A message that one member could not have: it goes to another, unless it expired meanwhile
     /// [MQTT-3.3.2-5].
-    pub(crate) fn dispatch(&mut self, name: &str, message: &Message, out: &mut Outbox) {
-        let Some(&at) = self.groups.by_name.get(name) else { return };
+    pub(crate) fn dispatch(
+        &mut self,
+        name: &str,
+        message: &Message,
+        origin: Option<Origin>,
+        out: &mut Outbox,
+    ) {
+        let Some(&at) = self.groups.by_name.get(name) else { return self.strike(origin) };
         if message.is_expired(self.now) {
             self.sessions.counters.drops[Drop::Expired as usize] += 1;
-            return;
+            return self.strike(origin);
         }
-        self.dispatch_to(at, &mut message.draft(), out);
+        self.dispatch_to(at, &mut message.draft(), origin, out);
     }
 
-    fn dispatch_to(&mut self, at: u32, draft: &mut Draft<'_>, out: &mut Outbox) {
+    fn dispatch_to(
+        &mut self,
+        at: u32,
+        draft: &mut Draft<'_>,
+        origin: Option<Origin>,
+        out: &mut Outbox,
+    ) {
         self.flow_group(at, out);
-        if self.groups.groups[at].queue.is_empty() && self.give(at, draft, out) {
+        if self.groups.groups[at].queue.is_empty() && self.give(at, draft, origin, out) {
             return;
         }
         self.queue_for_group(at, draft);
+        self.strike(origin);
+    }
+
+    /// Whoever keeps a message that came from elsewhere has it now, in the same tick.
+    pub(crate) fn strike(&mut self, origin: Option<Origin>) {
+        if let Some(Origin { number, position }) = origin {
+            self.sessions.journal.strike(number, position);
+        }
+    }
+
+    /// A member outlives the process, and so does what waits for it.
+    fn make_group_lasting(&mut self, at: u32) {
+        if self.groups.groups[at].lasting.is_some() || !self.sessions.journal.is_on {
+            return;
+        }
+        let number = self.sessions.journal.number();
+        self.groups.groups[at].lasting = Some((number, Positions::from_mark(0)));
+        self.write_group(at);
+    }
+
+    fn write_group(&mut self, at: u32) {
+        let group = &self.groups.groups[at];
+        let Some((number, positions)) = group.lasting else { return };
+        let key = records::text_key(kind::GROUP, &group.name);
+        let value = records::group_value(number, positions.mark());
+        self.sessions.journal.change(Space::Sessions, key, Some(value));
+    }
+
+    /// The store's record of a message that waits in a group.
+    fn write_waiting(&mut self, at: u32, message: &Message) -> Option<u64> {
+        let draft = message.view().draft();
+        let (durability, qos, retain) = (draft.durability, draft.qos, draft.retain);
+        let (number, positions) = self.groups.groups[at].lasting.as_mut()?;
+        if durability == Durability::Memory || qos == QoS::AtMostOnce {
+            return None;
+        }
+        let number = *number;
+        let (position, moved) = positions.give();
+        if moved {
+            self.write_group(at);
+        }
+        let entry = Entry { qos, retain, state: State::Sent, ids: Box::default(), group: None };
+        let value = records::queue_value(&entry, Body::Here(message.view().as_bytes()));
+        let key = records::queue_key(number, position);
+        self.sessions.journal.change(Space::Queues, key, Some(value));
+        if durability == Durability::Sync {
+            self.sessions.journal.hurry();
+            self.sessions.journal.keeps = true;
+        }
+        Some(position)
+    }
+
+    /// What a group had waiting when the process ended.
+    pub(crate) fn restore_group(
+        &mut self,
+        name: &str,
+        number: Number,
+        mark: u64,
+        stored: &dyn Stored,
+    ) -> Result<bool, Unreadable> {
+        let Some(&at) = self.groups.by_name.get(name) else { return Ok(false) };
+        self.groups.groups[at].lasting = Some((number, Positions::from_mark(mark)));
+        let prefix = records::number_key(number);
+        let (groups, mut bytes_all) = (&mut self.groups, 0);
+        stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {
+            let body = records::read_queue(value).map(|(_, body)| body);
+            if let (Some(position), Some(Body::Here(bytes))) = (records::position_of(key), body)
+                && let Some(message) = Message::read(bytes)
+            {
+                let group = &mut groups.groups[at];
+                group.queue_bytes += message.bytes() as u64;
+                bytes_all += message.bytes() as u64 + cost::SLOT;
+                group.queue.push_back(Waiting { message, position: Some(position) });
+            }
+            true
+        })?;
+        self.groups.queue_bytes += bytes_all;
+        Ok(true)
     }
 
     /// Members of this shard need no report: their sessions are here to be asked.
@@ -320,7 +452,13 @@ impl Shard {
     }
 
     /// Hands the message to a member with room, if there is one.
-    fn give(&mut self, at: u32, draft: &mut Draft<'_>, out: &mut Outbox) -> bool {
+    fn give(
+        &mut self,
+        at: u32,
+        draft: &mut Draft<'_>,
+        origin: Option<Origin>,
+        out: &mut Outbox,
+    ) -> bool {
         let draw = self.draw();
         let group = &mut self.groups.groups[at];
         let hash = match group.strategy {
@@ -334,24 +472,33 @@ impl Shard {
         if member.shard != self.id {
             let (group, message) = (group.name.clone(), draft.message().clone());
             self.ledger.crossing += message.bytes() as i64;
-            let dispatch = Cross::Dispatch { group, member, message, options, subscription_id: id };
-            out.lanes[usize::from(member.shard.0)].push_back(dispatch);
+            let asks = awaited(draft) && self.interest.lasts(member.shard.0);
+            let ticket = if asks { self.ask(member.shard) } else { 0 };
+            out.lanes[usize::from(member.shard.0)].push_back(Cross::Dispatch {
+                group,
+                member,
+                message,
+                options,
+                subscription_id: id,
+                origin,
+                ticket,
+            });
             return true;
         }
         let name = group.name.clone();
-        self.deliver_as_member(&name, member.session, options, id, draft, out);
+        self.deliver_as_member(&name, Given { member, options, id }, draft, out);
+        self.strike(origin);
         true
     }
 
     fn deliver_as_member(
         &mut self,
         group: &Arc<str>,
-        session: SessionId,
-        options: SubscribeOptions,
-        id: u32,
+        given: Given,
         draft: &mut Draft<'_>,
         out: &mut Outbox,
     ) {
+        let Given { member: Member { session, .. }, options, id } = given;
         let group = self.sessions.keep_group(group);
         let hit = Hit {
             session,
@@ -374,19 +521,20 @@ impl Shard {
     pub(crate) fn dispatched(
         &mut self,
         group: &Arc<str>,
-        member: Member,
+        given: Given,
         message: &Message,
-        options: SubscribeOptions,
-        id: u32,
+        origin: Option<Origin>,
         out: &mut Outbox,
     ) {
+        let member = given.member;
         let known = self.sessions.current(member.session, member.generation);
         if !known || self.sessions.get(member.session).conn == NONE {
-            self.sessions.orphans.push((group.clone(), message.clone()));
+            self.sessions.orphans.push((group.clone(), message.clone(), origin));
             return;
         }
         let mut draft = message.draft();
-        self.deliver_as_member(group, member.session, options, id, &mut draft, out);
+        self.deliver_as_member(group, given, &mut draft, out);
+        self.strike(origin);
         let shares = self.sessions.get_mut(member.session).rare.iter_mut();
         let mut shares = shares.flat_map(|rare| &mut rare.shares);
         if let Some(share) = shares.find(|share| share.group == *group) {
@@ -424,8 +572,12 @@ impl Shard {
         let mut room = 0;
         while is_full(group) || (crowded && room < bytes) {
             let Some(oldest) = group.pop() else { break };
-            room += oldest.bytes() as u64;
-            self.groups.queue_bytes -= oldest.bytes() as u64 + cost::SLOT;
+            let bytes = oldest.message.bytes() as u64;
+            room += bytes;
+            self.groups.queue_bytes -= bytes + cost::SLOT;
+            if let Some(Origin { number, position }) = group.origin(oldest.position) {
+                self.sessions.journal.strike(number, position);
+            }
             self.sessions.counters.drops[drop as usize] += 1;
         }
         if crowded && room < bytes {
@@ -434,7 +586,8 @@ impl Shard {
         }
         self.groups.queue_bytes += bytes + cost::SLOT;
         group.queue_bytes += bytes;
-        group.queue.push_back(message);
+        let position = self.write_waiting(at, &message);
+        self.groups.groups[at].queue.push_back(Waiting { message, position });
     }
 
     /// Gives out what waits, as long as somebody has room.
@@ -442,15 +595,18 @@ impl Shard {
         loop {
             self.refresh_rooms(at);
             let now = self.now;
-            let Some(message) = self.groups.groups[at].queue.front().cloned() else { return };
+            let group = &self.groups.groups[at];
+            let Some(Waiting { message, position }) = group.queue.front().cloned() else { return };
+            let origin = group.origin(position);
             let expired = message.is_expired(now);
-            if !expired && !self.give(at, &mut message.draft(), out) {
+            if !expired && !self.give(at, &mut message.draft(), origin, out) {
                 return;
             }
             self.groups.queue_bytes -= message.bytes() as u64 + cost::SLOT;
             self.groups.groups[at].pop();
             if expired {
                 self.sessions.counters.drops[Drop::Expired as usize] += 1;
+                self.strike(origin);
             }
         }
     }

@@ -66,7 +66,7 @@ impl Shard {
         }
         let held = HeldSubAck { packet_id: packet.packet_id, codes, what, groups };
         if held.groups.is_empty() {
-            self.suback(id, &held, out);
+            self.suback(conn, id, &held, out);
             return Ok(());
         }
         if let Some(known) = self.conn_mut(conn) {
@@ -77,14 +77,15 @@ impl Shard {
     }
 
     /// [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
-    fn suback(&mut self, id: SessionId, held: &HeldSubAck, out: &mut Outbox) {
+    fn suback(&mut self, conn: ConnId, id: SessionId, held: &HeldSubAck, out: &mut Outbox) {
         let session = self.sessions.get(id);
         let what = held.what.filter(|_| session.is_explained_to());
         let bytes = explained(what, session.packet_bytes_max, |properties, bytes| {
             let ack = SubAck { packet_id: held.packet_id, properties, codes: &held.codes };
             ack.encode(session.version, bytes);
         });
-        self.sessions.reply(id, &bytes, out);
+        let waits = self.sessions.get(id).lasting.is_some();
+        self.answer(conn, &bytes, waits, out);
         self.sessions.feed(id);
     }
 
@@ -113,7 +114,7 @@ impl Shard {
         }
         let suback = std::mem::replace(&mut known.state, State::Live { session });
         if let State::Held { suback, .. } = suback {
-            self.suback(session, &suback, out);
+            self.suback(conn, session, &suback, out);
         }
         out.effects.push(Effect::Resume { conn });
     }
@@ -145,9 +146,11 @@ impl Shard {
         let options = SubscribeOptions { qos, ..options };
         if share.is_some() {
             let awaited = self.subscribe_shared(id, filter, options, subscription_id, out);
+            self.write_filter(id, filter, Packed::new(options), subscription_id);
             return Ok(Ok(Granted::Shared { qos, awaited }));
         }
         let (known, is_new) = self.subscribe_own(id, filter, options, subscription_id);
+        self.write_filter(id, filter, Packed::new(options), subscription_id);
         Ok(Ok(Granted::Own { known, qos, is_new }))
     }
 
@@ -200,7 +203,7 @@ impl Shard {
 
     /// A session's own subscription, new or in place of the same filter's [MQTT-3.8.4-3]. Says
     /// which filter it is, and whether the subscription is new.
-    fn subscribe_own(
+    pub(crate) fn subscribe_own(
         &mut self,
         id: SessionId,
         text: &str,
@@ -286,20 +289,23 @@ impl Shard {
         }
         self.sessions.rooms.push(id);
         let member = self.member(id);
-        let client_id: Arc<str> = (*self.sessions.get(id).client_id).into();
+        let session = self.sessions.get(id);
+        let (client_id, lasts) = ((*session.client_id).into(), session.lasting.is_some());
         let owner = self.home_of(&group);
         if owner == self.id {
-            self.join(&group, member, &client_id, options, subscription_id);
+            self.join(&group, member, &session.client_id.clone(), options, subscription_id, lasts);
             return None;
         }
+        let name = group.clone();
         let join =
-            Cross::Join { group: group.clone(), member, client_id, options, subscription_id };
+            Cross::Join { group: name, member, client_id, options, subscription_id, lasts };
         out.lanes[usize::from(owner.0)].push_back(join);
         Some(group)
     }
 
     pub(crate) fn unsubscribe(
         &mut self,
+        conn: ConnId,
         id: SessionId,
         packet: Unsubscribe<'_>,
         out: &mut Outbox,
@@ -330,7 +336,8 @@ impl Shard {
             codes: &codes,
         };
         Packet::UnsubAck(ack).encode(version, &mut bytes);
-        self.sessions.reply(id, &bytes, out);
+        let waits = self.sessions.get(id).lasting.is_some();
+        self.answer(conn, &bytes, waits, out);
         Ok(())
     }
 
@@ -339,6 +346,7 @@ impl Shard {
     fn unsubscribe_own(&mut self, id: SessionId, text: &str) -> bool {
         let Some(filter) = self.topics.find(text) else { return false };
         let Some(at) = self.sessions.get(id).subscription(filter) else { return false };
+        self.erase_filter(id, text);
         self.drop_subscription(id, at);
         // Retained messages that were on their way for it are no longer asked for.
         if let Some(rare) = &mut self.sessions.get_mut(id).rare {
@@ -349,6 +357,7 @@ impl Shard {
 
     fn unsubscribe_shared(&mut self, id: SessionId, group: &str, out: &mut Outbox) -> bool {
         let member = self.member(id);
+        self.erase_filter(id, group);
         let session = self.sessions.get_mut(id);
         let Some(rare) = &mut session.rare else { return false };
         let Some(at) = rare.shares.iter().position(|share| *share.group == *group) else {

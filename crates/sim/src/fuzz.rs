@@ -249,6 +249,8 @@ impl Table {
 
     fn perform(&mut self, at: usize, effect: Effect) {
         match effect {
+            // There is no store here.
+            Effect::Read { .. } => {}
             Effect::Close { conn } => self.conns[at][conn.0 as usize] = None,
             Effect::Hold { conn } | Effect::Resume { conn } => {
                 let held = matches!(effect, Effect::Hold { .. });

@@ -3,6 +3,7 @@
 //! against any broker.
 #![forbid(unsafe_code)]
 
+pub mod disk;
 pub mod fuzz;
 pub mod life;
 pub mod line;

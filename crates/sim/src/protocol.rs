@@ -24,6 +24,8 @@ pub mod c4_03_qos;
 pub mod c4_07_topics;
 #[path = "../tests/protocol/c4_08_shared.rs"]
 pub mod c4_08_shared;
+#[path = "../tests/protocol/durable.rs"]
+pub mod durable;
 #[path = "../tests/protocol/sys_tree.rs"]
 pub mod sys_tree;
 
@@ -39,5 +41,6 @@ pub const CHAPTERS: &[&[Transcript]] = &[
     c4_07_topics::TRANSCRIPTS,
     c4_01_queues::TRANSCRIPTS,
     c4_08_shared::TRANSCRIPTS,
+    durable::TRANSCRIPTS,
     sys_tree::TRANSCRIPTS,
 ];

@@ -91,7 +91,9 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         Act::Trickle { client } => clients[*client].trickles = true,
         Act::Send { client, packet, held } => clients[*client].send(packet, *held, broker)?,
         Act::CloseAll
+        | Act::Disk { .. }
         | Act::Drain
+        | Act::Power
         | Act::Reload { .. }
         | Act::Resume { .. }
         | Act::Stall { .. } => {

@@ -4,6 +4,7 @@
 //!   # options: inflight_max=2 queue_policy=drop_newest
 //!   # shards: 2              only with so many; without it with one, two and three
 //!   # connack: whole         print also what CONNACK says of the server's usual limits
+//!   # disk: on               only with a store, which outlives `! power`
 //!   # sim only               cannot be repeated over TCP
 //!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
 //!   a> PINGREQ &             held back, sent together with a's next line
@@ -14,6 +15,8 @@
 //!   a! trickle               from now on a's bytes arrive one by one
 //!   ! drain, ! close_all     the control plane speaks
 //!   ! reload queue_qos0=true
+//!   ! power                  the machine goes, with all that its disk did not sync, and comes back
+//!   ! disk holds, ! disk syncs
 //!   + 5s, + 300ms            time passes
 //! ```
 //!
@@ -31,6 +34,7 @@ pub struct Script {
     pub settings: Vec<(String, String)>,
     pub shards: Option<usize>,
     pub sim_only: bool,
+    pub disk: bool,
     pub whole_connack: bool,
     /// Clients in the order of their first line.
     pub clients: Vec<String>,
@@ -56,10 +60,14 @@ pub enum Act {
     Cut {
         client: usize,
     },
+    Disk {
+        holds: bool,
+    },
     Drain,
     Pass {
         ms: u64,
     },
+    Power,
     Reload {
         name: String,
         value: String,
@@ -89,7 +97,12 @@ impl Act {
             | Act::Send { client, .. }
             | Act::Stall { client }
             | Act::Trickle { client } => Some(*client),
-            Act::CloseAll | Act::Drain | Act::Pass { .. } | Act::Reload { .. } => None,
+            Act::CloseAll
+            | Act::Disk { .. }
+            | Act::Drain
+            | Act::Pass { .. }
+            | Act::Power
+            | Act::Reload { .. } => None,
         }
     }
 
@@ -97,7 +110,9 @@ impl Act {
     pub fn is_simulated(&self) -> bool {
         match self {
             Act::CloseAll
+            | Act::Disk { .. }
             | Act::Drain
+            | Act::Power
             | Act::Reload { .. }
             | Act::Resume { .. }
             | Act::Stall { .. } => true,
@@ -115,6 +130,7 @@ impl Script {
             settings: Vec::new(),
             shards: None,
             sim_only: false,
+            disk: false,
             whole_connack: false,
             clients: Vec::new(),
         };
@@ -181,6 +197,7 @@ impl Script {
             self.shards = Some(shards.trim().parse().map_err(|_| "how many shards?")?);
         }
         self.sim_only |= header.starts_with("sim only");
+        self.disk |= header == "disk: on";
         self.whole_connack |= header == "connack: whole";
         Ok(())
     }
@@ -205,7 +222,7 @@ impl Script {
     /// Whether it means the same against a process of its own.
     pub fn is_replayable(&self) -> bool {
         let simulated = |line: &Line| matches!(line, Line::Act { act, .. } if act.is_simulated());
-        !self.sim_only && !self.lines.iter().any(simulated)
+        !self.sim_only && !self.disk && !self.lines.iter().any(simulated)
     }
 }
 
@@ -216,6 +233,9 @@ fn command(text: &str) -> Result<Act, String> {
     Ok(match text {
         "drain" => Act::Drain,
         "close_all" => Act::CloseAll,
+        "disk holds" => Act::Disk { holds: true },
+        "disk syncs" => Act::Disk { holds: false },
+        "power" => Act::Power,
         _ => {
             let pair = text.strip_prefix("reload ").and_then(|pair| pair.split_once('='));
             let (name, value) = pair.ok_or("no such command")?;

@@ -3,8 +3,10 @@
 //! does with inputs and effects, so what holds here holds there. With a seed the order of events
 //! is drawn; without one it is fixed.
 
+use crate::disk::Disk;
 use broker::{
-    Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Shard, ShardId,
+    Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Reading, Shard,
+    ShardId,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -20,6 +22,9 @@ pub struct World {
     places: Vec<Place>,
     wires: Vec<Wire>,
     chance: Option<Chance>,
+    options: Arc<Options>,
+    seed: u64,
+    disk: Option<Disk>,
     write_bytes_max: usize,
 }
 
@@ -89,18 +94,66 @@ impl World {
     pub fn new(options: Options, shards: usize, seed: u64, chance: Option<Chance>) -> World {
         let write_bytes_max = options.write_bytes_max as usize;
         let options = Arc::new(options);
+        let mut world = World {
+            now: Now(0),
+            places: Vec::new(),
+            wires: Vec::new(),
+            chance,
+            options,
+            seed,
+            disk: None,
+            write_bytes_max,
+        };
+        world.start(shards);
+        world
+    }
+
+    /// What is stored outlives `power` and `restart` from here on.
+    pub fn keep(&mut self) {
+        self.disk = Some(Disk::default());
+        self.start(self.places.len());
+    }
+
+    pub fn disk(&mut self) -> Option<&mut Disk> {
+        self.disk.as_mut()
+    }
+
+    /// The machine goes, with all that was not synced, and comes back with so many shards.
+    pub fn power(&mut self, shards: usize) {
+        if let Some(disk) = &mut self.disk {
+            disk.forget();
+            disk.holds = false;
+        }
+        for wire in &mut self.wires {
+            wire.end = None;
+            wire.to_broker.clear();
+            wire.unsent.clear();
+        }
+        // Another process has other keys.
+        self.seed = self.seed.wrapping_mul(31).wrapping_add(7);
+        self.start(shards);
+    }
+
+    fn start(&mut self, shards: usize) {
+        let (seed, now) = (self.seed, self.now);
         let interest = Arc::new(Interest::new(seed, shards));
         let memory = Arc::new(Memory::default());
-        let places = (0..shards).map(|at| {
+        let shard = |at| {
             let id = ShardId(at as u8);
             let own_chance = seed ^ (at as u64 + 1) << 32;
-            let (options, interest, memory) = (options.clone(), interest.clone(), memory.clone());
-            let shard = Shard::new(id, shards, options, interest, memory, seed, own_chance, Now(0));
+            let (interest, memory) = (interest.clone(), memory.clone());
+            let options = self.options.clone();
+            Shard::new(id, shards, options, interest, memory, seed, own_chance, now)
+        };
+        let mut all: Vec<Shard> = (0..shards).map(shard).collect();
+        if let Some(disk) = &self.disk {
+            broker::restore(&mut all, disk, now).expect("this disk can be read");
+        }
+        let place = |shard| {
             let lanes = (0..shards).map(|_| VecDeque::new()).collect();
             Place { shard, out: Outbox::new(shards), conns: Vec::new(), lanes }
-        });
-        let places = places.collect();
-        World { now: Now(0), places, wires: Vec::new(), chance, write_bytes_max }
+        };
+        self.places = all.into_iter().map(place).collect();
     }
 
     /// A client connects: to each shard in turn, so that every one greets and is moved to.
@@ -188,6 +241,7 @@ impl World {
     pub fn command(&mut self, command: &Command) {
         if let Command::Reload(options) = command {
             self.write_bytes_max = options.write_bytes_max as usize;
+            self.options = options.clone();
         }
         for at in 0..self.places.len() {
             let place = &mut self.places[at];
@@ -232,8 +286,29 @@ impl World {
         for at in self.order(self.places.len()) {
             busy |= self.turn(at);
         }
+        busy |= self.sync();
         busy |= self.network();
         busy
+    }
+
+    /// The disk keeps what it took, all or some of it.
+    fn sync(&mut self) -> bool {
+        let Some(disk) = &mut self.disk else { return false };
+        let unsynced = disk.unsynced();
+        if unsynced == 0 {
+            return false;
+        }
+        let chance = self.chance.as_mut();
+        disk.sync(chance.map_or(unsynced, |chance| chance.below(unsynced + 1)));
+        let seq = disk.durable();
+        for at in 0..self.places.len() {
+            let place = &mut self.places[at];
+            if place.shard.waits_for_disk() {
+                place.shard.handle(self.now, Input::Durable { seq }, &mut place.out);
+                self.act(at);
+            }
+        }
+        true
     }
 
     fn order(&mut self, len: usize) -> Vec<usize> {
@@ -298,6 +373,7 @@ impl World {
 
     /// Performs what the shard decided.
     fn act(&mut self, at: usize) {
+        self.commit(at);
         let place = &mut self.places[at];
         for write in place.out.writes() {
             let Some(Some(id)) = place.conns.get(write.conn.0 as usize) else { continue };
@@ -315,11 +391,35 @@ impl World {
         }
     }
 
+    fn commit(&mut self, at: usize) {
+        let Some(disk) = &mut self.disk else { return };
+        let place = &mut self.places[at];
+        if place.shard.has_records() {
+            let (changes, _) = place.shard.take_records();
+            let seq = if changes.is_empty() { 0 } else { disk.commit(changes) };
+            let durable = disk.durable();
+            place.shard.handle(self.now, Input::Committed { seq, durable }, &mut place.out);
+        }
+    }
+
+    fn hand_store(&mut self, at: usize, reading: Reading) {
+        let Some(disk) = &self.disk else { return };
+        let place = &mut self.places[at];
+        place.shard.handle(self.now, Input::Stored { reading, stored: disk }, &mut place.out);
+        self.act(at);
+    }
+
     fn perform(&mut self, at: usize, effect: Effect) {
+        if let Effect::Read { reading } = effect {
+            return self.hand_store(at, reading);
+        }
         let (Effect::Close { conn }
         | Effect::Hold { conn }
         | Effect::Move { conn, .. }
-        | Effect::Resume { conn }) = effect;
+        | Effect::Resume { conn }) = effect
+        else {
+            return;
+        };
         let Some(id) = self.places[at].conns[conn.0 as usize] else { return };
         let wire = &mut self.wires[id.0];
         match effect {
@@ -337,6 +437,7 @@ impl World {
                 self.places[at].conns[conn.0 as usize] = None;
                 self.attach(id, usize::from(shard.0), true);
             }
+            Effect::Read { .. } => {}
         }
     }
 

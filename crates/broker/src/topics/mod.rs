@@ -40,6 +40,24 @@ impl Packed {
         Packed(options.qos as u8 | flags)
     }
 
+    /// As the store has it.
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u8) -> Packed {
+        Packed(bits & 15)
+    }
+
+    pub(crate) fn options(self) -> SubscribeOptions {
+        SubscribeOptions {
+            qos: self.qos(),
+            no_local: self.no_local(),
+            retain_as_published: self.retain_as_published(),
+            ..SubscribeOptions::default()
+        }
+    }
+
     #[inline]
     pub(crate) fn qos(self) -> QoS {
         match self.0 & 3 {

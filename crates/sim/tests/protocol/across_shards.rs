@@ -2,7 +2,7 @@
 //! transcript runs with one, two and three shards anyway.
 
 use sim::script::Script;
-use sim::transcript::run;
+use sim::transcript::{Round, run};
 
 #[test]
 fn hash_client_tells_publishers_of_other_shards_apart() {
@@ -23,7 +23,7 @@ fn hash_client_tells_publishers_of_other_shards_apart() {
     }
     let script = Script::parse(&text).unwrap();
     for seed in 0..6 {
-        let came = run(&script, 2, seed);
+        let came = run(&script, Round { shards: 2, seed, disk: false });
         let got = |line: &str| came.lines().filter(|came| *came == line).count();
         let to_a: Vec<usize> =
             (0..12).map(|p| got(&format!("a< PUBLISH \"t\" qos=0 \"p{p}\""))).collect();

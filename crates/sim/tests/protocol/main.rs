@@ -14,4 +14,5 @@ mod c4_01_queues;
 mod c4_03_qos;
 mod c4_07_topics;
 mod c4_08_shared;
+mod durable;
 mod sys_tree;

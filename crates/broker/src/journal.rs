@@ -1,0 +1,203 @@
+//! What must outlive the process, as it changes: a shard writes here, the outbox carries it to the
+//! store at the end of the tick. Nothing here waits for a disk; `owed` holds the answers that do.
+//!
+//! A message that one session wants stands in that session's queue record; one that several want in
+//! the same tick stands once, and their records name it.
+
+use crate::message::{KeptId, Messages};
+use crate::records::{self, Body, Entry};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// The store's key spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Space {
+    Messages,
+    Queues,
+    Retained,
+    Sessions,
+}
+
+/// One key's new value; `None` removes the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub space: Space,
+    pub key: Vec<u8>,
+    pub value: Option<Vec<u8>>,
+}
+
+/// What the store holds, for a shard to read.
+pub trait Stored: std::fmt::Debug {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, Unreadable>;
+
+    /// Visits the keys that begin with `prefix` and are not below `from`, in order, until told
+    /// false.
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), Unreadable>;
+}
+
+/// The store could not read, and has said why to whoever owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
+
+/// Names a session, a group or a message for as long as the store keeps it: the start of the
+/// process that made it, the shard, and a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Number(pub(crate) u64);
+
+const BOOT_AT: u32 = 44;
+const SHARD_AT: u32 = 38;
+
+/// The first of the numbers that belong to a start of the process.
+pub(crate) fn first_of(boot: u32) -> u64 {
+    u64::from(boot) << BOOT_AT
+}
+
+/// Positions of one queue, given upwards. A crash must not give one twice, so the store knows a
+/// mark above all that were given, and moves it a block at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Positions {
+    next: u64,
+    mark: u64,
+}
+
+const BLOCK: u64 = 1 << 16;
+
+impl Positions {
+    /// Of a queue that goes on, or that begins at mark 0.
+    pub(crate) fn from_mark(mark: u64) -> Positions {
+        Positions { next: mark, mark }
+    }
+
+    /// The next position, and whether the mark has moved.
+    pub(crate) fn give(&mut self) -> (u64, bool) {
+        let moves = self.next == self.mark;
+        self.mark += if moves { BLOCK } else { 0 };
+        self.next += 1;
+        (self.next - 1, moves)
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// The position with this low half that was given last.
+    pub(crate) fn whole(&self, low: u32) -> u64 {
+        self.next - u64::from((self.next as u32).wrapping_sub(low))
+    }
+}
+
+#[derive(Debug)]
+enum Op {
+    Change(Change),
+    Queue { number: Number, position: u64, entry: Entry, message: KeptId },
+}
+
+/// What a publish has found out about who keeps it.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    /// Whether there is a store at all.
+    pub(crate) is_on: bool,
+    ops: Vec<Op>,
+    /// Somebody waits for one of them.
+    urgent: bool,
+    /// A session here keeps the message that is being routed.
+    pub(crate) keeps: bool,
+    next: u64,
+    pub(crate) bytes: usize,
+}
+
+impl Journal {
+    pub(crate) fn open(boot: u32, shard: u8) -> Journal {
+        let next = first_of(boot) | u64::from(shard) << SHARD_AT;
+        Journal { is_on: true, next, ..Journal::default() }
+    }
+
+    pub(crate) fn number(&mut self) -> Number {
+        self.next += 1;
+        Number(self.next)
+    }
+
+    /// Nobody waits for this.
+    pub(crate) fn change(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+        self.ops.push(Op::Change(Change { space, key, value }));
+    }
+
+    /// An answer will wait for what is written in this tick.
+    pub(crate) fn hurry(&mut self) {
+        self.urgent = true;
+    }
+
+    /// A message joins a queue. The caller's reference to it is kept until the tick ends.
+    pub(crate) fn queue(
+        &mut self,
+        number: Number,
+        position: u64,
+        entry: Entry,
+        message: KeptId,
+        bytes: usize,
+    ) {
+        self.bytes += bytes;
+        self.ops.push(Op::Queue { number, position, entry, message });
+    }
+
+    /// A place of a queue is free.
+    pub(crate) fn strike(&mut self, number: Number, position: u64) {
+        self.change(Space::Queues, records::queue_key(number, position), None);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// The tick's changes, in order, and whether somebody waits for them.
+    pub(crate) fn take(&mut self, messages: &mut Messages) -> (Vec<Change>, bool) {
+        let mut wanted: HashMap<u32, u32, FixedState> = HashMap::default();
+        for op in &self.ops {
+            if let Op::Queue { message, .. } = op {
+                *wanted.entry(message.0).or_default() += 1;
+            }
+        }
+        let mut changes = Vec::with_capacity(self.ops.len() + wanted.len());
+        for op in std::mem::take(&mut self.ops) {
+            match op {
+                Op::Change(change) => changes.push(change),
+                Op::Queue { number, position, entry, message } => {
+                    let several = wanted.get(&message.0).is_some_and(|&count| count > 1);
+                    if several && messages.body(message).is_none() {
+                        let body = self.number();
+                        messages.set_body(message, body);
+                        let value = messages.get(message).as_bytes().to_vec();
+                        let key = records::number_key(body);
+                        changes.push(Change { space: Space::Messages, key, value: Some(value) });
+                    }
+                    let body = match messages.body(message) {
+                        Some(body) => Body::Elsewhere(body),
+                        None => Body::Here(messages.get(message).as_bytes()),
+                    };
+                    let value = records::queue_value(&entry, body);
+                    let key = records::queue_key(number, position);
+                    changes.push(Change { space: Space::Queues, key, value: Some(value) });
+                    messages.release(message);
+                }
+            }
+        }
+        for body in messages.take_dead_bodies() {
+            let key = records::number_key(body);
+            changes.push(Change { space: Space::Messages, key, value: None });
+        }
+        self.bytes = 0;
+        (changes, std::mem::take(&mut self.urgent))
+    }
+}
+

@@ -1,0 +1,568 @@
+//! Sessions that outlive the process: what the store knows of them, and their queues, which it
+//! holds in full. What is in memory is the front of the queue: after a start nothing of it, until
+//! the client comes back.
+
+use crate::deliver::Hit;
+use crate::flight::{Marks, Slot, State};
+use crate::input::SessionId;
+use crate::journal::{Change, Number, Positions, Space, Stored};
+use crate::limits::NONE;
+use crate::message::{Draft, KeptId, Message};
+use crate::options::Durability;
+use crate::outbox::{Effect, Outbox};
+use crate::owed::Answer;
+use crate::records::{self, Body, Entry, SessionRecord, kind};
+use crate::session::Sessions;
+use crate::shard::Shard;
+use crate::sys::Drop;
+use crate::topics::Packed;
+use mqtt::{PacketId, QoS};
+
+/// What the store knows a session by.
+#[derive(Debug)]
+pub(crate) struct Lasting {
+    pub(crate) number: Number,
+    pub(crate) positions: Positions,
+    /// Where the part of the queue begins that only the store has. New messages then join that.
+    pub(crate) unread: Option<u64>,
+    /// Messages of that part that came since the start.
+    spooled: u32,
+    /// Whether it is being read.
+    reading: bool,
+    /// Nothing from this position on was ever sent.
+    unsent: u64,
+    /// The same of the part that only the store has.
+    unsent_unread: u64,
+    /// QoS 2 messages from this position on wait for the disk.
+    settled: u64,
+    /// Its record is to be written.
+    dirty: bool,
+}
+
+/// What the store is to be read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    Queue { session: SessionId, generation: u32 },
+    /// What a session left behind, to be removed.
+    Grave { number: u64 },
+}
+
+/// Where the store has a message that moves on: struck by whoever keeps it next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub(crate) number: Number,
+    pub(crate) position: u64,
+}
+
+/// So much of a queue is read at a time, ...
+const READ_MESSAGES: usize = 1024;
+const READ_BYTES: usize = 1024 * 1024;
+/// ... and more once fewer than this wait.
+const LOW_WATER: usize = 256;
+
+impl Lasting {
+    fn new(number: Number, mark: u64) -> Lasting {
+        Lasting {
+            number,
+            positions: Positions::from_mark(mark),
+            unread: None,
+            spooled: 0,
+            reading: false,
+            unsent: u64::MAX,
+            unsent_unread: 0,
+            settled: mark,
+            dirty: false,
+        }
+    }
+
+    /// As the store has it: nothing of its queue is in memory.
+    pub(crate) fn restored(number: Number, mark: u64, unsent: u64) -> Lasting {
+        let new = Lasting::new(number, mark);
+        Lasting { unread: Some(0), unsent, unsent_unread: unsent, ..new }
+    }
+
+    fn place(&self, slot: &Slot) -> Origin {
+        Origin { number: self.number, position: self.positions.whole(slot.position) }
+    }
+}
+
+impl Sessions {
+    /// To a session that lasts. Every QoS 1 and 2 message has a position in its queue, from which
+    /// its packet id follows; the store gets those that are to be kept. A QoS 2 message whose
+    /// publisher waits for the disk waits for it too: were it forgotten and sent again, it would
+    /// have another id.
+    pub(crate) fn deliver_lasting(
+        &mut self,
+        hit: Hit,
+        qos: QoS,
+        retain: bool,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        let stored = draft.durability != Durability::Memory;
+        let session = self.get_mut(hit.session);
+        let Some(lasting) = &session.lasting else { return };
+        if lasting.unread.is_some() && stored {
+            return self.spool(hit, qos, retain, draft, out);
+        }
+        let next = lasting.positions.next();
+        let waits = qos == QoS::ExactlyOnce && draft.durability == Durability::Sync;
+        let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(next));
+        if waits || !reaches || !session.has_room() || !self.has_memory_for(hit.session, draft) {
+            return self.enqueue(hit, qos, retain, draft, out);
+        }
+        let message = self.messages.keep(draft);
+        let mut slot = Slot::new(message, qos, retain, hit.ids, hit.group);
+        self.enter(hit.session, &mut slot, draft);
+        self.send_slot(hit, slot, draft, out);
+    }
+
+    /// Gives a slot its position and the store its record.
+    pub(crate) fn enter(&mut self, id: SessionId, slot: &mut Slot, draft: &Draft<'_>) {
+        let Some(position) = self.next_position(id) else { return };
+        slot.position = position as u32;
+        if draft.durability == Durability::Memory {
+            return;
+        }
+        slot.marks.set(Marks::STORED);
+        if slot.qos == QoS::ExactlyOnce && draft.durability == Durability::Sync {
+            slot.marks.set(Marks::WAITS);
+        }
+        self.messages.keep_again(slot.message);
+        self.record(id, position, slot, draft.durability);
+    }
+
+    fn next_position(&mut self, id: SessionId) -> Option<u64> {
+        let lasting = self.get_mut(id).lasting.as_mut()?;
+        let (position, moved) = lasting.positions.give();
+        if moved {
+            self.make_dirty(id);
+        }
+        Some(position)
+    }
+
+    /// The journal takes over one reference to the message.
+    fn record(&mut self, id: SessionId, position: u64, slot: &Slot, durability: Durability) {
+        let Some(lasting) = &self.get(id).lasting else { return };
+        let number = lasting.number;
+        let entry = self.entry(slot);
+        let bytes = self.messages.get(slot.message).bytes();
+        self.journal.queue(number, position, entry, slot.message, bytes);
+        if durability != Durability::Sync {
+            return;
+        }
+        self.journal.hurry();
+        self.journal.keeps = true;
+        if slot.qos == QoS::ExactlyOnce {
+            self.unsettled.push((id, position + 1));
+        }
+    }
+
+    fn entry(&self, slot: &Slot) -> Entry {
+        let group = (slot.group != NONE).then(|| self.group_name(slot.group));
+        Entry {
+            qos: slot.qos,
+            retain: slot.retain,
+            state: slot.state,
+            ids: self.ids_of(slot.ids).as_slice().into(),
+            group,
+        }
+    }
+
+    /// Behind the part of the queue that only the store has.
+    fn spool(
+        &mut self,
+        hit: Hit,
+        qos: QoS,
+        retain: bool,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        out.deliveries += 1;
+        let spooled = self.get(hit.session).lasting.as_ref().map_or(0, |lasting| lasting.spooled);
+        let full = spooled >= self.options.queue_messages_max;
+        if !full && let Some(position) = self.next_position(hit.session) {
+            let message = self.messages.keep(draft);
+            let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
+            self.record(hit.session, position, &slot, draft.durability);
+            if let Some(lasting) = &mut self.get_mut(hit.session).lasting {
+                lasting.spooled += 1;
+            }
+        }
+        self.release_ids(hit.ids);
+        if hit.group != NONE {
+            self.release_group(hit.group);
+        }
+        if full {
+            self.dropped(hit.session, Drop::QueueFull, 1, out);
+        }
+    }
+
+    /// Whether this slot may be sent as far as the disk is concerned.
+    pub(crate) fn is_settled(&self, id: SessionId, slot: &Slot) -> bool {
+        let Some(lasting) = &self.get(id).lasting else { return true };
+        slot.qos != QoS::ExactlyOnce
+            || !slot.marks.has(Marks::WAITS)
+            || lasting.place(slot).position < lasting.settled
+    }
+
+    pub(crate) fn settle_position(&mut self, id: SessionId, position: u64) {
+        if let Some(lasting) = &mut self.get_mut(id).lasting {
+            lasting.settled = lasting.settled.max(position);
+        }
+    }
+
+    /// The slot's message is out of this session's queue.
+    #[inline]
+    pub(crate) fn strike(&mut self, id: SessionId, slot: &Slot) {
+        if slot.marks.has(Marks::STORED) {
+            self.strike_stored(id, slot);
+        }
+    }
+
+    fn strike_stored(&mut self, id: SessionId, slot: &Slot) {
+        if let Some(lasting) = &self.get(id).lasting {
+            let place = lasting.place(slot);
+            self.journal.strike(place.number, place.position);
+        }
+    }
+
+    /// The client has it: what is left to be kept is that PUBREL was owed. Says whether the store
+    /// is to know before the client does.
+    pub(crate) fn release_stored(&mut self, id: SessionId, slot: &Slot) -> bool {
+        if !slot.marks.has(Marks::STORED) {
+            return false;
+        }
+        let Some(lasting) = &self.get(id).lasting else { return false };
+        let Origin { number, position } = lasting.place(slot);
+        let (ids, group) = (Box::default(), None);
+        let entry = Entry { qos: slot.qos, retain: slot.retain, state: State::Released, ids, group };
+        let value = records::queue_value(&entry, Body::None);
+        self.journal.change(Space::Queues, records::queue_key(number, position), Some(value));
+        self.journal.hurry();
+        true
+    }
+
+    pub(crate) fn make_dirty(&mut self, id: SessionId) {
+        if let Some(lasting) = &mut self.get_mut(id).lasting
+            && !lasting.dirty
+        {
+            lasting.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Where the store has what a slot of a session that ends or goes away holds.
+    pub(crate) fn origin(&self, lasting: Option<&Lasting>, slot: &Slot) -> Option<Origin> {
+        lasting.filter(|_| slot.marks.has(Marks::STORED)).map(|lasting| lasting.place(slot))
+    }
+
+    pub(crate) fn write_received(&mut self, id: SessionId, packet_id: PacketId) {
+        let Some(lasting) = &self.get(id).lasting else { return };
+        let key = records::received_key(lasting.number, packet_id);
+        self.journal.change(Space::Sessions, key, Some(Vec::new()));
+        self.journal.hurry();
+        self.journal.keeps = true;
+    }
+
+    /// Says whether there is anything to be forgotten.
+    pub(crate) fn erase_received(&mut self, id: SessionId, packet_id: PacketId) -> bool {
+        let Some(lasting) = &self.get(id).lasting else { return false };
+        let key = records::received_key(lasting.number, packet_id);
+        self.journal.change(Space::Sessions, key, None);
+        self.journal.hurry();
+        true
+    }
+
+    /// Asks for more of what only the store has.
+    pub(crate) fn read_on(&mut self, id: SessionId, out: &mut Outbox) {
+        let session = self.get_mut(id);
+        let generation = session.generation;
+        let waiting = session.flight.as_ref().map_or(0, |flight| flight.waiting.len());
+        let Some(lasting) = &mut session.lasting else { return };
+        if lasting.unread.is_some() && !lasting.reading && waiting < LOW_WATER {
+            lasting.reading = true;
+            out.effects.push(Effect::Read { reading: Reading::Queue { session: id, generation } });
+        }
+    }
+
+    /// The messages of a session that ended: those of groups go back, the others go from the
+    /// store.
+    pub(crate) fn bury(&mut self, lasting: &Lasting, client_id: &str) -> Option<Number> {
+        let key = records::text_key(kind::SESSION, client_id);
+        self.journal.change(Space::Sessions, key, None);
+        lasting.unread?;
+        let key = records::grave_key(lasting.number);
+        self.journal.change(Space::Sessions, key, Some(Vec::new()));
+        Some(lasting.number)
+    }
+}
+
+impl Shard {
+    /// From here on the shard has a store. `boot` says which start of the store this is.
+    pub fn keep(&mut self, boot: u32) {
+        self.sessions.journal = crate::journal::Journal::open(boot, self.id.0);
+    }
+
+    /// How well messages of a topic are kept.
+    pub(crate) fn durability_of(&self, topic: &str) -> Durability {
+        if !self.sessions.journal.is_on {
+            return Durability::Memory;
+        }
+        let options = &self.options;
+        let special = options.durabilities.iter();
+        let special = special.clone().find(|(filter, _)| mqtt::topic::filter_matches(filter, topic));
+        special.map_or(options.durability, |(_, durability)| *durability)
+    }
+
+    /// A session that stays when its client goes is written down.
+    pub(crate) fn make_lasting(&mut self, id: SessionId) {
+        let lasts = self.sessions.journal.is_on
+            && self.options.durability != Durability::Memory
+            && self.sessions.get(id).expiry_s > 0;
+        if self.sessions.get(id).lasting.is_none() {
+            if !lasts {
+                return;
+            }
+            let number = self.sessions.journal.number();
+            let session = self.sessions.get_mut(id);
+            // Ids go on where they were.
+            let flight = session.flight.as_ref();
+            let used = flight.map_or(session.first_id, |flight| flight.next_id());
+            session.lasting = Some(Box::new(Lasting::new(number, u64::from(used))));
+            self.count_lasting(1);
+        }
+        if let Some(lasting) = &mut self.sessions.get_mut(id).lasting {
+            lasting.unsent = u64::MAX;
+        }
+        self.sessions.make_dirty(id);
+    }
+
+    pub(crate) fn count_lasting(&mut self, by: i64) {
+        self.lasting_sessions += by;
+        let any = self.lasting_sessions > 0;
+        self.interest.set_lasting(self.id.0, any);
+    }
+
+    /// The client went: from here on nothing is sent.
+    pub(crate) fn note_away(&mut self, id: SessionId) {
+        let session = self.sessions.get_mut(id);
+        let flight = session.flight.as_ref();
+        let waiting = flight.and_then(|flight| {
+            flight.waiting.iter().find(|slot| slot.qos != QoS::AtMostOnce).copied()
+        });
+        let Some(lasting) = &mut session.lasting else { return };
+        lasting.unsent = match (waiting, lasting.unread) {
+            (Some(slot), _) => lasting.positions.whole(slot.position),
+            (None, Some(unread)) => unread,
+            (None, None) => lasting.positions.next(),
+        };
+        self.sessions.make_dirty(id);
+    }
+
+    /// A subscription was made or changed.
+    pub(crate) fn write_filter(&mut self, id: SessionId, filter: &str, options: Packed, given: u32) {
+        let Some(lasting) = &self.sessions.get(id).lasting else { return };
+        let key = records::filter_key(lasting.number, filter);
+        let value = records::filter_value(options.bits(), given);
+        self.sessions.journal.change(Space::Sessions, key, Some(value));
+        self.sessions.journal.hurry();
+    }
+
+    pub(crate) fn erase_filter(&mut self, id: SessionId, filter: &str) {
+        let Some(lasting) = &self.sessions.get(id).lasting else { return };
+        let key = records::filter_key(lasting.number, filter);
+        self.sessions.journal.change(Space::Sessions, key, None);
+        self.sessions.journal.hurry();
+    }
+
+    /// The retained message of a topic is stored by the topic's home alone, in the order in which
+    /// it decided: so the store and every shard agree.
+    pub(crate) fn write_retained(&mut self, message: &Message) {
+        let draft = message.view().draft();
+        if draft.durability == Durability::Memory || self.home_of(message.topic()) != self.id {
+            return;
+        }
+        let value = (!message.payload().is_empty()).then(|| message.view().as_bytes().to_vec());
+        self.sessions.journal.change(Space::Retained, message.topic().into(), value);
+        if draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce {
+            self.sessions.journal.hurry();
+            self.sessions.journal.keeps = true;
+        }
+    }
+
+    /// What this tick adds to the store, and whether somebody waits for it.
+    pub fn take_records(&mut self) -> (Vec<Change>, bool) {
+        for id in std::mem::take(&mut self.sessions.dirty) {
+            self.write_session(id);
+        }
+        for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
+            if self.sessions.contains(session) {
+                let generation = self.sessions.get(session).generation;
+                self.owe(Answer::Settled { session, generation, position });
+            }
+        }
+        self.sessions.journal.take(&mut self.sessions.messages)
+    }
+
+    fn write_session(&mut self, id: SessionId) {
+        if !self.sessions.contains(id) {
+            return;
+        }
+        let now = self.now.0;
+        let session = self.sessions.get_mut(id);
+        let Some(lasting) = session.lasting.as_mut().filter(|lasting| lasting.dirty) else { return };
+        lasting.dirty = false;
+        let away = session.conn == NONE;
+        let rare = session.rare.as_deref();
+        let lasting = session.lasting.as_deref();
+        let Some(lasting) = lasting else { return };
+        let expiry_ms = u64::from(session.expiry_s) * 1000;
+        let ends_at = rare.and_then(|rare| rare.ends_at);
+        let away_at = ends_at.map_or(now, |at| at.0.saturating_sub(expiry_ms));
+        let record = SessionRecord {
+            number: lasting.number,
+            mark: lasting.positions.mark(),
+            unsent: if away { lasting.unsent } else { u64::MAX },
+            version: session.version,
+            expiry_s: session.expiry_s,
+            away_at: away.then_some(away_at),
+            will_at: rare.and_then(|rare| rare.will_at).map(|at| at.0),
+            will: None,
+        };
+        let will = rare.and_then(|rare| rare.will.as_deref());
+        let value = records::session_value(&record, will);
+        let key = records::text_key(kind::SESSION, &session.client_id);
+        self.sessions.journal.change(Space::Sessions, key, Some(value));
+    }
+
+    /// The engine answers `Effect::Read` with the store.
+    pub(crate) fn read(&mut self, reading: Reading, stored: &dyn Stored, out: &mut Outbox) {
+        match reading {
+            Reading::Queue { session, generation } => {
+                if self.sessions.current(session, generation) {
+                    self.read_queue(session, stored, out);
+                }
+            }
+            Reading::Grave { number } => self.dig(Number(number), stored, out),
+        }
+    }
+
+    fn read_queue(&mut self, id: SessionId, stored: &dyn Stored, out: &mut Outbox) {
+        let Some(lasting) = &mut self.sessions.get_mut(id).lasting else { return };
+        lasting.reading = false;
+        let Some(from) = lasting.unread else { return };
+        let number = lasting.number;
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        let scanned = stored.scan(
+            Space::Queues,
+            &records::number_key(number),
+            &records::queue_key(number, from),
+            &mut |key, value| {
+                bytes += value.len();
+                found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
+                found.len() < READ_MESSAGES && bytes < READ_BYTES
+            },
+        );
+        if scanned.is_err() {
+            // Said by the engine. What cannot be read is not waited for.
+            found.clear();
+        }
+        let more = found.len() >= READ_MESSAGES || bytes >= READ_BYTES;
+        let last = found.last().map(|(position, _)| position + 1);
+        let count = found.len() as u32;
+        for (position, value) in found {
+            self.take_in(id, position, &value, stored);
+        }
+        let session = self.sessions.get_mut(id);
+        if let Some(lasting) = &mut session.lasting {
+            lasting.spooled = lasting.spooled.saturating_sub(count);
+            lasting.unread = last.filter(|_| more);
+            lasting.spooled = if more { lasting.spooled } else { 0 };
+        }
+        // What was sent before the process ended is sent again.
+        if let Some(flight) = &mut session.flight
+            && flight.was_read_back
+        {
+            flight.was_read_back = false;
+            flight.forget_seen();
+        }
+        self.sessions.flow(id, out);
+    }
+
+    /// One record of a session's queue comes back to memory.
+    fn take_in(&mut self, id: SessionId, position: u64, value: &[u8], stored: &dyn Stored) {
+        let Some((entry, body)) = records::read_queue(value) else { return };
+        let message = match body {
+            Body::None => None,
+            Body::Here(bytes) => Message::read(bytes),
+            Body::Elsewhere(number) => {
+                let key = records::number_key(number);
+                let bytes = stored.get(Space::Messages, &key).ok().flatten();
+                bytes.and_then(|bytes| Message::read(&bytes))
+            }
+        };
+        if message.is_none() && entry.state != State::Released {
+            return;
+        }
+        let kept = match &message {
+            Some(message) => self.sessions.messages.keep(&mut message.draft()),
+            None => KeptId(NONE),
+        };
+        let ids = self.sessions.keep_ids(&entry.ids);
+        let group = entry.group.as_ref().map_or(NONE, |group| self.sessions.keep_group(group));
+        let mut slot = Slot::new(kept, entry.qos, entry.retain, ids, group);
+        slot.position = position as u32;
+        slot.marks.set(Marks::STORED);
+        slot.state = entry.state;
+        let session = self.sessions.get_mut(id);
+        let window = session.window;
+        let unsent = session.lasting.as_ref().map_or(0, |lasting| lasting.unsent_unread);
+        let flight = session.flight();
+        let early = flight.waiting.is_empty() && flight.reaches(position);
+        if entry.state == State::Released {
+            slot.marks.set(Marks::RELEASED);
+        }
+        let was_sent = entry.state == State::Released
+            || (position < unsent && flight.unacknowledged < window);
+        if early && was_sent {
+            flight.was_read_back = true;
+            flight.send_at(position, slot);
+        } else {
+            let bytes = message.map_or(0, |message| message.bytes() as u64);
+            flight.waiting_bytes += bytes;
+            flight.waiting.push_back(slot);
+        }
+    }
+
+    /// Removes what a session left, a piece at a time. Messages of groups go back to them.
+    fn dig(&mut self, number: Number, stored: &dyn Stored, out: &mut Outbox) {
+        let prefix = records::number_key(number);
+        let mut found = Vec::new();
+        let _ = stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {
+            found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
+            found.len() < READ_MESSAGES
+        });
+        if found.len() < READ_MESSAGES {
+            let key = records::grave_key(number);
+            self.sessions.journal.change(Space::Sessions, key, None);
+        } else {
+            out.effects.push(Effect::Read { reading: Reading::Grave { number: number.0 } });
+        }
+        for (position, value) in found {
+            let origin = Origin { number, position };
+            let group = records::read_queue(&value)
+                .and_then(|(entry, body)| entry.group.filter(|_| matches!(body, Body::Here(_))));
+            let message = records::read_queue(&value).and_then(|(_, body)| match body {
+                Body::Here(bytes) => Message::read(bytes),
+                Body::Elsewhere(_) | Body::None => None,
+            });
+            match (group, message) {
+                (Some(group), Some(message)) => {
+                    self.sessions.orphans.push((group, message, Some(origin)));
+                }
+                _ => self.sessions.journal.strike(number, position),
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What the store's keys and values say, byte by byte. docs/store-format.md draws them.
+//!
+//! Numbers in keys are big-endian, so that they are in order; those in values are little-endian.
+
+use crate::flight::State;
+use crate::journal::Number;
+use crate::will::Will;
+use mqtt::{PacketId, QoS, Version};
+
+/// The first byte of a key among the sessions.
+pub(crate) mod kind {
+    /// How often the store was opened.
+    pub(crate) const BOOT: u8 = b'b';
+    /// A subscription: the session's number, the filter.
+    pub(crate) const FILTER: u8 = b'f';
+    /// What is left of a session that ended: its queue is to be removed.
+    pub(crate) const GRAVE: u8 = b'g';
+    /// A shared group with a queue of its own: its filter.
+    pub(crate) const GROUP: u8 = b'q';
+    /// A QoS 2 message that we took and the client has not released: number, packet id.
+    pub(crate) const RECEIVED: u8 = b'r';
+    /// A session: its client id.
+    pub(crate) const SESSION: u8 = b's';
+}
+
+/// A place in a queue, beside the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) state: State,
+    pub(crate) ids: Box<[u32]>,
+    pub(crate) group: Option<std::sync::Arc<str>>,
+}
+
+/// Where the message of a queue record stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body<'a> {
+    Here(&'a [u8]),
+    Elsewhere(Number),
+    /// The client has it; only the end of the handshake is missing.
+    None,
+}
+
+const RETAIN: u8 = 1 << 2;
+const RELEASED: u8 = 1 << 3;
+const ELSEWHERE: u8 = 1 << 4;
+const GROUPED: u8 = 1 << 5;
+
+pub(crate) fn number_key(number: Number) -> Vec<u8> {
+    number.0.to_be_bytes().to_vec()
+}
+
+pub(crate) fn queue_key(number: Number, position: u64) -> Vec<u8> {
+    let mut key = number_key(number);
+    key.extend_from_slice(&position.to_be_bytes());
+    key
+}
+
+/// The position in a queue's key.
+pub(crate) fn position_of(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(8..16)?.try_into().ok()?))
+}
+
+pub(crate) fn queue_value(entry: &Entry, body: Body<'_>) -> Vec<u8> {
+    let mut flags = entry.qos as u8;
+    flags |= if entry.retain { RETAIN } else { 0 };
+    flags |= if body == Body::None { RELEASED } else { 0 };
+    flags |= if let Body::Elsewhere(_) = body { ELSEWHERE } else { 0 };
+    flags |= if entry.group.is_some() { GROUPED } else { 0 };
+    let mut value = vec![flags];
+    value.extend_from_slice(&(entry.ids.len() as u32).to_le_bytes());
+    for id in &entry.ids {
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    if let Some(group) = &entry.group {
+        put_text(&mut value, group);
+    }
+    match body {
+        Body::Here(bytes) => value.extend_from_slice(bytes),
+        Body::Elsewhere(number) => value.extend_from_slice(&number.0.to_le_bytes()),
+        Body::None => {}
+    }
+    value
+}
+
+pub(crate) fn read_queue(value: &[u8]) -> Option<(Entry, Body<'_>)> {
+    let mut from = Reader(value);
+    let flags = from.byte()?;
+    let count = from.u32()? as usize;
+    let ids = (0..count.min(value.len())).map(|_| from.u32()).collect::<Option<Box<[u32]>>>()?;
+    let group = if flags & GROUPED != 0 { Some(from.text()?.into()) } else { None };
+    let released = flags & RELEASED != 0;
+    let entry = Entry {
+        qos: QoS::from_bits(flags & 3)?,
+        retain: flags & RETAIN != 0,
+        state: if released { State::Released } else { State::Sent },
+        ids,
+        group,
+    };
+    let body = match () {
+        () if released => Body::None,
+        () if flags & ELSEWHERE != 0 => Body::Elsewhere(Number(from.u64()?)),
+        () => Body::Here(from.0),
+    };
+    Some((entry, body))
+}
+
+/// What is kept of a session beside its subscriptions and its queue.
+#[derive(Debug)]
+pub(crate) struct SessionRecord {
+    pub(crate) number: Number,
+    /// See `Positions`.
+    pub(crate) mark: u64,
+    /// Nothing from this position on was ever sent.
+    pub(crate) unsent: u64,
+    pub(crate) version: Version,
+    pub(crate) expiry_s: u32,
+    /// Since when the client is away; none while it is here.
+    pub(crate) away_at: Option<u64>,
+    pub(crate) will_at: Option<u64>,
+    /// Read; what is written is lent.
+    pub(crate) will: Option<Box<Will>>,
+}
+
+pub(crate) fn text_key(kind: u8, text: &str) -> Vec<u8> {
+    [&[kind], text.as_bytes()].concat()
+}
+
+pub(crate) fn filter_key(number: Number, filter: &str) -> Vec<u8> {
+    [&[kind::FILTER], &number.0.to_be_bytes()[..], filter.as_bytes()].concat()
+}
+
+pub(crate) fn filter_value(options: u8, id: u32) -> Vec<u8> {
+    let mut value = vec![options];
+    value.extend_from_slice(&id.to_le_bytes());
+    value
+}
+
+/// A group's number and mark.
+pub(crate) fn group_value(number: Number, mark: u64) -> Vec<u8> {
+    [number.0.to_le_bytes(), mark.to_le_bytes()].concat()
+}
+
+pub(crate) fn read_group(value: &[u8]) -> Option<(Number, u64)> {
+    let mut from = Reader(value);
+    Some((Number(from.u64()?), from.u64()?))
+}
+
+pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32)> {
+    let mut from = Reader(value);
+    Some((from.byte()?, from.u32()?))
+}
+
+pub(crate) fn received_key(number: Number, id: PacketId) -> Vec<u8> {
+    [&[kind::RECEIVED], &number.0.to_be_bytes()[..], &id.get().to_be_bytes()].concat()
+}
+
+pub(crate) fn grave_key(number: Number) -> Vec<u8> {
+    [&[kind::GRAVE], &number.0.to_be_bytes()[..]].concat()
+}
+
+/// The number that follows the kind in a key, and what follows the number.
+pub(crate) fn numbered(key: &[u8]) -> Option<(Number, &[u8])> {
+    let (number, rest) = key.get(1..)?.split_first_chunk::<8>()?;
+    Some((Number(u64::from_be_bytes(*number)), rest))
+}
+
+pub(crate) fn session_value(record: &SessionRecord, will: Option<&Will>) -> Vec<u8> {
+    let mut value = record.number.0.to_le_bytes().to_vec();
+    value.extend_from_slice(&record.mark.to_le_bytes());
+    value.extend_from_slice(&record.unsent.to_le_bytes());
+    value.push(record.version as u8);
+    value.extend_from_slice(&record.expiry_s.to_le_bytes());
+    // Times are never the largest number: it stands for none.
+    value.extend_from_slice(&record.away_at.unwrap_or(u64::MAX).to_le_bytes());
+    value.extend_from_slice(&record.will_at.unwrap_or(u64::MAX).to_le_bytes());
+    let Some(will) = will else { return value };
+    value.extend_from_slice(&will.delay_s.to_le_bytes());
+    value.extend_from_slice(&will.expiry_s.to_le_bytes());
+    value.push(will.qos as u8 | if will.retain { RETAIN } else { 0 });
+    put_text(&mut value, &will.topic);
+    value.extend_from_slice(&(will.properties.len() as u32).to_le_bytes());
+    value.extend_from_slice(&will.properties);
+    value.extend_from_slice(&will.payload);
+    value
+}
+
+pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
+    let mut from = Reader(value);
+    let time = |time: u64| (time != u64::MAX).then_some(time);
+    let (number, mark) = (Number(from.u64()?), from.u64()?);
+    let (unsent, level) = (from.u64()?, from.byte()?);
+    let versions = [Version::V31, Version::V311, Version::V5];
+    let mut record = SessionRecord {
+        number,
+        mark,
+        unsent,
+        version: versions.into_iter().find(|version| *version as u8 == level)?,
+        expiry_s: from.u32()?,
+        away_at: time(from.u64()?),
+        will_at: time(from.u64()?),
+        will: None,
+    };
+    if !from.0.is_empty() {
+        let (delay_s, expiry_s, flags) = (from.u32()?, from.u32()?, from.byte()?);
+        let topic = from.text()?.into();
+        let properties_len = from.u32()? as usize;
+        let properties = from.bytes(properties_len)?.into();
+        record.will = Some(Box::new(Will {
+            topic,
+            payload: from.0.into(),
+            properties,
+            qos: QoS::from_bits(flags & 3)?,
+            retain: flags & RETAIN != 0,
+            delay_s,
+            expiry_s,
+        }));
+    }
+    Some(record)
+}
+
+fn put_text(to: &mut Vec<u8>, text: &str) {
+    to.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    to.extend_from_slice(text.as_bytes());
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        Some(self.bytes(1)?[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let len = u16::from_le_bytes(self.bytes(2)?.try_into().ok()?);
+        std::str::from_utf8(self.bytes(usize::from(len))?).ok()
+    }
+}

@@ -1,0 +1,229 @@
+//! What the store held when the process began: sessions, subscriptions and retained messages come
+//! back, queues when their clients do.
+
+use crate::input::{Member, Now, SessionId, Stamp};
+use crate::journal::{Number, Space, Stored, Unreadable};
+use crate::lasting::Lasting;
+use crate::message::Message;
+use crate::outbox::Outbox;
+use crate::records::{self, SessionRecord, kind};
+use crate::session::Share;
+use crate::shard::Shard;
+use crate::timer::Timer;
+use crate::topics::Packed;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use mqtt::{PacketId, SubscribeOptions};
+use std::sync::Arc;
+
+/// What came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub sessions: u64,
+    pub subscriptions: u64,
+    pub retained: u64,
+}
+
+type Homes = HashMap<u64, (usize, SessionId), FixedState>;
+
+/// Fills all shards of a process that begins. They are handed over before any of them runs, so
+/// that what one session wants of another shard's group is done at once.
+pub fn restore(
+    shards: &mut [Shard],
+    stored: &dyn Stored,
+    now: Now,
+) -> Result<Restored, Unreadable> {
+    let boot = stored.get(Space::Sessions, &[kind::BOOT])?;
+    let boot = boot.and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
+    let boot = boot.unwrap_or(0) + 1;
+    for shard in shards.iter_mut() {
+        shard.keep(boot);
+    }
+    let value = boot.to_le_bytes().to_vec();
+    let first = &mut shards[0].sessions.journal;
+    first.change(Space::Sessions, vec![kind::BOOT], Some(value));
+    let mut restored = Restored::default();
+    let mut homes = Homes::default();
+    stored.scan(Space::Sessions, &[kind::SESSION], &[], &mut |key, value| {
+        let client_id = key.get(1..).and_then(|id| std::str::from_utf8(id).ok());
+        if let (Some(client_id), Some(record)) = (client_id, records::read_session(value)) {
+            let at = usize::from(shards[0].home_of(client_id).0);
+            let number = record.number;
+            let id = shards[at].restore_session(client_id, record, now);
+            homes.insert(number.0, (at, id));
+            restored.sessions += 1;
+        }
+        true
+    })?;
+    stored.scan(Space::Sessions, &[kind::FILTER], &[], &mut |key, value| {
+        restored.subscriptions += u64::from(restore_filter(shards, &homes, key, value));
+        true
+    })?;
+    stored.scan(Space::Sessions, &[kind::RECEIVED], &[], &mut |key, _| {
+        let found = records::numbered(key);
+        let Some((number, [high, low])) = found else { return true };
+        let id = PacketId::new(u16::from_be_bytes([*high, *low]));
+        match (homes.get(&number.0), id) {
+            (Some(&(at, session)), Some(id)) => {
+                shards[at].sessions.get_mut(session).flight().received.push(id);
+            }
+            _ => shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None),
+        }
+        true
+    })?;
+    restore_groups(shards, stored)?;
+    stored.scan(Space::Sessions, &[kind::GRAVE], &[], &mut |key, _| {
+        shards[0].graves.extend(records::numbered(key).map(|(number, _)| number));
+        true
+    })?;
+    stored.scan(Space::Retained, &[], &[], &mut |key, value| {
+        restored.retained += u64::from(restore_retained(shards, key, value, now));
+        true
+    })?;
+    Ok(restored)
+}
+
+fn restore_filter(shards: &mut [Shard], homes: &Homes, key: &[u8], value: &[u8]) -> bool {
+    let found = records::numbered(key).and_then(|(number, filter)| {
+        Some((homes.get(&number.0)?, std::str::from_utf8(filter).ok()?))
+    });
+    let (Some((&(at, id), filter)), Some((bits, given))) = (found, records::read_filter(value))
+    else {
+        // Its session ended in the batch that this record outlived.
+        shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None);
+        return false;
+    };
+    let options = Packed::from_bits(bits).options();
+    if !mqtt::Share::parse(filter).is_ok_and(|share| share.is_some()) {
+        shards[at].subscribe_own(id, filter, options, given);
+        return true;
+    }
+    let group: Arc<str> = filter.into();
+    let (member, client_id) = shards[at].restore_share(id, &group, options, given);
+    let owner = usize::from(shards[at].home_of(&group).0);
+    let mut out = Outbox::new(shards.len());
+    shards[owner].join(&group, member, &client_id, options, given, true);
+    shards[owner].set_room(&group, member, false, 0, &mut out);
+    true
+}
+
+fn restore_groups(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unreadable> {
+    let mut groups = Vec::new();
+    stored.scan(Space::Sessions, &[kind::GROUP], &[], &mut |key, value| {
+        let name = key.get(1..).and_then(|name| std::str::from_utf8(name).ok());
+        if let (Some(name), Some((number, mark))) = (name, records::read_group(value)) {
+            groups.push((name.to_string(), number, mark));
+        }
+        true
+    })?;
+    for (name, number, mark) in groups {
+        let owner = usize::from(shards[0].home_of(&name).0);
+        if !shards[owner].restore_group(&name, number, mark, stored)? {
+            // The last member left in the batch before the end.
+            let journal = &mut shards[owner].sessions.journal;
+            journal.change(Space::Sessions, records::text_key(kind::GROUP, &name), None);
+            journal.change(Space::Sessions, records::grave_key(number), Some(Vec::new()));
+            shards[owner].graves.push(number);
+        }
+    }
+    Ok(())
+}
+
+fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Now) -> bool {
+    let message = Message::read(value).filter(|message| !message.is_expired(now));
+    let Some(message) = message else {
+        shards[0].sessions.journal.change(Space::Retained, key.to_vec(), None);
+        return false;
+    };
+    for shard in shards {
+        shard.retained.set(message.clone(), Stamp::default(), now, false);
+    }
+    true
+}
+
+impl Shard {
+    /// A session whose client was here when the process ended is away from now on: how long it
+    /// has been away nobody knows, so its time begins anew.
+    fn restore_session(
+        &mut self,
+        client_id: &str,
+        record: SessionRecord,
+        now: Now,
+    ) -> SessionId {
+        let id = self.sessions.create(client_id, record.version);
+        let (expiry_s, was_here) = (record.expiry_s, record.away_at.is_none());
+        let away_at = record.away_at.unwrap_or(now.0);
+        let ends_at = Now(away_at + u64::from(expiry_s) * 1000);
+        let will_at = match (&record.will, record.will_at) {
+            (None, _) => None,
+            (Some(_), Some(at)) => Some(Now(at)),
+            (Some(will), None) => Some(Now(away_at + u64::from(will.delay_s) * 1000)),
+        };
+        self.sessions.set_will(id, record.will);
+        let session = self.sessions.get_mut(id);
+        session.expiry_s = expiry_s;
+        session.lasting = Some(Box::new(Lasting::restored(record.number, record.mark, record.unsent)));
+        let generation = session.generation;
+        let ends_at = (expiry_s != u32::MAX).then_some(ends_at);
+        if ends_at.is_some() || will_at.is_some() {
+            let rare = session.rare();
+            (rare.ends_at, rare.will_at) = (ends_at, will_at);
+        }
+        for at in ends_at.into_iter().chain(will_at) {
+            self.timers.set(at, Timer::Session { index: id.0, generation });
+        }
+        self.count_lasting(1);
+        if was_here {
+            self.sessions.make_dirty(id);
+        }
+        id
+    }
+
+    fn restore_share(
+        &mut self,
+        id: SessionId,
+        group: &Arc<str>,
+        options: SubscribeOptions,
+        given: u32,
+    ) -> (Member, Box<str>) {
+        let name = self.sessions.keep_group(group);
+        let session = self.sessions.get_mut(id);
+        session.is_member = true;
+        let group = group.clone();
+        session.rare().shares.push(Share {
+            group,
+            name,
+            options,
+            id: given,
+            online: false,
+            granted: 0,
+        });
+        let client_id = session.client_id.clone();
+        (self.member(id), client_id)
+    }
+}
+
+impl Shard {
+    pub(crate) fn erase_retained(&mut self, topic: &str) {
+        if self.sessions.journal.is_on && self.home_of(topic) == self.id {
+            self.sessions.journal.change(Space::Retained, topic.into(), None);
+        }
+    }
+
+    /// The store forgets a session that ends.
+    pub(crate) fn forget_lasting(&mut self, id: SessionId) {
+        let session = self.sessions.get_mut(id);
+        let Some(lasting) = session.lasting.take() else { return };
+        let number: Number = lasting.number;
+        let received = session.flight.as_ref().map(|flight| flight.received.clone());
+        let client_id = session.client_id.clone();
+        for packet_id in received.into_iter().flatten() {
+            let key = records::received_key(number, packet_id);
+            self.sessions.journal.change(Space::Sessions, key, None);
+        }
+        let grave = self.sessions.bury(&lasting, &client_id);
+        self.graves.extend(grave);
+        self.sessions.get_mut(id).lasting = Some(lasting);
+        self.count_lasting(-1);
+    }
+}

@@ -1,0 +1,92 @@
+//! The simulator's disk: it takes every batch at once, keeps it when it syncs, and a power cut
+//! takes the rest.
+
+use broker::{Change, Space, Stored, Unreadable};
+use std::collections::{BTreeMap, VecDeque};
+
+type Pairs = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    /// What a reader sees.
+    pairs: Pairs,
+    /// What survives a power cut.
+    kept: Pairs,
+    /// Taken and not synced.
+    pending: VecDeque<Vec<Change>>,
+    taken: u64,
+    durable: u64,
+    /// It syncs nothing until told.
+    pub holds: bool,
+}
+
+impl Disk {
+    /// The number of what was taken last.
+    pub fn commit(&mut self, changes: Vec<Change>) -> u64 {
+        apply(&mut self.pairs, &changes);
+        self.pending.push_back(changes);
+        self.taken += 1;
+        self.taken
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// How many batches could be synced.
+    pub fn unsynced(&self) -> usize {
+        if self.holds { 0 } else { self.pending.len() }
+    }
+
+    /// Keeps so many batches for good.
+    pub fn sync(&mut self, batches: usize) {
+        for changes in self.pending.drain(..batches) {
+            apply(&mut self.kept, &changes);
+            self.durable += 1;
+        }
+    }
+
+    /// What was not synced is gone.
+    pub fn forget(&mut self) {
+        self.pairs = self.kept.clone();
+        self.taken -= self.pending.len() as u64;
+        self.pending.clear();
+    }
+
+    /// How many pairs a space holds: nothing that is done may stay.
+    pub fn len(&self, space: Space) -> usize {
+        self.pairs.keys().filter(|(of, _)| *of == space).count()
+    }
+}
+
+fn apply(pairs: &mut Pairs, changes: &[Change]) {
+    for change in changes {
+        let key = (change.space, change.key.clone());
+        match &change.value {
+            Some(value) => pairs.insert(key, value.clone()),
+            None => pairs.remove(&key),
+        };
+    }
+}
+
+impl Stored for Disk {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(self.pairs.get(&(space, key.to_vec())).cloned())
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), Unreadable> {
+        let start = (space, from.max(prefix).to_vec());
+        for ((of, key), value) in self.pairs.range(start..) {
+            if *of != space || !key.starts_with(prefix) || !visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

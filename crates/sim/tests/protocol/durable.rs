@@ -1,0 +1,328 @@
+//! What survives when the machine goes: everything that was acknowledged.
+
+crate::transcripts! {
+    fn a_queue_survives() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1" content_type="x" expiry=100
+        p< PUBACK 1
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        ! power
+        p< CLOSED
+        + 10s
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "1" expiry=90 content_type=x
+        a< PUBLISH 2 "t" qos=1 "2"
+        a> PUBACK 1
+        a> PUBACK 2
+        ! power
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        "##
+    }
+
+    fn a_receipt_waits_for_the_disk() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        ! disk holds
+        p> PUBLISH 1 "t" qos=1 "1"
+        a< PUBLISH 1 "t" qos=1 "1"
+        p> PUBLISH 2 "nobody" qos=1 "2"
+        p> PINGREQ
+        p< PINGRESP
+        ! disk syncs
+        p< PUBACK 1
+        p< PUBACK 2 NoMatchingSubscribers
+        "##
+    }
+
+    fn what_was_not_acknowledged_may_be_lost() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        ! disk holds
+        p> PUBLISH 1 "t" qos=1 "1"
+        ! power
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        "##
+    }
+
+    fn a_subscription_counts_once_it_is_acknowledged() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        ! disk holds
+        a> SUBSCRIBE 1 "t" qos=1
+        ! power
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1 NoMatchingSubscribers
+        "##
+    }
+
+    fn a_clean_session_costs_no_disk_and_is_not_there_afterwards() {
+        r##"
+        # disk: on
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        ! disk holds
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        ! power
+        a< CLOSED
+        p< CLOSED
+        a> CONNECT id=a clean=0
+        a< CONNACK present=0
+        "##
+    }
+
+    fn qos_2_is_exactly_once_through_a_power_cut_before_pubrec() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p expiry=600
+        p< CONNACK present=0
+        ! disk holds
+        p> PUBLISH 7 "t" qos=2 "1"
+        ! disk syncs
+        a< PUBLISH 1 "t" qos=2 "1"
+        p< PUBREC 7
+        ! power
+        a< CLOSED
+        p< CLOSED
+        p> CONNECT id=p clean=0 expiry=600
+        p< CONNACK present=1
+        p> PUBLISH 7 "t" qos=2 dup "1"
+        p< PUBREC 7
+        p> PUBREL 7
+        p< PUBCOMP 7
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 dup "1"
+        a> PUBREC 1
+        a< PUBREL 1
+        ! power
+        a< CLOSED
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBREL 1
+        a> PUBCOMP 1
+        ! power
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        "##
+    }
+
+    fn pubrel_waits_until_the_disk_knows_that_the_client_has_it() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 7 "t" qos=2 "1"
+        p< PUBREC 7
+        a< PUBLISH 1 "t" qos=2 "1"
+        ! disk holds
+        a> PUBREC 1
+        ! disk syncs
+        a< PUBREL 1
+        "##
+    }
+
+    fn retained_messages_survive() {
+        r##"
+        # disk: on
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "r/1" qos=1 retain "1"
+        p< PUBACK 1 NoMatchingSubscribers
+        p> PUBLISH "r/2" qos=0 retain "2"
+        p> PUBLISH 2 "r/3" qos=1 retain "3" expiry=5
+        p< PUBACK 2 NoMatchingSubscribers
+        p> PUBLISH 3 "r/4" qos=1 retain "4"
+        p< PUBACK 3 NoMatchingSubscribers
+        p> PUBLISH 4 "r/4" qos=1 retain ""
+        p< PUBACK 4 NoMatchingSubscribers
+        ! power
+        p< CLOSED
+        + 6s
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "r/#" qos=0
+        a< SUBACK 1 [0]
+        a< PUBLISH "r/1" qos=0 retain "1"
+        a< PUBLISH "r/2" qos=0 retain "2"
+        "##
+    }
+
+    fn a_retained_receipt_waits_for_the_disk() {
+        r##"
+        # disk: on
+        p> CONNECT id=p
+        p< CONNACK present=0
+        ! disk holds
+        p> PUBLISH 1 "r" qos=1 retain "1"
+        ! disk syncs
+        p< PUBACK 1 NoMatchingSubscribers
+        "##
+    }
+
+    fn wills_and_expiries_count_the_time_that_we_were_away() {
+        r##"
+        # disk: on
+        w> CONNECT id=w expiry=600 will="w" will_payload="gone" will_delay=30 will_qos=1
+        w< CONNACK present=0
+        w! cut
+        e> CONNECT id=e expiry=20
+        e< CONNACK present=0
+        e! cut
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "w" qos=1
+        a< SUBACK 1 [1]
+        + 10s
+        ! power
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        + 19s
+        e> CONNECT id=e clean=0
+        e< CONNACK present=0
+        + 2s
+        a< PUBLISH 1 "w" qos=1 "gone"
+        "##
+    }
+
+    fn the_will_of_a_client_that_was_there_follows_the_power_cut() {
+        r##"
+        # disk: on
+        w> CONNECT id=w expiry=600 will="w" will_payload="gone" will_qos=1 will_retain
+        w< CONNACK present=0
+        ! power
+        w< CLOSED
+        + 1s
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "w" qos=1
+        a< SUBACK 1 [1]
+        a< PUBLISH 1 "w" qos=1 retain "gone"
+        "##
+    }
+
+    fn a_group_waits_through_a_power_cut() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$share/g/t" qos=1
+        a< SUBACK 1 [1]
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/t" qos=1
+        b< SUBACK 1 [1]
+        a! cut
+        b! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        ! power
+        p< CLOSED
+        b> CONNECT id=b clean=0 expiry=600
+        b< CONNACK present=1
+        b< PUBLISH * "t" qos=1 "1"
+        b< PUBLISH * "t" qos=1 "2"
+        "##
+    }
+
+    fn an_unsubscription_survives() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1 "u" qos=2 id=9
+        a< SUBACK 1 [1 2]
+        a> UNSUBSCRIBE 2 "t"
+        a< UNSUBACK 2 [0]
+        ! power
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1 NoMatchingSubscribers
+        p> PUBLISH 2 "u" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 1 "u" qos=1 "2"
+        "##
+    }
+
+    fn a_session_that_ended_stays_away() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        ! power
+        p< CLOSED
+        a> CONNECT id=a clean=1
+        a< CONNACK present=0
+        a> DISCONNECT
+        a< CLOSED
+        ! power
+        a> CONNECT id=a clean=0
+        a< CONNACK present=0
+        "##
+    }
+}
