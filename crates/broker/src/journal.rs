@@ -200,4 +200,3 @@ impl Journal {
         (changes, std::mem::take(&mut self.urgent))
     }
 }
-

@@ -42,9 +42,14 @@ pub(crate) struct Lasting {
 /// What the store is to be read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    Queue { session: SessionId, generation: u32 },
+    Queue {
+        session: SessionId,
+        generation: u32,
+    },
     /// What a session left behind, to be removed.
-    Grave { number: u64 },
+    Grave {
+        number: u64,
+    },
 }
 
 /// Where the store has a message that moves on: struck by whoever keeps it next.
@@ -170,14 +175,7 @@ impl Sessions {
     }
 
     /// Behind the part of the queue that only the store has.
-    fn spool(
-        &mut self,
-        hit: Hit,
-        qos: QoS,
-        retain: bool,
-        draft: &mut Draft<'_>,
-        out: &mut Outbox,
-    ) {
+    fn spool(&mut self, hit: Hit, qos: QoS, retain: bool, draft: &mut Draft<'_>, out: &mut Outbox) {
         out.deliveries += 1;
         let spooled = self.get(hit.session).lasting.as_ref().map_or(0, |lasting| lasting.spooled);
         let full = spooled >= self.options.queue_messages_max;
@@ -236,7 +234,8 @@ impl Sessions {
         let Some(lasting) = &self.get(id).lasting else { return false };
         let Origin { number, position } = lasting.place(slot);
         let (ids, group) = (Box::default(), None);
-        let entry = Entry { qos: slot.qos, retain: slot.retain, state: State::Released, ids, group };
+        let entry =
+            Entry { qos: slot.qos, retain: slot.retain, state: State::Released, ids, group };
         let value = records::queue_value(&entry, Body::None);
         self.journal.change(Space::Queues, records::queue_key(number, position), Some(value));
         self.journal.hurry();
@@ -311,7 +310,8 @@ impl Shard {
         }
         let options = &self.options;
         let special = options.durabilities.iter();
-        let special = special.clone().find(|(filter, _)| mqtt::topic::filter_matches(filter, topic));
+        let special =
+            special.clone().find(|(filter, _)| mqtt::topic::filter_matches(filter, topic));
         special.map_or(options.durability, |(_, durability)| *durability)
     }
 
@@ -361,7 +361,13 @@ impl Shard {
     }
 
     /// A subscription was made or changed.
-    pub(crate) fn write_filter(&mut self, id: SessionId, filter: &str, options: Packed, given: u32) {
+    pub(crate) fn write_filter(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        options: Packed,
+        given: u32,
+    ) {
         let Some(lasting) = &self.sessions.get(id).lasting else { return };
         let key = records::filter_key(lasting.number, filter);
         let value = records::filter_value(options.bits(), given);
@@ -411,7 +417,9 @@ impl Shard {
         }
         let now = self.now.0;
         let session = self.sessions.get_mut(id);
-        let Some(lasting) = session.lasting.as_mut().filter(|lasting| lasting.dirty) else { return };
+        let Some(lasting) = session.lasting.as_mut().filter(|lasting| lasting.dirty) else {
+            return;
+        };
         lasting.dirty = false;
         let away = session.conn == NONE;
         let rare = session.rare.as_deref();
@@ -523,8 +531,8 @@ impl Shard {
         if entry.state == State::Released {
             slot.marks.set(Marks::RELEASED);
         }
-        let was_sent = entry.state == State::Released
-            || (position < unsent && flight.unacknowledged < window);
+        let was_sent =
+            entry.state == State::Released || (position < unsent && flight.unacknowledged < window);
         if early && was_sent {
             flight.was_read_back = true;
             flight.send_at(position, slot);

@@ -194,7 +194,8 @@ impl Shard {
     pub fn has_records(&self) -> bool {
         self.owed.is_open
             || self.owed.to_shards.last().is_some_and(|answer| answer.seq.is_none())
-            || !self.sessions.journal.is_empty() || !self.sessions.dirty.is_empty()
+            || !self.sessions.journal.is_empty()
+            || !self.sessions.dirty.is_empty()
     }
 
     /// Whether anybody waits for the disk.

@@ -144,12 +144,7 @@ fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Now) ->
 impl Shard {
     /// A session whose client was here when the process ended is away from now on: how long it
     /// has been away nobody knows, so its time begins anew.
-    fn restore_session(
-        &mut self,
-        client_id: &str,
-        record: SessionRecord,
-        now: Now,
-    ) -> SessionId {
+    fn restore_session(&mut self, client_id: &str, record: SessionRecord, now: Now) -> SessionId {
         let id = self.sessions.create(client_id, record.version);
         let (expiry_s, was_here) = (record.expiry_s, record.away_at.is_none());
         let away_at = record.away_at.unwrap_or(now.0);
@@ -162,7 +157,8 @@ impl Shard {
         self.sessions.set_will(id, record.will);
         let session = self.sessions.get_mut(id);
         session.expiry_s = expiry_s;
-        session.lasting = Some(Box::new(Lasting::restored(record.number, record.mark, record.unsent)));
+        session.lasting =
+            Some(Box::new(Lasting::restored(record.number, record.mark, record.unsent)));
         let generation = session.generation;
         let ends_at = (expiry_s != u32::MAX).then_some(ends_at);
         if ends_at.is_some() || will_at.is_some() {

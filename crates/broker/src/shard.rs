@@ -407,7 +407,15 @@ impl Shard {
             Cross::Room { group, member, online, more } => {
                 self.set_room(&group, member, online, more, out);
             }
-            Cross::Dispatch { group, member, message, options, subscription_id, origin, ticket } => {
+            Cross::Dispatch {
+                group,
+                member,
+                message,
+                options,
+                subscription_id,
+                origin,
+                ticket,
+            } => {
                 self.ledger.crossing -= message.bytes() as i64;
                 let given = Given { member, options, id: subscription_id };
                 self.dispatched(&group, given, &message, origin, out);

@@ -297,8 +297,7 @@ impl Shard {
             return None;
         }
         let name = group.clone();
-        let join =
-            Cross::Join { group: name, member, client_id, options, subscription_id, lasts };
+        let join = Cross::Join { group: name, member, client_id, options, subscription_id, lasts };
         out.lanes[usize::from(owner.0)].push_back(join);
         Some(group)
     }

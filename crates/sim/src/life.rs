@@ -56,9 +56,13 @@ impl Life {
         let options =
             Options { sys_interval_s: 0, write_bytes_max: WRITE_BYTES_MAX, ..Options::default() };
         let shards = 1 + chance.below(3);
-        let world = World::new(options, shards, seed, Some(Chance::new(seed)));
+        let mut world = World::new(options, shards, seed, Some(Chance::new(seed)));
+        let disk = chance.one_in(2);
+        if disk {
+            world.keep();
+        }
         let clients = (0..CLIENTS).map(Client::new).collect();
-        let log = format!("# shards: {shards}\n");
+        let log = format!("# shards: {shards}, disk: {disk}\n");
         Life { world, oracle: Oracle::new(CLIENTS), clients, next: 0, log, chance }
     }
 

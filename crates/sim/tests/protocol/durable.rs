@@ -284,7 +284,7 @@ crate::transcripts! {
         # disk: on
         a> CONNECT id=a expiry=600
         a< CONNACK present=0
-        a> SUBSCRIBE 1 "t" qos=1 "u" qos=2 id=9
+        a> SUBSCRIBE 1 "t" qos=1 "u" qos=2 subscription_id=9
         a< SUBACK 1 [1 2]
         a> UNSUBSCRIBE 2 "t"
         a< UNSUBACK 2 [0]
@@ -298,7 +298,7 @@ crate::transcripts! {
         p< PUBACK 1 NoMatchingSubscribers
         p> PUBLISH 2 "u" qos=1 "2"
         p< PUBACK 2
-        a< PUBLISH 1 "u" qos=1 "2"
+        a< PUBLISH 1 "u" qos=1 "2" subscription_id=9
         "##
     }
 
