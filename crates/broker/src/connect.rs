@@ -119,6 +119,9 @@ impl Shard {
         if !self.has_memory_for(&packet, &client_id) {
             return Err(self.refuse(conn, &packet, &asked, Refusal::QuotaExceeded, out));
         }
+        if self.store_is_full && agreed.session_expiry_s > 0 && self.is_new(&client_id) {
+            return Err(self.refuse(conn, &packet, &asked, Refusal::StoreFull, out));
+        }
         self.welcome(conn, &packet, &asked, &agreed, &client_id, out);
         Ok(Moved::Here)
     }
@@ -131,6 +134,10 @@ impl Shard {
             will.topic.len() + will.payload.len() + will.properties.as_bytes().len() <= SMALL
         });
         !self.is_tight() || (small && self.sessions.find(client_id).is_some())
+    }
+
+    fn is_new(&self, client_id: &str) -> bool {
+        self.sessions.find(client_id).is_none()
     }
 
     /// CONNACK with why not.

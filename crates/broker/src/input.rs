@@ -87,7 +87,8 @@ pub enum Command {
     /// Options that can change live.
     Reload(Arc<Options>),
     /// Shutting down, first step: nobody new, and the wills of everyone, while there is somebody
-    /// left to receive them. With storage in memory every session ends here [MQTT-3.1.2-8].
+    /// left to receive them: every session that does not outlive the process ends here
+    /// [MQTT-3.1.2-8].
     Drain,
     /// Shutting down, last step: DISCONNECT 0x8B to 5.0 clients, and every connection closes.
     CloseAll,

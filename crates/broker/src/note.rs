@@ -62,6 +62,15 @@ pub enum Note {
     AcceptFailed {
         fault: Box<str>,
     },
+    /// The disk refused what it was given: it is tried again, and what depends on it waits.
+    StoreFailing {
+        fault: Box<str>,
+    },
+    StoreRecovered,
+    /// What the store holds could not be read.
+    StoreUnreadable {
+        fault: Box<str>,
+    },
     /// At most once a second a client, with the number since the last.
     Dropped {
         client_id: Box<str>,

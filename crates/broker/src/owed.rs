@@ -203,6 +203,11 @@ impl Shard {
         !self.owed.ticks.is_empty() || !self.owed.to_shards.is_empty()
     }
 
+    /// How far the disk was when the shard last heard of it.
+    pub fn durable_seen(&self) -> u64 {
+        self.owed.durable
+    }
+
     /// The tick is over and the store has taken what it wrote.
     pub(crate) fn committed(&mut self, seq: u64, durable: u64, out: &mut Outbox) {
         self.owed.durable = self.owed.durable.max(durable);

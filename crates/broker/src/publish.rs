@@ -48,6 +48,9 @@ impl Shard {
         if let Err(refusal) = self.permit(topic, &packet, &said) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
+        if self.store_is_full && self.has_no_place_in_store(topic, &packet) {
+            return self.refuse_publish(conn, id, &packet, Refusal::StoreFull, out);
+        }
         let properties = std::mem::take(&mut self.scratch.properties);
         let mut draft = Draft::new(topic, packet.payload, self.now);
         draft.properties = if said.filtered { &properties } else { packet.properties.as_bytes() };
@@ -230,6 +233,33 @@ impl Shard {
         self.retained_is_full(topic) || (more > 0 && self.sessions.is_crowded_by(more))
     }
 
+    /// Whether the store, which is full, would have to take this message.
+    #[cold]
+    fn has_no_place_in_store(&mut self, topic: &str, packet: &Publish<'_>) -> bool {
+        if self.durability_of(topic) == Durability::Memory {
+            return false;
+        }
+        if packet.retain {
+            return !packet.payload.is_empty();
+        }
+        packet.qos != QoS::AtMostOnce && self.is_wanted_for_good(topic)
+    }
+
+    /// Whether a session that outlives the process wants the topic, or may.
+    fn is_wanted_for_good(&mut self, topic: &str) -> bool {
+        let shards = self.interest.of(topic, &mut Vec::new()) & !(1 << self.id.0);
+        let elsewhere = (0..self.shards as u8)
+            .any(|shard| shards >> shard & 1 == 1 && self.interest.lasts(shard));
+        let mut filters = Vec::new();
+        self.topics.matching(topic, &mut filters);
+        let lasts = |session| self.sessions.get(session).lasting.is_some();
+        elsewhere
+            || filters.iter().map(|&filter| self.topics.filter(filter)).any(|filter| {
+                filter.subscribers.iter().any(|subscriber| lasts(subscriber.session))
+                    || filter.groups.iter().any(|&group| self.groups.lasts(group))
+            })
+    }
+
     #[cold]
     pub(crate) fn retained_is_full(&self, topic: &str) -> bool {
         let full = self.retained.messages >= self.options.retained_messages_max
@@ -247,8 +277,11 @@ impl Shard {
         refusal: Refusal,
         out: &mut Outbox,
     ) -> Result<(), End> {
-        let full = refusal == Refusal::QuotaExceeded;
-        let drop = if full { Drop::OutOfMemory } else { Drop::Refused };
+        let drop = match refusal {
+            Refusal::QuotaExceeded => Drop::OutOfMemory,
+            Refusal::StoreFull => Drop::StoreFull,
+            _ => Drop::Refused,
+        };
         self.sessions.counters.drops[drop as usize] += 1;
         let version = self.sessions.get(id).version;
         if packet.qos == QoS::AtMostOnce {

@@ -26,6 +26,7 @@ pub enum Refusal {
     QuotaExceeded,
     RetainUnsupported,
     SharedUnsupported,
+    StoreFull,
     SubscriptionIdsUnsupported,
     TopicFilterInvalid,
     TopicNameInvalid,
@@ -42,7 +43,9 @@ impl Refusal {
             Refusal::NotAuthorized => Reason::NotAuthorized,
             Refusal::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
             Refusal::QoSUnsupported => Reason::QoSNotSupported,
-            Refusal::QueueFull | Refusal::QuotaExceeded => Reason::QuotaExceeded,
+            Refusal::QueueFull | Refusal::QuotaExceeded | Refusal::StoreFull => {
+                Reason::QuotaExceeded
+            }
             Refusal::RetainUnsupported => Reason::RetainNotSupported,
             Refusal::SharedUnsupported => Reason::SharedSubscriptionsNotSupported,
             Refusal::SubscriptionIdsUnsupported => Reason::SubscriptionIdentifiersNotSupported,
@@ -67,6 +70,7 @@ impl Refusal {
             Refusal::QuotaExceeded => "no room: a limit of the server is reached",
             Refusal::RetainUnsupported => "retained messages are not supported",
             Refusal::SharedUnsupported => "shared subscriptions are not supported",
+            Refusal::StoreFull => "no room: the server's store is full",
             Refusal::SubscriptionIdsUnsupported => "subscription identifiers are not supported",
             Refusal::TopicFilterInvalid => "the topic filter has too many levels or bytes",
             Refusal::TopicNameInvalid => "the topic name has too many levels or bytes",
@@ -91,6 +95,7 @@ impl Refusal {
             | Refusal::QuotaExceeded
             | Refusal::RetainUnsupported
             | Refusal::SharedUnsupported
+            | Refusal::StoreFull
             | Refusal::SubscriptionIdsUnsupported
             | Refusal::TopicFilterInvalid
             | Refusal::WildcardUnsupported => false,

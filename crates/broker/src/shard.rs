@@ -52,6 +52,10 @@ pub struct Shard {
     pub(crate) lasting_sessions: i64,
     /// What sessions that ended left in the store, still to be removed.
     pub(crate) graves: Vec<Number>,
+    /// The store refuses to take more.
+    pub(crate) store_is_full: bool,
+    /// What `Now` was at the start.
+    started: Now,
     sweep_at: Option<Now>,
     /// When the next `$SYS` round is due.
     sys_at: Now,
@@ -110,6 +114,8 @@ impl Shard {
             owed: Owed::default(),
             lasting_sessions: 0,
             graves: Vec::new(),
+            store_is_full: false,
+            started: now,
             sweep_at: None,
             sys_at: now,
             scratch: Scratch::default(),
@@ -172,6 +178,11 @@ impl Shard {
             self.return_orphans(out);
             self.report_rooms(out);
         }
+    }
+
+    /// While the store has no room, what it would have to keep is refused with 0x97.
+    pub fn set_store_full(&mut self, is_full: bool) {
+        self.store_is_full = is_full;
     }
 
     /// Nodes that matching has looked at so far: what a publish costs, whatever the host.
@@ -362,7 +373,9 @@ impl Shard {
                 self.draining = true;
                 let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
                 for id in ids {
-                    self.publish_will(id, out);
+                    if !self.waits_with_will(id) {
+                        self.publish_will(id, out);
+                    }
                 }
             }
             Command::CloseAll => {
@@ -371,7 +384,10 @@ impl Shard {
                     let Some(known) = self.take_conn(conn) else { continue };
                     if let Some(id) = known.session() {
                         self.sessions.say_disconnect(id, Reason::ServerShuttingDown, None, out);
-                        self.sessions.get_mut(id).conn = crate::limits::NONE;
+                        match self.sessions.get(id).lasting.is_some() {
+                            true => self.go_away(id, out),
+                            false => self.sessions.get_mut(id).conn = crate::limits::NONE,
+                        }
                     }
                     out.effects.push(Effect::Close { conn });
                 }
@@ -477,7 +493,7 @@ impl Shard {
         }
         self.tree.shards.resize_with(self.shards, Default::default);
         self.tree.shards[0] = counters;
-        for (topic, value) in self.tree.changes(self.now) {
+        for (topic, value) in self.tree.changes(Now(self.now.0 - self.started.0)) {
             let mut draft = Draft::new(&topic, value.as_bytes(), self.now);
             draft.retain = true;
             self.retain(&mut draft, out);

@@ -87,6 +87,10 @@ impl Groups {
 }
 
 impl Groups {
+    pub(crate) fn lasts(&self, at: u32) -> bool {
+        self.groups[at].lasting.is_some()
+    }
+
     pub(crate) fn held(&self) -> u64 {
         self.members * cost::MEMBER + self.queue_bytes
     }

@@ -180,6 +180,9 @@ impl Shard {
         let session = self.sessions.get(id);
         let room = options.subscriptions_max as usize;
         let shares = session.rare.as_ref().map_or(&[][..], |rare| &rare.shares);
+        if self.store_is_full && session.lasting.is_some() {
+            return Err(Refusal::StoreFull);
+        }
         let crowd = group.is_some() && shares.len() >= SHARES_MAX;
         if session.subscriptions.len() + shares.len() >= room || crowd || self.is_tight() {
             // Replacing one needs no room.

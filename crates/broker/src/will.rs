@@ -65,6 +65,13 @@ impl Shard {
         self.timers.set(at, Timer::Session { index: id.0, generation });
     }
 
+    /// Whether its delay goes on when the process is gone.
+    pub(crate) fn waits_with_will(&self, id: SessionId) -> bool {
+        let session = self.sessions.get(id);
+        let will = session.rare.as_ref().and_then(|rare| rare.will.as_ref());
+        session.lasting.is_some() && will.is_some_and(|will| will.delay_s > 0)
+    }
+
     /// Publishes the will, if there is one left, and forgets it [MQTT-3.1.2-10].
     pub(crate) fn publish_will(&mut self, id: SessionId, out: &mut Outbox) {
         let publisher = self.publisher_hash(id);
@@ -77,6 +84,7 @@ impl Shard {
         draft.qos = will.qos;
         draft.expiry_s = will.expiry_s.min(self.options.message_expiry_s_max);
         draft.publisher = publisher;
+        draft.durability = self.durability_of(&will.topic);
         // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: but a will was accepted long before there was no room
         // for it, and then is sent and not stored.
         draft.retain = will.retain && !self.retained_is_full(&will.topic) && !self.is_crowded();

@@ -10,9 +10,10 @@
 
 use crate::intake::TAIL_COPIED_MAX;
 use crate::ring::{Parcel, Rings};
+use crate::shelf::{Committed, Shelf};
 use crate::socket::Socket;
 use broker::outbox::Effect;
-use broker::{Command, ConnId, Input, Note, Now, Outbox, Shard, ShardId, limits};
+use broker::{Command, ConnId, Input, Note, Now, Outbox, Reading, Shard, ShardId, limits};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
@@ -20,7 +21,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) type Log = Arc<dyn Fn(&Note) + Send + Sync>;
 
@@ -39,6 +40,30 @@ pub(crate) struct Turn {
     pub(crate) ended: bool,
 }
 
+/// Tells shards the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+    start_ms: u64,
+}
+
+impl Clock {
+    /// From the time of day on, where times are to mean something to the next process, or from 0.
+    pub(crate) fn starting(from_today: bool) -> Clock {
+        let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let start_ms = if from_today { today.as_millis() as u64 } else { 0 };
+        Clock { start: Instant::now(), start_ms }
+    }
+
+    pub(crate) fn now(self) -> Now {
+        self.at(Instant::now())
+    }
+
+    fn at(self, moment: Instant) -> Now {
+        Now(self.start_ms + (moment - self.start).as_millis() as u64)
+    }
+}
+
 pub(crate) struct Body {
     pub(crate) id: ShardId,
     pub(crate) shard: Shard,
@@ -46,7 +71,8 @@ pub(crate) struct Body {
     pub(crate) rings: Rings,
     pub(crate) control: Receiver<Control>,
     pub(crate) listeners: Vec<TcpListener>,
-    pub(crate) start: Instant,
+    pub(crate) clock: Clock,
+    pub(crate) shelf: Option<Shelf>,
     pub(crate) log: Log,
     pub(crate) write_bytes_max: usize,
     pub(crate) out: Outbox,
@@ -72,8 +98,12 @@ pub(crate) struct Body {
     homeward: VecDeque<(usize, Parcel)>,
     /// A ring was full at the end of the last tick.
     blocked: bool,
+    /// More waits for the disk than the store likes.
+    crowded: bool,
     pub(crate) buffer: Box<[u8]>,
     gathered: Vec<u8>,
+    /// What the shard wants to read in the store.
+    readings: Vec<Reading>,
     stop_at: Option<Now>,
 }
 
@@ -93,7 +123,8 @@ impl Body {
         rings: Rings,
         control: Receiver<Control>,
         listeners: Vec<TcpListener>,
-        start: Instant,
+        clock: Clock,
+        shelf: Option<Shelf>,
         log: Log,
         write_bytes_max: usize,
     ) -> io::Result<Body> {
@@ -105,7 +136,8 @@ impl Body {
             rings,
             control,
             listeners,
-            start,
+            clock,
+            shelf,
             log,
             write_bytes_max,
             now: Now::default(),
@@ -120,8 +152,10 @@ impl Body {
             leaving: VecDeque::new(),
             homeward: VecDeque::new(),
             blocked: false,
+            crowded: false,
             buffer: vec![0; limits::READ_BYTES_PER_TICK + TAIL_COPIED_MAX].into(),
             gathered: Vec::new(),
+            readings: Vec::new(),
             stop_at: None,
         };
         for (at, listener) in body.listeners.iter_mut().enumerate() {
@@ -136,9 +170,11 @@ impl Body {
     pub(crate) fn doze(&mut self) -> Option<Duration> {
         let timeout = self.timeout();
         if timeout != Some(Duration::ZERO) {
+            let awaits_disk = self.awaits_disk();
+            self.bell().awaits_disk.store(awaits_disk, SeqCst);
             self.bell().sleeps.store(true, SeqCst);
             fence(SeqCst);
-            if self.rings.has_input() {
+            if self.rings.has_input() || (awaits_disk && self.disk_has_more()) {
                 self.wake_up();
                 return Some(Duration::ZERO);
             }
@@ -181,7 +217,8 @@ impl Body {
     /// One tick: does everything that is ready.
     pub(crate) fn turn(&mut self, events: &Events) -> Turn {
         let began = Instant::now();
-        self.now = Now((began - self.start).as_millis() as u64);
+        self.now = self.clock.at(began);
+        self.look_at_disk();
         self.take_parcels();
         self.look_at_listed();
         for event in events {
@@ -208,21 +245,58 @@ impl Body {
             // The other shard has no way to say that its ring has room again.
             return Some(Duration::from_millis(1));
         }
-        if !self.listed.is_empty() {
+        if !self.listed.is_empty() && !self.crowded {
             return Some(Duration::ZERO);
         }
         let leaving = self.leaving.front().map(|(at, _)| *at);
         let accepts = self.accepts.then_some(self.accepts_from);
         let own = leaving.into_iter().chain(self.stop_at).chain(accepts);
-        let next = self.shard.next_tick().into_iter().chain(own).min()?;
-        // Whole milliseconds round down: without the one more the last turn would spin.
-        let elapsed = self.start.elapsed().as_millis() as u64;
-        Some(Duration::from_millis(next.0.saturating_sub(elapsed)))
+        let next = self.shard.next_tick().into_iter().chain(own).min();
+        let next = next.map(|at| Duration::from_millis(at.0.saturating_sub(self.clock.now().0)));
+        let retry = self.shelf.as_ref().and_then(Shelf::retry_after);
+        next.into_iter().chain(retry).min()
     }
 
     /// A full ring holds the readers back: nothing is dropped, nobody is overtaken.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked
+        self.blocked || self.crowded
+    }
+
+    /// The tick's records go down before anything that says so goes out.
+    fn store(&mut self) {
+        let Some(shelf) = &mut self.shelf else { return };
+        let (has_records, was_full) = (self.shard.has_records(), shelf.is_full());
+        if !has_records && !was_full {
+            return;
+        }
+        let (changes, urgent) = match has_records {
+            true => self.shard.take_records(),
+            false => Default::default(),
+        };
+        if let Committed::Under(seq) = shelf.commit(changes, urgent) {
+            let durable = shelf.durable();
+            self.shard.handle(self.now, Input::Committed { seq, durable }, &mut self.out);
+        }
+        self.shard.set_store_full(shelf.is_full());
+    }
+
+    fn awaits_disk(&self) -> bool {
+        self.shelf.as_ref().is_some_and(|shelf| self.shard.waits_for_disk() || shelf.is_crowded())
+    }
+
+    fn disk_has_more(&self) -> bool {
+        self.shelf.as_ref().is_some_and(|shelf| {
+            shelf.durable() > self.shard.durable_seen() || self.crowded && !shelf.is_crowded()
+        })
+    }
+
+    fn look_at_disk(&mut self) {
+        let Some(shelf) = &self.shelf else { return };
+        self.crowded = shelf.is_crowded();
+        let seq = shelf.durable();
+        if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
+            self.shard.handle(self.now, Input::Durable { seq }, &mut self.out);
+        }
     }
 
     pub(crate) fn list(&mut self, index: u32) {
@@ -235,7 +309,7 @@ impl Body {
     }
 
     fn look_at_listed(&mut self) {
-        if self.blocked {
+        if self.is_blocked() {
             return;
         }
         if self.accepts {
@@ -353,6 +427,7 @@ impl Body {
 
     /// Performs the outbox.
     fn act(&mut self) {
+        self.store();
         if self.shard.is_tracing() {
             self.shard.trace_writes(&mut self.out);
         }
@@ -390,7 +465,12 @@ impl Body {
             self.sockets = Vec::new();
             self.free = Vec::new();
         }
-        // What the writes found out is the next tick's input.
+        // What the writes found out is the next tick's input, and so is what the store holds.
+        for reading in std::mem::take(&mut self.readings) {
+            if let Some(stored) = &self.shelf {
+                self.shard.handle(self.now, Input::Stored { reading, stored }, &mut self.out);
+            }
+        }
         for conn in std::mem::take(&mut self.starved) {
             self.shard.handle(self.now, Input::Starved { conn }, &mut self.out);
         }
@@ -438,6 +518,7 @@ impl Body {
                 self.go_on_later(conn.0);
             }
             Effect::Move { conn, shard } => self.send_home(conn.0, shard),
+            Effect::Read { reading } => self.readings.push(reading),
         }
     }
 

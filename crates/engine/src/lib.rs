@@ -9,6 +9,7 @@ mod host;
 mod intake;
 mod ring;
 mod server;
+mod shelf;
 mod socket;
 
-pub use server::{Fault, Server, Setup};
+pub use server::{Fault, Server, Setup, Shelter};

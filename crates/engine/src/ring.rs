@@ -29,6 +29,8 @@ pub(crate) enum Parcel {
 pub(crate) struct Bell {
     pub(crate) waker: mio::Waker,
     pub(crate) sleeps: AtomicBool,
+    /// Its shard has answers that wait for the disk.
+    pub(crate) awaits_disk: AtomicBool,
 }
 
 impl Bell {
@@ -39,6 +41,15 @@ impl Bell {
         if self.sleeps.load(Relaxed) && self.sleeps.swap(false, SeqCst) {
             // A thread that cannot be woken is one that has ended.
             let _ = self.waker.wake();
+        }
+    }
+}
+
+impl Bell {
+    /// The disk has more than before.
+    pub(crate) fn ring_for_disk(&self) {
+        if self.awaits_disk.swap(false, SeqCst) {
+            self.ring();
         }
     }
 }

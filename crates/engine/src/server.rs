@@ -1,17 +1,20 @@
 //! Starting and stopping the shards.
 
-use crate::body::{Body, Control, Log, WAKER};
+use crate::body::{Body, Clock, Control, Log, WAKER};
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
-use broker::{Command, Interest, Memory, Note, Now, Options, Shard, ShardId};
+use crate::shelf::Shelf;
+use broker::{Command, Interest, Memory, Note, Options, Shard, ShardId};
 use mio::Poll;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use store::{Disk, Event};
 
 /// What a server is started with.
 pub struct Setup {
@@ -21,13 +24,25 @@ pub struct Setup {
     pub options: Arc<Options>,
     /// Keys the hashes of what strangers name: drawn by the caller, anew in every process.
     pub seed: u64,
+    /// Where what clients have us keep outlives the process; none keeps it in memory.
+    pub store: Option<Shelter>,
     /// Told of everything that a person may want to read, on the shard's thread.
     pub log: Box<dyn Fn(&Note) + Send + Sync>,
+}
+
+/// A folder for the store.
+#[derive(Clone, Debug)]
+pub struct Shelter {
+    pub folder: PathBuf,
+    pub options: store::Options,
 }
 
 /// Our own trouble.
 #[derive(Debug)]
 pub enum Fault {
+    Store(store::Fault),
+    /// What the store holds cannot be read; a note says why.
+    Unreadable,
     Listener(io::Error),
     Poller(io::Error),
     Thread(io::Error),
@@ -36,6 +51,8 @@ pub enum Fault {
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Fault::Store(fault) => write!(f, "{fault}"),
+            Fault::Unreadable => f.write_str("the store cannot be read"),
             Fault::Listener(fault) => write!(f, "a listener cannot be polled: {fault}"),
             Fault::Poller(fault) => write!(f, "no poller for a shard: {fault}"),
             Fault::Thread(fault) => write!(f, "no thread for a shard: {fault}"),
@@ -50,6 +67,9 @@ pub struct Server {
     host: JoinHandle<()>,
     controls: Vec<Sender<Control>>,
     bells: Arc<[Bell]>,
+    /// Ends after the shards, when it has written what they left.
+    disk: Option<Disk>,
+    report: Option<(store::Report, broker::Restored)>,
 }
 
 /// Between the wills of everyone and the end of every connection.
@@ -64,25 +84,28 @@ impl Server {
         for _ in 0..shards {
             let poll = Poll::new().map_err(Fault::Poller)?;
             let waker = mio::Waker::new(poll.registry(), WAKER).map_err(Fault::Poller)?;
-            bells.push(Bell { waker, sleeps: AtomicBool::new(false) });
+            bells.push(Bell {
+                waker,
+                sleeps: AtomicBool::new(false),
+                awaits_disk: AtomicBool::new(false),
+            });
             polls.push(poll);
         }
         let rings = Rings::all(bells);
         let bells = rings[0].bells.clone();
         let interest = Arc::new(Interest::new(setup.seed, shards));
         let memory = Arc::new(Memory::default());
-        let start = Instant::now();
         let mut listeners = Vec::new();
         for listener in setup.listeners {
             listener.set_nonblocking(true).map_err(Fault::Listener)?;
             listeners.push(mio::net::TcpListener::from_std(listener));
         }
         let log: Log = setup.log.into();
-        let (mut bodies, mut controls) = (Vec::new(), Vec::new());
-        for (at, (poll, rings)) in polls.into_iter().zip(rings).enumerate() {
-            let id = ShardId(at as u8);
-            let shard = Shard::new(
-                id,
+        let mut all = Vec::new();
+        let clock = Clock::starting(setup.store.is_some());
+        for at in 0..shards {
+            all.push(Shard::new(
+                ShardId(at as u8),
                 shards,
                 setup.options.clone(),
                 interest.clone(),
@@ -91,8 +114,20 @@ impl Server {
                 // Drawn anew in every process: chance that could be replayed would give out the
                 // same client ids again.
                 RandomState::new().hash_one(at),
-                Now(0),
-            );
+                clock.now(),
+            ));
+        }
+        let (mut disk, mut report) = (None, None);
+        if let Some(shelter) = setup.store {
+            let (opened, found) = open(shelter, &bells, &log)?;
+            let shelf = Shelf::new(opened.handle(), log.clone());
+            let restored = broker::restore(&mut all, &shelf, clock.now());
+            report = Some((found, restored.map_err(|_| Fault::Unreadable)?));
+            disk = Some(opened);
+        }
+        let (mut bodies, mut controls) = (Vec::new(), Vec::new());
+        for (at, ((poll, rings), shard)) in polls.into_iter().zip(rings).zip(all).enumerate() {
+            let id = ShardId(at as u8);
             let (sender, control) = channel();
             // Shard 0 accepts for all: a second process on the port gets "address in use".
             let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
@@ -104,7 +139,8 @@ impl Server {
                 rings,
                 control,
                 own,
-                start,
+                clock,
+                disk.as_ref().map(|disk| Shelf::new(disk.handle(), log.clone())),
                 log.clone(),
                 write_bytes_max,
             )
@@ -118,7 +154,12 @@ impl Server {
             .stack_size(STACK_BYTES)
             .spawn(move || watch(host.run()))
             .map_err(Fault::Thread)?;
-        Ok(Server { host, controls, bells })
+        Ok(Server { host, controls, bells, disk, report })
+    }
+
+    /// What the store said when it was opened, and what came back from it.
+    pub fn report(&self) -> Option<&(store::Report, broker::Restored)> {
+        self.report.as_ref()
     }
 
     pub fn command(&self, command: Command) {
@@ -144,8 +185,23 @@ impl Server {
 
     /// Waits for the shards to end.
     pub fn join(self) -> io::Result<()> {
-        self.host.join().map_err(|_| io::Error::other("the shards' thread panicked"))
+        let ended = self.host.join();
+        drop(self.disk);
+        ended.map_err(|_| io::Error::other("the shards' thread panicked"))
     }
+}
+
+fn open(shelter: Shelter, bells: &Arc<[Bell]>, log: &Log) -> Result<(Disk, store::Report), Fault> {
+    let (bells, log) = (bells.clone(), log.clone());
+    let notify = move |event| match event {
+        Event::Durable(_) | Event::Roomy => bells.iter().for_each(Bell::ring_for_disk),
+        Event::Failing(fault) => log(&Note::StoreFailing { fault: fault.to_string().into() }),
+        Event::Recovered => {
+            log(&Note::StoreRecovered);
+            bells.iter().for_each(Bell::ring_for_disk);
+        }
+    };
+    Disk::open(&shelter.folder, shelter.options, Box::new(notify)).map_err(Fault::Store)
 }
 
 /// A connection is a descriptor: as many as the hard limit allows.

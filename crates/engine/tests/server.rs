@@ -20,6 +20,7 @@ fn serve(shards: usize, options: Options) -> (Server, SocketAddr) {
         shards,
         options: Arc::new(options),
         seed: 7,
+        store: None,
         log: Box::new(|_| {}),
     };
     (Server::start(setup).expect("it starts"), address)

@@ -1,7 +1,7 @@
 //! Turns what the broker noted into log lines: which module, which level, which fields.
 
 use broker::Note;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 pub(crate) fn log(note: &Note) {
     match note {
@@ -22,6 +22,15 @@ pub(crate) fn log(note: &Note) {
         }
         Note::AcceptFailed { fault } => {
             warn!(target: "godwit::conn", %fault, "no connection can be accepted for a second");
+        }
+        Note::StoreFailing { fault } => {
+            error!(target: "godwit::store", %fault, "the disk refuses: trying again");
+        }
+        Note::StoreRecovered => {
+            info!(target: "godwit::store", "the disk takes what it is given again");
+        }
+        Note::StoreUnreadable { fault } => {
+            error!(target: "godwit::store", %fault, "something that was stored cannot be read");
         }
         Note::Dropped { client_id, drop, count } => {
             let reason = drop.name();

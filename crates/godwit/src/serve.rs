@@ -7,6 +7,7 @@ use crate::options::settings::{Anonymous, Settings};
 use crate::options::{Plan, Sources, environment};
 use crate::{VERSION, fail, host, listen, notes, print, refuse};
 use broker::Command;
+use broker::options::Durability;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -26,12 +27,13 @@ pub(crate) const FLAGS: &[Flag] = &[
         values: &["URL"],
         doc: "listen here, tcp://ADDRESS:PORT; may be repeated",
     },
-    Flag {
-        names: &["--data"],
-        values: &["DIR"],
-        doc: "folder for durable storage; not supported in this version",
-    },
+    Flag { names: &["--data"], values: &["DIR"], doc: "folder for what outlives the process" },
     Flag { names: &["--memory"], values: &[], doc: "keep everything in memory" },
+    Flag {
+        names: &["--repair"],
+        values: &[],
+        doc: "start although the store is damaged, without what is missing",
+    },
     Flag {
         names: &["--shards"],
         values: &["N"],
@@ -75,6 +77,7 @@ pub(crate) fn sources(arguments: &[OsString]) -> Result<Option<Sources>, Vec<Str
             "--help" => return Ok(None),
             "--config" => sources.config = Some(used.value().into()),
             "--memory" => sources.flags.push(option("--memory", "durability", "memory")),
+            "--repair" => sources.flags.push(option("--repair", "store.repair", "true")),
             "--set" => sources.flags.push(OptionFlag::set(used.value())),
             name => {
                 sources.flags.push(option(name, name.trim_start_matches('-'), used.value()));
@@ -107,15 +110,18 @@ impl Process {
         let listeners = listen::bind(&settings.listen, open)?;
         let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
         let shards = shards.min(broker::limits::SHARDS_MAX);
+        let folder = settings.data.clone();
         let banner = banner(&sources, &settings, &listeners, shards);
         let server = engine::Server::start(engine::Setup {
             listeners,
             shards,
+            store: shelter(&settings),
             options: Arc::new(settings.broker),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             log: Box::new(notes::log),
         });
-        let server = server.map_err(|fault| vec![format!("the broker cannot start: {fault}")])?;
+        let server = server.map_err(|fault| vec![cannot_start(&fault, &folder)])?;
+        say_what_came_back(&server);
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
         host::notify("READY=1");
@@ -202,11 +208,48 @@ fn banner(
     }
     let config = sources.config.as_ref().map(|path| path.display().to_string());
     let _ = writeln!(banner, "  shards        {shards}");
-    let _ = writeln!(banner, "  storage       in memory: nothing outlives this process");
+    let storage = match shelter(settings) {
+        Some(shelter) => format!("in {}", shelter.folder.display()),
+        None => "in memory: nothing outlives this process".to_string(),
+    };
+    let _ = writeln!(banner, "  storage       {storage}");
     let _ = writeln!(banner, "  options       {}", config.as_deref().unwrap_or("no file"));
     let memory = settings.broker.memory_bytes_max >> 20;
     let _ = writeln!(banner, "  memory limit  {memory} MiB");
     banner
+}
+
+/// Where the store is, if there is to be one.
+fn shelter(settings: &Settings) -> Option<engine::Shelter> {
+    let durable = settings.broker.durability != Durability::Memory;
+    durable.then(|| engine::Shelter {
+        folder: settings.data.clone().into(),
+        options: settings.store.clone(),
+    })
+}
+
+fn cannot_start(fault: &engine::Fault, folder: &str) -> String {
+    match fault {
+        engine::Fault::Store(store::Fault::Damaged(_)) => format!(
+            "{folder}: {fault}. Nothing was changed; `godwit store check --data {folder}` says more, \
+             and --repair starts without what is missing"
+        ),
+        engine::Fault::Store(fault) => format!("{folder}: {fault}"),
+        _ => format!("the broker cannot start: {fault}"),
+    }
+}
+
+fn say_what_came_back(server: &engine::Server) {
+    let Some((report, restored)) = server.report() else { return };
+    let broker::Restored { sessions, subscriptions, retained } = *restored;
+    info!(target: "godwit::store", sessions, subscriptions, retained, "stored state is back");
+    if report.torn_bytes > 0 {
+        let bytes = report.torn_bytes;
+        info!(target: "godwit::store", bytes, "cut off a torn tail that nobody was promised");
+    }
+    for damage in &report.damage {
+        warn!(target: "godwit::store", %damage, "repaired: this is missing");
+    }
 }
 
 /// Different in every process, so that nobody can predict assigned ids and hash collisions.

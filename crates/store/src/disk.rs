@@ -135,6 +135,12 @@ impl Disk {
     }
 }
 
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").field("durable", &self.shared.durable).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
         self.shared.lock().stop = true;

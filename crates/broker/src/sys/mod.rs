@@ -20,12 +20,21 @@ pub enum Drop {
     OutOfMemory,
     /// The publisher may not say it, or not so.
     Refused,
+    /// The disk, or what the store may take of it.
+    StoreFull,
 }
 
-pub const DROPS: usize = 6;
+pub const DROPS: usize = 7;
 
-pub const DROP_NAMES: [&str; DROPS] =
-    ["expired", "offline", "packet_too_large", "queue_full", "out_of_memory", "refused"];
+pub const DROP_NAMES: [&str; DROPS] = [
+    "expired",
+    "offline",
+    "packet_too_large",
+    "queue_full",
+    "out_of_memory",
+    "refused",
+    "store_full",
+];
 
 impl Drop {
     pub fn name(self) -> &'static str {
@@ -146,6 +155,11 @@ pub const ROWS: &[Row] = &[
         topic: "publish/messages/dropped/refused",
         about: "dropped: the publisher may not say it, or not so",
         value: |c| c.drops[Drop::Refused as usize],
+    },
+    Row {
+        topic: "publish/messages/dropped/store_full",
+        about: "dropped: the store was full",
+        value: |c| c.drops[Drop::StoreFull as usize],
     },
     Row {
         topic: "publish/messages/received",

@@ -3,6 +3,7 @@
 
 use super::settings::{Anonymous, LogTarget, Settings};
 use super::{Plan, Wrong};
+use broker::options::Durability;
 
 pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     let settings = plan.settings(1);
@@ -49,12 +50,9 @@ fn allow_anonymous(settings: &Settings) -> Option<String> {
 }
 
 fn data(settings: &Settings) -> Option<String> {
-    (!settings.data.is_empty()).then(|| {
-        format!(
-            "data = {:?}: durable storage comes with a later version, this one keeps everything in \
-             memory; leave data out (--memory says so explicitly)",
-            settings.data
-        )
+    let nowhere = settings.data.is_empty() && settings.broker.durability != Durability::Memory;
+    nowhere.then(|| {
+        "data is empty, use the path of a folder, or durability = \"memory\" (--memory)".to_string()
     })
 }
 

@@ -10,12 +10,12 @@ use tracing::level_filters::LevelFilter;
 pub(crate) struct Settings {
     pub(crate) allow_anonymous: Anonymous,
     pub(crate) broker: Options,
-    /// Not yet taken: nothing is stored on disk in this version.
     pub(crate) data: String,
     pub(crate) listen: Vec<ListenUrl>,
     pub(crate) log: LogSettings,
     /// 0 is one a core.
     pub(crate) shards: usize,
+    pub(crate) store: store::Options,
 }
 
 /// Who may come without proof of who they are.
@@ -62,6 +62,7 @@ impl Settings {
             listen: Vec::new(),
             log: LogSettings::default(),
             shards: 0,
+            store: store::Options::default(),
         }
     }
 

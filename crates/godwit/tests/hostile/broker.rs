@@ -26,7 +26,8 @@ impl Broker {
         let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
         let memory = format!("memory.bytes_max={MEMORY_BYTES_MAX}");
-        command.args(["--listen", "tcp://127.0.0.1:0", "--shards", "2", "--set", &memory]);
+        command.args(["--listen", "tcp://127.0.0.1:0", "--shards", "2", "--memory"]);
+        command.args(["--set", &memory]);
         // A line for each of a hundred thousand refusals is not what is measured here.
         command.args(["--set", "log.level=error"]);
         for option in options {

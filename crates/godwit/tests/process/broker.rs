@@ -29,8 +29,12 @@ impl Broker {
         Broker::start_with(&[], arguments)
     }
 
+    /// With storage in memory, unless the arguments name a folder.
     pub(crate) fn start_with(environment: &[(&str, &str)], arguments: &[&str]) -> Broker {
         let mut command = godwit(arguments);
+        if !arguments.contains(&"--data") {
+            command.arg("--memory");
+        }
         command.args(["--listen", "tcp://127.0.0.1:0"]).envs(environment.iter().copied());
         let mut program = Program::start(command);
         let line = program.wait_for("listening on");

@@ -8,6 +8,7 @@ mod connections;
 mod messages;
 mod program;
 mod sessions;
+mod store;
 
 use super::settings::Settings;
 use super::value::{Kind, Unit, Value};
@@ -52,7 +53,14 @@ impl Row {
 
 /// Every option, in the order of the docs and the sample file.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
-    let parts = [program::TOP, connections::ROWS, sessions::ROWS, messages::ROWS, program::ROWS];
+    let parts = [
+        program::TOP,
+        connections::ROWS,
+        sessions::ROWS,
+        messages::ROWS,
+        store::ROWS,
+        program::ROWS,
+    ];
     parts.into_iter().flatten()
 }
 
@@ -79,5 +87,6 @@ const fn count(min: u64, max: u64, unit: &'static str) -> Kind {
 }
 
 const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;

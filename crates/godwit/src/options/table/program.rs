@@ -39,22 +39,26 @@ pub(super) const TOP: &[Row] = &[
     Row {
         key: "data",
         kind: ANY,
-        default: "",
+        default: "godwit-data",
         live: false,
-        short: "folder for durable storage; not supported in this version",
-        long: "Durable storage comes with a later version; until then this must stay empty.",
+        short: "folder for what outlives the process",
+        long: "Made if it is not there; one process at a time may use it. With `durability = \
+               \"memory\"` it is not touched.",
         source: "",
         set: |settings, value| settings.data = value.text().to_string(),
     },
     Row {
         key: "durability",
-        kind: Kind::Choice(&["memory"]),
-        default: "memory",
+        kind: Kind::Choice(super::store::DURABILITIES),
+        default: "sync",
         live: false,
-        short: "where sessions, queues and retained messages are kept",
-        long: "`memory` forgets all of them when the process ends.",
+        short: "how well sessions, queues and retained messages are kept",
+        long: "`sync`: PUBACK, PUBREC, PUBCOMP, SUBACK and UNSUBACK leave when the disk has what \
+               they promise. `lazy`: it reaches the disk within `store.lazy_ms`, and receipts do \
+               not wait. `memory`: everything ends with the process, and no file is opened. \
+               Sessions that end with their connection never cost a disk write.",
         source: "MQTT 5.0, 4.1",
-        set: |_, _| {},
+        set: |settings, value| settings.broker.durability = super::store::durability(value.text()),
     },
     Row {
         key: "allow_anonymous",

@@ -1,0 +1,171 @@
+//! A shard's way to the store: its records go down at the end of a tick, and what the store holds
+//! comes up when the shard asks.
+//!
+//! What the store refuses is not lost: it waits here, and with it the answers that promise it,
+//! until there is room. Removals go past it, since they are what makes room.
+
+use broker::{Change, Note, Stored, Unreadable};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{Batch, Handle, Store};
+
+pub(crate) struct Shelf {
+    handle: Handle,
+    log: Arc<dyn Fn(&Note) + Send + Sync>,
+    /// Refused by the store, in order.
+    parked: Vec<Change>,
+    parked_keys: HashSet<(broker::Space, Vec<u8>)>,
+    tried: Option<Instant>,
+    /// Somebody waits for the parked ones.
+    urgent: bool,
+}
+
+/// How long after a refusal the store is asked again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What became of a tick's records.
+pub(crate) enum Committed {
+    /// The store's number for them; 0 where there were none.
+    Under(u64),
+    /// Not yet.
+    Parked,
+}
+
+impl Shelf {
+    pub(crate) fn new(handle: Handle, log: Arc<dyn Fn(&Note) + Send + Sync>) -> Shelf {
+        Shelf {
+            handle,
+            log,
+            parked: Vec::new(),
+            parked_keys: HashSet::new(),
+            tried: None,
+            urgent: false,
+        }
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.handle.durable().0
+    }
+
+    /// More waits for the disk than it likes: who reads on adds to it.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.handle.crowded()
+    }
+
+    /// The store refused something, and has not yet taken it.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// When to try again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let tried = self.tried.filter(|_| self.is_full())?;
+        Some(RETRY.saturating_sub(tried.elapsed()))
+    }
+
+    pub(crate) fn commit(&mut self, changes: Vec<Change>, urgent: bool) -> Committed {
+        if self.is_full() {
+            return self.commit_behind(changes, urgent);
+        }
+        if changes.is_empty() {
+            return Committed::Under(0);
+        }
+        match self.put(&changes, urgent) {
+            Some(seq) => Committed::Under(seq),
+            None => {
+                self.park(changes, urgent);
+                Committed::Parked
+            }
+        }
+    }
+
+    /// With something parked: removals go past it where they do not concern it.
+    fn commit_behind(&mut self, changes: Vec<Change>, urgent: bool) -> Committed {
+        let free = |change: &Change| {
+            change.value.is_none()
+                && !self.parked_keys.contains(&(change.space, change.key.clone()))
+        };
+        if !changes.is_empty()
+            && (!changes.iter().all(free) || self.put(&changes, urgent).is_none())
+        {
+            self.park(changes, urgent);
+        }
+        if self.retry_after().is_some_and(|wait| !wait.is_zero()) {
+            return Committed::Parked;
+        }
+        self.tried = Some(Instant::now());
+        let parked = std::mem::take(&mut self.parked);
+        match self.put(&parked, self.urgent) {
+            Some(seq) => {
+                self.parked_keys = HashSet::new();
+                self.urgent = false;
+                Committed::Under(seq)
+            }
+            None => {
+                self.parked = parked;
+                Committed::Parked
+            }
+        }
+    }
+
+    fn park(&mut self, changes: Vec<Change>, urgent: bool) {
+        if self.parked.is_empty() {
+            self.tried = Some(Instant::now());
+        }
+        self.urgent |= urgent;
+        self.parked_keys.extend(changes.iter().map(|change| (change.space, change.key.clone())));
+        self.parked.extend(changes);
+    }
+
+    fn put(&mut self, changes: &[Change], urgent: bool) -> Option<u64> {
+        let mut batch = Batch::default();
+        for change in changes {
+            let (space, key) = (space(change.space), change.key.clone());
+            match &change.value {
+                Some(value) => batch.put(space, key, value.clone()),
+                None => batch.remove(space, key),
+            }
+        }
+        if !urgent {
+            batch.lazy();
+        }
+        self.handle.commit(batch).ok().map(|seq| seq.0)
+    }
+
+    fn said(&self, fault: &store::Fault) -> Unreadable {
+        (self.log)(&Note::StoreUnreadable { fault: fault.to_string().into() });
+        Unreadable
+    }
+}
+
+fn space(space: broker::Space) -> store::Space {
+    match space {
+        broker::Space::Messages => store::Space::Messages,
+        broker::Space::Queues => store::Space::Queues,
+        broker::Space::Retained => store::Space::Retained,
+        broker::Space::Sessions => store::Space::Sessions,
+    }
+}
+
+impl std::fmt::Debug for Shelf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shelf").field("parked", &self.parked.len()).finish_non_exhaustive()
+    }
+}
+
+impl Stored for Shelf {
+    fn get(&self, of: broker::Space, key: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+        self.handle.get(space(of), key).map_err(|fault| self.said(&fault))
+    }
+
+    fn scan(
+        &self,
+        of: broker::Space,
+        prefix: &[u8],
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), Unreadable> {
+        self.handle.scan(space(of), prefix, from, visit).map_err(|fault| self.said(&fault))
+    }
+}

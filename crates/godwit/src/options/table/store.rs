@@ -1,0 +1,92 @@
+//! Options of the store: what it may use of the disk, and what is kept how well.
+
+use super::{KIB, MIB, Row, TIB, bytes, count};
+use crate::options::value::{Kind, Unit, one_of};
+use broker::options::Durability;
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        key: "store.bytes_max",
+        kind: Kind::Number {
+            min: 16 * MIB,
+            max: TIB * 1024,
+            unit: Unit::Bytes,
+            word: Some(("none", u64::MAX)),
+        },
+        default: "none",
+        live: false,
+        short: "bytes of disk that the store may use",
+        long: "At the limit, and when the disk is full, whatever would have to be kept is refused \
+               with 0x97 (Quota exceeded); the rest goes on, and so does this once there is room. \
+               Merging old data needs up to as much again for as long as it runs.",
+        source: "",
+        set: |settings, value| settings.store.bytes_max = value.number(),
+    },
+    Row {
+        key: "store.lazy_ms",
+        kind: count(1, 60_000, "ms"),
+        default: "1000",
+        live: false,
+        short: "how long what nobody waits for may wait for the disk",
+        long: "",
+        source: "",
+        set: |settings, value| {
+            settings.store.lazy = std::time::Duration::from_millis(value.number());
+        },
+    },
+    Row {
+        key: "store.memory_bytes",
+        kind: bytes(64 * KIB, 1024 * MIB),
+        default: "1 MiB",
+        live: false,
+        short: "memory for what is new in the store",
+        long: "Once it is full it becomes a sorted file, so more of it means fewer and larger \
+               files.",
+        source: "",
+        set: |settings, value| settings.store.memory_bytes = value.number() as usize,
+    },
+    Row {
+        key: "store.repair",
+        kind: Kind::Bool,
+        default: "false",
+        live: false,
+        short: "start although the store is damaged, without what is missing",
+        long: "Without it a damaged store ends the start, with a list of what is missing. Look \
+               with `godwit store check` first.",
+        source: "",
+        set: |settings, value| settings.store.repair = value.bool(),
+    },
+    Row {
+        key: "store.topics",
+        kind: Kind::Map { of: "FILTER", value: "DURABILITY", check: check_durability },
+        default: "",
+        live: true,
+        short: "durability of single topics, by topic filter; the first that matches counts",
+        long: "Topics that no filter matches go by `durability`. With `durability = \"memory\"` \
+               there is no store, and this says nothing.",
+        source: "",
+        set: |settings, value| {
+            let pair = |(filter, name): &(String, String)| (filter.clone(), durability(name));
+            settings.broker.durabilities = value.map().iter().map(pair).collect();
+        },
+    },
+];
+
+pub(super) const DURABILITIES: &[&str] = &["lazy", "memory", "sync"];
+
+/// Of a checked name.
+pub(super) fn durability(name: &str) -> Durability {
+    match name {
+        "lazy" => Durability::Lazy,
+        "memory" => Durability::Memory,
+        _ => Durability::Sync,
+    }
+}
+
+fn check_durability(filter: &str, durability: &str) -> Result<(), String> {
+    if mqtt::topic::check_filter(filter).is_err() {
+        return Err(format!("{filter:?} is no topic filter, use one like \"a/+/c\" or \"a/#\""));
+    }
+    let known = DURABILITIES.contains(&durability);
+    if known { Ok(()) } else { Err(format!("no such durability, use {}", one_of(DURABILITIES))) }
+}
