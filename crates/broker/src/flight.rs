@@ -133,9 +133,9 @@ impl Flight {
         id
     }
 
-    /// Whether the message at this position of a lasting session's queue may be the next to be sent:
-    /// its id follows from the position, and must not be so far from the oldest in use that it
-    /// comes round to it.
+    /// Whether the message at this position of a lasting session's queue may be the next to be
+    /// sent: its id follows from the position, and must not be so far from the oldest in use that
+    /// it comes round to it.
     pub(crate) fn reaches(&self, position: u64) -> bool {
         self.sent.is_empty() || self.place_at(position) < FLIGHT_SPAN_MAX
     }

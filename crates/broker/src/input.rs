@@ -107,7 +107,8 @@ pub struct Member {
 #[derive(Clone, Debug)]
 pub enum Cross {
     /// Deliver to whoever here subscribes. Whoever sent it with a ticket wants to hear when what
-    /// came of it is on the disk; 0 asks for nothing. Tickets count up between two shards. So do `Retain` and `Dispatch`.
+    /// came of it is on the disk; 0 asks for nothing. Tickets count up between two shards, and
+    /// `Retain` and `Dispatch` have them too.
     Publish {
         message: Message,
         ticket: u64,

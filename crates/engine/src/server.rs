@@ -93,30 +93,15 @@ impl Server {
         }
         let rings = Rings::all(bells);
         let bells = rings[0].bells.clone();
-        let interest = Arc::new(Interest::new(setup.seed, shards));
-        let memory = Arc::new(Memory::default());
         let mut listeners = Vec::new();
         for listener in setup.listeners {
             listener.set_nonblocking(true).map_err(Fault::Listener)?;
             listeners.push(mio::net::TcpListener::from_std(listener));
         }
         let log: Log = setup.log.into();
-        let mut all = Vec::new();
         let clock = Clock::starting(setup.store.is_some());
-        for at in 0..shards {
-            all.push(Shard::new(
-                ShardId(at as u8),
-                shards,
-                setup.options.clone(),
-                interest.clone(),
-                memory.clone(),
-                setup.seed,
-                // Drawn anew in every process: chance that could be replayed would give out the
-                // same client ids again.
-                RandomState::new().hash_one(at),
-                clock.now(),
-            ));
-        }
+        let write_bytes_max = setup.options.write_bytes_max as usize;
+        let mut all = make_shards(shards, &setup.options, setup.seed, clock);
         let (mut disk, mut report) = (None, None);
         if let Some(shelter) = setup.store {
             let (opened, found) = open(shelter, &bells, &log)?;
@@ -131,7 +116,6 @@ impl Server {
             let (sender, control) = channel();
             // Shard 0 accepts for all: a second process on the port gets "address in use".
             let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
-            let write_bytes_max = setup.options.write_bytes_max as usize;
             let body = Body::new(
                 id,
                 shard,

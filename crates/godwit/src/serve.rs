@@ -231,8 +231,8 @@ fn shelter(settings: &Settings) -> Option<engine::Shelter> {
 fn cannot_start(fault: &engine::Fault, folder: &str) -> String {
     match fault {
         engine::Fault::Store(store::Fault::Damaged(_)) => format!(
-            "{folder}: {fault}. Nothing was changed; `godwit store check --data {folder}` says more, \
-             and --repair starts without what is missing"
+            "{folder}: {fault}. Nothing was changed; `godwit store check --data {folder}` says \
+             more, and --repair starts without what is missing"
         ),
         engine::Fault::Store(fault) => format!("{folder}: {fault}"),
         _ => format!("the broker cannot start: {fault}"),

@@ -2,18 +2,20 @@
 //! and chooses who gets a message, so that exactly one does. Members' shards tell it who has
 //! room; while nobody has, messages wait here, in the group's own queue.
 
+mod lasting;
+
 use crate::deliver::Hit;
-use crate::flight::{State, granted};
+use crate::flight::granted;
 use crate::input::{Cross, Member};
-use crate::journal::{Number, Positions, Space, Stored, Unreadable};
+use crate::journal::{Number, Positions, Space};
 use crate::lasting::Origin;
 use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
 use crate::message::{Draft, Message};
-use crate::options::{Durability, Options, QueuePolicy, Strategy};
+use crate::options::{Options, QueuePolicy, Strategy};
 use crate::outbox::Outbox;
 use crate::publish::awaited;
-use crate::records::{self, Body, Entry, kind};
+use crate::records::{self, kind};
 use crate::session::{Share, ids};
 use crate::shard::Shard;
 use crate::sys::Drop;
@@ -373,76 +375,6 @@ impl Shard {
         if let Some(Origin { number, position }) = origin {
             self.sessions.journal.strike(number, position);
         }
-    }
-
-    /// A member outlives the process, and so does what waits for it.
-    fn make_group_lasting(&mut self, at: u32) {
-        if self.groups.groups[at].lasting.is_some() || !self.sessions.journal.is_on {
-            return;
-        }
-        let number = self.sessions.journal.number();
-        self.groups.groups[at].lasting = Some((number, Positions::from_mark(0)));
-        self.write_group(at);
-    }
-
-    fn write_group(&mut self, at: u32) {
-        let group = &self.groups.groups[at];
-        let Some((number, positions)) = group.lasting else { return };
-        let key = records::text_key(kind::GROUP, &group.name);
-        let value = records::group_value(number, positions.mark());
-        self.sessions.journal.change(Space::Sessions, key, Some(value));
-    }
-
-    /// The store's record of a message that waits in a group.
-    fn write_waiting(&mut self, at: u32, message: &Message) -> Option<u64> {
-        let draft = message.view().draft();
-        let (durability, qos, retain) = (draft.durability, draft.qos, draft.retain);
-        let (number, positions) = self.groups.groups[at].lasting.as_mut()?;
-        if durability == Durability::Memory || qos == QoS::AtMostOnce {
-            return None;
-        }
-        let number = *number;
-        let (position, moved) = positions.give();
-        if moved {
-            self.write_group(at);
-        }
-        let entry = Entry { qos, retain, state: State::Sent, ids: Box::default(), group: None };
-        let value = records::queue_value(&entry, Body::Here(message.view().as_bytes()));
-        let key = records::queue_key(number, position);
-        self.sessions.journal.change(Space::Queues, key, Some(value));
-        if durability == Durability::Sync {
-            self.sessions.journal.hurry();
-            self.sessions.journal.keeps = true;
-        }
-        Some(position)
-    }
-
-    /// What a group had waiting when the process ended.
-    pub(crate) fn restore_group(
-        &mut self,
-        name: &str,
-        number: Number,
-        mark: u64,
-        stored: &dyn Stored,
-    ) -> Result<bool, Unreadable> {
-        let Some(&at) = self.groups.by_name.get(name) else { return Ok(false) };
-        self.groups.groups[at].lasting = Some((number, Positions::from_mark(mark)));
-        let prefix = records::number_key(number);
-        let (groups, mut bytes_all) = (&mut self.groups, 0);
-        stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {
-            let body = records::read_queue(value).map(|(_, body)| body);
-            if let (Some(position), Some(Body::Here(bytes))) = (records::position_of(key), body)
-                && let Some(message) = Message::read(bytes)
-            {
-                let group = &mut groups.groups[at];
-                group.queue_bytes += message.bytes() as u64;
-                bytes_all += message.bytes() as u64 + cost::SLOT;
-                group.queue.push_back(Waiting { message, position: Some(position) });
-            }
-            true
-        })?;
-        self.groups.queue_bytes += bytes_all;
-        Ok(true)
     }
 
     /// Members of this shard need no report: their sessions are here to be asked.
