@@ -113,13 +113,19 @@ pub(crate) struct Journal {
     /// A session here keeps the message that is being routed.
     pub(crate) keeps: bool,
     next: u64,
+    /// The first number of this process.
+    own_from: u64,
     pub(crate) bytes: usize,
 }
 
 impl Journal {
     pub(crate) fn open(boot: u32, shard: u8) -> Journal {
         let next = first_of(boot) | u64::from(shard) << SHARD_AT;
-        Journal { is_on: true, next, ..Journal::default() }
+        Journal { is_on: true, next, own_from: first_of(boot), ..Journal::default() }
+    }
+
+    pub(crate) fn own_from(&self) -> Number {
+        Number(self.own_from)
     }
 
     pub(crate) fn number(&mut self) -> Number {

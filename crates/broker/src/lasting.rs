@@ -50,6 +50,8 @@ pub enum Reading {
     Grave {
         number: u64,
     },
+    /// Messages that nobody wants any more.
+    Leftovers,
 }
 
 /// Where the store has a message that moves on: struck by whoever keeps it next.
@@ -238,8 +240,17 @@ impl Sessions {
             Entry { qos: slot.qos, retain: slot.retain, state: State::Released, ids, group };
         let value = records::queue_value(&entry, Body::None);
         self.journal.change(Space::Queues, records::queue_key(number, position), Some(value));
-        self.journal.hurry();
-        true
+        self.hurry()
+    }
+
+    /// An answer that depends on what was just written waits for it, unless the option says that
+    /// none does.
+    pub(crate) fn hurry(&mut self) -> bool {
+        let waits = self.options.durability == Durability::Sync;
+        if waits {
+            self.journal.hurry();
+        }
+        waits
     }
 
     pub(crate) fn make_dirty(&mut self, id: SessionId) {
@@ -260,8 +271,9 @@ impl Sessions {
         let Some(lasting) = &self.get(id).lasting else { return };
         let key = records::received_key(lasting.number, packet_id);
         self.journal.change(Space::Sessions, key, Some(Vec::new()));
-        self.journal.hurry();
-        self.journal.keeps = true;
+        if self.hurry() {
+            self.journal.keeps = true;
+        }
     }
 
     /// Says whether there is anything to be forgotten.
@@ -269,8 +281,7 @@ impl Sessions {
         let Some(lasting) = &self.get(id).lasting else { return false };
         let key = records::received_key(lasting.number, packet_id);
         self.journal.change(Space::Sessions, key, None);
-        self.journal.hurry();
-        true
+        self.hurry()
     }
 
     /// Asks for more of what only the store has.
@@ -372,14 +383,19 @@ impl Shard {
         let key = records::filter_key(lasting.number, filter);
         let value = records::filter_value(options.bits(), given);
         self.sessions.journal.change(Space::Sessions, key, Some(value));
-        self.sessions.journal.hurry();
+        self.sessions.hurry();
     }
 
     pub(crate) fn erase_filter(&mut self, id: SessionId, filter: &str) {
         let Some(lasting) = &self.sessions.get(id).lasting else { return };
         let key = records::filter_key(lasting.number, filter);
         self.sessions.journal.change(Space::Sessions, key, None);
-        self.sessions.journal.hurry();
+        self.sessions.hurry();
+    }
+
+    /// Whether what a session is told of its subscriptions waits for the disk.
+    pub(crate) fn waits_for_store(&self, id: SessionId) -> bool {
+        self.sessions.get(id).lasting.is_some() && self.options.durability == Durability::Sync
     }
 
     /// The retained message of a topic is stored by the topic's home alone, in the order in which
@@ -453,6 +469,7 @@ impl Shard {
                 }
             }
             Reading::Grave { number } => self.dig(Number(number), stored, out),
+            Reading::Leftovers => self.search_on(stored, out),
         }
     }
 

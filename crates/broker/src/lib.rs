@@ -32,6 +32,7 @@ mod feed;
 mod flight;
 mod journal;
 mod lasting;
+mod leftovers;
 mod owed;
 mod receipt;
 mod records;

@@ -5,6 +5,7 @@ use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardI
 use crate::interest::{Interest, Wants};
 use crate::journal::Number;
 use crate::lasting::Reading;
+use crate::leftovers::Search;
 use crate::memory::{Ledger, Memory};
 use crate::message::Draft;
 use crate::options::Options;
@@ -52,6 +53,7 @@ pub struct Shard {
     pub(crate) lasting_sessions: i64,
     /// What sessions that ended left in the store, still to be removed.
     pub(crate) graves: Vec<Number>,
+    pub(crate) search: Option<Box<Search>>,
     /// The store refuses to take more.
     pub(crate) store_is_full: bool,
     /// What `Now` was at the start.
@@ -114,6 +116,7 @@ impl Shard {
             owed: Owed::default(),
             lasting_sessions: 0,
             graves: Vec::new(),
+            search: None,
             store_is_full: false,
             started: now,
             sweep_at: None,
@@ -269,6 +272,7 @@ impl Shard {
                         self.check_away(id, out);
                     }
                 }
+                Timer::Leftovers => self.search(out),
                 Timer::Sys => self.sys_round(out),
                 Timer::Sweep => {
                     self.sweep_at = None;
@@ -323,7 +327,7 @@ impl Shard {
                         .as_ref()
                         .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
             }
-            Timer::Sweep | Timer::Sys => true,
+            Timer::Leftovers | Timer::Sweep | Timer::Sys => true,
         });
     }
 

@@ -84,7 +84,7 @@ impl Shard {
             let ack = SubAck { packet_id: held.packet_id, properties, codes: &held.codes };
             ack.encode(session.version, bytes);
         });
-        let waits = self.sessions.get(id).lasting.is_some();
+        let waits = self.waits_for_store(id);
         self.answer(conn, &bytes, waits, out);
         self.sessions.feed(id);
     }
@@ -338,7 +338,7 @@ impl Shard {
             codes: &codes,
         };
         Packet::UnsubAck(ack).encode(version, &mut bytes);
-        let waits = self.sessions.get(id).lasting.is_some();
+        let waits = self.waits_for_store(id);
         self.answer(conn, &bytes, waits, out);
         Ok(())
     }

@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     Conn { index: u32, generation: u32 },
     /// Expiry or will delay of a session that is away.
     Session { index: u32, generation: u32 },
+    /// What nobody wants any more is looked for in the store.
+    Leftovers,
     /// A `$SYS` round.
     Sys,
     /// Old retained messages and tombstones are looked for.

@@ -175,6 +175,20 @@ impl Server {
     }
 }
 
+fn make_shards(shards: usize, options: &Arc<Options>, seed: u64, clock: Clock) -> Vec<Shard> {
+    let interest = Arc::new(Interest::new(seed, shards));
+    let memory = Arc::new(Memory::default());
+    let shard = |at: usize| {
+        // Drawn anew in every process: chance that could be replayed would give out the same
+        // client ids again.
+        let chance = RandomState::new().hash_one(at);
+        let (interest, memory) = (interest.clone(), memory.clone());
+        let id = ShardId(at as u8);
+        Shard::new(id, shards, options.clone(), interest, memory, seed, chance, clock.now())
+    };
+    (0..shards).map(shard).collect()
+}
+
 fn open(shelter: Shelter, bells: &Arc<[Bell]>, log: &Log) -> Result<(Disk, store::Report), Fault> {
     let (bells, log) = (bells.clone(), log.clone());
     let notify = move |event| match event {

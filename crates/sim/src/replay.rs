@@ -96,7 +96,8 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         | Act::Power
         | Act::Reload { .. }
         | Act::Resume { .. }
-        | Act::Stall { .. } => {
+        | Act::Stall { .. }
+        | Act::Stored => {
             return Err("only the simulator does this".into());
         }
     }

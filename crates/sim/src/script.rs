@@ -4,7 +4,7 @@
 //!   # options: inflight_max=2 queue_policy=drop_newest
 //!   # shards: 2              only with so many; without it with one, two and three
 //!   # connack: whole         print also what CONNACK says of the server's usual limits
-//!   # disk: on               only with a store, which outlives `! power`
+//!   # disk: on               only with a store, which outlives `! power`; `off`: only without
 //!   # sim only               cannot be repeated over TCP
 //!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
 //!   a> PINGREQ &             held back, sent together with a's next line
@@ -17,6 +17,7 @@
 //!   ! reload queue_qos0=true
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
 //!   ! disk holds, ! disk syncs
+//!   ! stored                 says, as the client `disk`, how many records the store holds
 //!   + 5s, + 300ms            time passes
 //! ```
 //!
@@ -34,7 +35,8 @@ pub struct Script {
     pub settings: Vec<(String, String)>,
     pub shards: Option<usize>,
     pub sim_only: bool,
-    pub disk: bool,
+    /// Whether there must be a store, or must not.
+    pub disk: Option<bool>,
     pub whole_connack: bool,
     /// Clients in the order of their first line.
     pub clients: Vec<String>,
@@ -84,6 +86,7 @@ pub enum Act {
     Stall {
         client: usize,
     },
+    Stored,
     Trickle {
         client: usize,
     },
@@ -102,7 +105,8 @@ impl Act {
             | Act::Drain
             | Act::Pass { .. }
             | Act::Power
-            | Act::Reload { .. } => None,
+            | Act::Reload { .. }
+            | Act::Stored => None,
         }
     }
 
@@ -115,7 +119,8 @@ impl Act {
             | Act::Power
             | Act::Reload { .. }
             | Act::Resume { .. }
-            | Act::Stall { .. } => true,
+            | Act::Stall { .. }
+            | Act::Stored => true,
             Act::Cut { .. } | Act::Pass { .. } | Act::Send { .. } | Act::Trickle { .. } => false,
         }
     }
@@ -130,7 +135,7 @@ impl Script {
             settings: Vec::new(),
             shards: None,
             sim_only: false,
-            disk: false,
+            disk: None,
             whole_connack: false,
             clients: Vec::new(),
         };
@@ -197,7 +202,11 @@ impl Script {
             self.shards = Some(shards.trim().parse().map_err(|_| "how many shards?")?);
         }
         self.sim_only |= header.starts_with("sim only");
-        self.disk |= header == "disk: on";
+        match header {
+            "disk: on" => self.disk = Some(true),
+            "disk: off" => self.disk = Some(false),
+            _ => {}
+        }
         self.whole_connack |= header == "connack: whole";
         Ok(())
     }
@@ -222,7 +231,7 @@ impl Script {
     /// Whether it means the same against a process of its own.
     pub fn is_replayable(&self) -> bool {
         let simulated = |line: &Line| matches!(line, Line::Act { act, .. } if act.is_simulated());
-        !self.sim_only && !self.disk && !self.lines.iter().any(simulated)
+        !self.sim_only && self.disk.is_none() && !self.lines.iter().any(simulated)
     }
 }
 
@@ -236,6 +245,7 @@ fn command(text: &str) -> Result<Act, String> {
         "disk holds" => Act::Disk { holds: true },
         "disk syncs" => Act::Disk { holds: false },
         "power" => Act::Power,
+        "stored" => Act::Stored,
         _ => {
             let pair = text.strip_prefix("reload ").and_then(|pair| pair.split_once('='));
             let (name, value) = pair.ok_or("no such command")?;

@@ -1,7 +1,7 @@
 //! Broker options by name, as a transcript's header gives them.
 
 use broker::Options;
-use broker::options::{QueuePolicy, Strategy};
+use broker::options::{Durability, QueuePolicy, Strategy};
 
 /// Sets one option. The names are the fields of `Options`.
 pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
@@ -12,6 +12,12 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "check_payload_format" => options.check_payload_format = flag()?,
         "client_id_bytes_max" => options.client_id_bytes_max = number()? as u16,
         "connect_timeout_ms" => options.connect_timeout_ms = number()? as u32,
+        "durabilities" => {
+            let (filter, chosen) = value.split_once(':').ok_or_else(wrong)?;
+            let chosen = durability(chosen).ok_or_else(wrong)?;
+            options.durabilities.push((filter.into(), chosen));
+        }
+        "durability" => options.durability = durability(value).ok_or_else(wrong)?,
         "inflight_max" => options.inflight_max = number()? as u16,
         "keep_alive_s_max" => options.keep_alive_s_max = number()? as u16,
         "memory_bytes_max" => options.memory_bytes_max = number()?,
@@ -55,6 +61,15 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         _ => return Err(wrong()),
     }
     Ok(())
+}
+
+fn durability(name: &str) -> Option<Durability> {
+    Some(match name {
+        "lazy" => Durability::Lazy,
+        "memory" => Durability::Memory,
+        "sync" => Durability::Sync,
+        _ => return None,
+    })
 }
 
 fn strategy(name: &str) -> Option<Strategy> {

@@ -631,6 +631,7 @@ crate::transcripts! {
 
     fn a_draining_broker_publishes_the_wills_of_those_it_sends_away() {
         r##"
+        # disk: off
         a> CONNECT id=a will="w/a" will_payload="a" expiry=60
         a< CONNACK present=0
         b> CONNECT id=b will="w/b" will_payload="b" will_delay=30 expiry=60

@@ -325,4 +325,128 @@ crate::transcripts! {
         a< CONNACK present=0
         "##
     }
+
+    fn a_will_with_delay_goes_on_after_a_clean_stop() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600 will="w/a" will_payload="a" will_delay=30 will_qos=1
+        a< CONNACK present=0
+        b> CONNECT id=b expiry=600 will="w/b" will_payload="b" will_qos=1
+        b< CONNACK present=0
+        c> CONNECT id=c expiry=600
+        c< CONNACK present=0
+        c> SUBSCRIBE 1 "w/#" qos=1
+        c< SUBACK 1 [1]
+        ! drain
+        c< PUBLISH 1 "w/b" qos=1 "b"
+        ! close_all
+        a< DISCONNECT ServerShuttingDown
+        a< CLOSED
+        b< DISCONNECT ServerShuttingDown
+        b< CLOSED
+        c< DISCONNECT ServerShuttingDown
+        c< CLOSED
+        + 10s
+        ! power
+        c> CONNECT id=c clean=0 expiry=600
+        c< CONNACK present=1
+        c< PUBLISH 1 "w/b" qos=1 dup "b"
+        + 21s
+        c< PUBLISH 2 "w/a" qos=1 "a"
+        "##
+    }
+
+    fn a_connected_client_s_messages_are_sent_again_under_their_ids() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600 receive_maximum=2
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        p> PUBLISH 2 "t" qos=2 "2"
+        p< PUBREC 2
+        a< PUBLISH 2 "t" qos=2 "2"
+        p> PUBLISH 3 "t" qos=1 "3"
+        p< PUBACK 3
+        a> PUBACK 1
+        a< PUBLISH 3 "t" qos=1 "3"
+        ! power
+        a< CLOSED
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600 receive_maximum=2
+        a< CONNACK present=1
+        a< PUBLISH 2 "t" qos=2 dup "2"
+        a< PUBLISH 3 "t" qos=1 dup "3"
+        "##
+    }
+
+    fn lazy_topics_are_not_waited_for_and_memory_s_are_not_kept() {
+        r##"
+        # disk: on
+        # options: durabilities=lazy/#:lazy durabilities=memory/#:memory
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "#" qos=2
+        a< SUBACK 1 [2]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "memory/1" qos=1 "1"
+        p< PUBACK 1
+        p> PUBLISH 2 "lazy/2" qos=1 "2"
+        p< PUBACK 2
+        ! disk holds
+        p> PUBLISH 3 "lazy/3" qos=1 "3"
+        p< PUBACK 3
+        ! power
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 2 "lazy/2" qos=1 "2"
+        "##
+    }
+
+    fn one_message_for_several_is_kept_once_and_leaves_nothing() {
+        r##"
+        # disk: on
+        # shards: 1
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "t" qos=1
+        b< SUBACK 1 [1]
+        b! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        ! stored
+        disk< messages 1, queues 2, retained 0, sessions 5
+        ! power
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "1"
+        a> PUBACK 1
+        b> CONNECT id=b clean=0
+        b< CONNACK present=1
+        b< PUBLISH 1 "t" qos=1 "1"
+        b> DISCONNECT
+        b< CLOSED
+        ! stored
+        disk< messages 1, queues 0, retained 0, sessions 3
+        + 3602s
+        ! stored
+        disk< messages 0, queues 0, retained 0, sessions 3
+        "##
+    }
 }

@@ -91,6 +91,7 @@ crate::transcripts! {
         a< PUBLISH "$SYS/broker/publish/messages/dropped/packet_too_large" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/publish/messages/dropped/queue_full" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/publish/messages/dropped/refused" qos=0 retain "0"
+        a< PUBLISH "$SYS/broker/publish/messages/dropped/store_full" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/publish/messages/received" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/publish/messages/sent" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/retained messages/count" qos=0 retain "0"
@@ -127,6 +128,7 @@ crate::transcripts! {
         p< PUBLISH "$SYS/broker/publish/messages/dropped/packet_too_large" qos=0 "0"
         p< PUBLISH "$SYS/broker/publish/messages/dropped/queue_full" qos=0 "0"
         p< PUBLISH "$SYS/broker/publish/messages/dropped/refused" qos=0 "0"
+        p< PUBLISH "$SYS/broker/publish/messages/dropped/store_full" qos=0 "0"
         p> PUBLISH 1 "t" qos=1 "1"
         p< PUBLISH "t" qos=0 "1"
         p< PUBACK 1
