@@ -99,7 +99,26 @@ impl Positions {
 #[derive(Debug)]
 enum Op {
     Change(Change),
-    Queue { number: Number, position: u64, entry: Entry, message: KeptId },
+    Queue(Joins),
+}
+
+/// What a tick's queue records want of one message.
+#[derive(Debug, Default)]
+struct Wanted {
+    times: u32,
+    unread: bool,
+    body: Option<Number>,
+}
+
+/// A message joins a queue.
+#[derive(Debug)]
+pub(crate) struct Joins {
+    pub(crate) number: Number,
+    pub(crate) position: u64,
+    pub(crate) entry: Entry,
+    pub(crate) message: KeptId,
+    /// The part of the queue that only the store has: nobody in memory counts this one.
+    pub(crate) is_unread: bool,
 }
 
 /// What a publish has found out about who keeps it.
@@ -144,17 +163,10 @@ impl Journal {
         self.urgent = true;
     }
 
-    /// A message joins a queue. The caller's reference to it is kept until the tick ends.
-    pub(crate) fn queue(
-        &mut self,
-        number: Number,
-        position: u64,
-        entry: Entry,
-        message: KeptId,
-        bytes: usize,
-    ) {
+    /// The caller's reference to the message is kept until the tick ends.
+    pub(crate) fn queue(&mut self, joins: Joins, bytes: usize) {
         self.bytes += bytes;
-        self.ops.push(Op::Queue { number, position, entry, message });
+        self.ops.push(Op::Queue(joins));
     }
 
     /// A place of a queue is free.
@@ -168,33 +180,21 @@ impl Journal {
 
     /// The tick's changes, in order, and whether somebody waits for them.
     pub(crate) fn take(&mut self, messages: &mut Messages) -> (Vec<Change>, bool) {
-        let mut wanted: HashMap<u32, u32, FixedState> = HashMap::default();
+        let mut wanted: HashMap<u32, Wanted, FixedState> = HashMap::default();
         for op in &self.ops {
-            if let Op::Queue { message, .. } = op {
-                *wanted.entry(message.0).or_default() += 1;
+            if let Op::Queue(joins) = op {
+                let wanted = wanted.entry(joins.message.0).or_default();
+                wanted.times += 1;
+                wanted.unread |= joins.is_unread;
             }
         }
         let mut changes = Vec::with_capacity(self.ops.len() + wanted.len());
         for op in std::mem::take(&mut self.ops) {
             match op {
                 Op::Change(change) => changes.push(change),
-                Op::Queue { number, position, entry, message } => {
-                    let several = wanted.get(&message.0).is_some_and(|&count| count > 1);
-                    if several && messages.body(message).is_none() {
-                        let body = self.number();
-                        messages.set_body(message, body);
-                        let value = messages.get(message).as_bytes().to_vec();
-                        let key = records::number_key(body);
-                        changes.push(Change { space: Space::Messages, key, value: Some(value) });
-                    }
-                    let body = match messages.body(message) {
-                        Some(body) => Body::Elsewhere(body),
-                        None => Body::Here(messages.get(message).as_bytes()),
-                    };
-                    let value = records::queue_value(&entry, body);
-                    let key = records::queue_key(number, position);
-                    changes.push(Change { space: Space::Queues, key, value: Some(value) });
-                    messages.release(message);
+                Op::Queue(joins) => {
+                    let wanted = wanted.entry(joins.message.0).or_default();
+                    self.write_queue(joins, wanted, messages, &mut changes);
                 }
             }
         }
@@ -204,5 +204,37 @@ impl Journal {
         }
         self.bytes = 0;
         (changes, std::mem::take(&mut self.urgent))
+    }
+
+    /// A body that a record names is removed by the last in memory that wants it, unless queues
+    /// that only the store has want it too.
+    fn write_queue(
+        &mut self,
+        joins: Joins,
+        wanted: &mut Wanted,
+        messages: &mut Messages,
+        changes: &mut Vec<Change>,
+    ) {
+        let Joins { number, position, entry, message, .. } = joins;
+        let mut body = wanted.body.or(messages.body(message));
+        if wanted.times > 1 && body.is_none() {
+            let new = self.number();
+            if !wanted.unread {
+                messages.set_body(message, new);
+            }
+            let value = messages.get(message).as_bytes().to_vec();
+            let key = records::number_key(new);
+            changes.push(Change { space: Space::Messages, key, value: Some(value) });
+            body = Some(new);
+        }
+        wanted.body = body;
+        let body = match body {
+            Some(body) => Body::Elsewhere(body),
+            None => Body::Here(messages.get(message).as_bytes()),
+        };
+        let value = records::queue_value(&entry, body);
+        let key = records::queue_key(number, position);
+        changes.push(Change { space: Space::Queues, key, value: Some(value) });
+        messages.release(message);
     }
 }

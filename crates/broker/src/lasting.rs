@@ -5,7 +5,7 @@
 use crate::deliver::Hit;
 use crate::flight::{Marks, Slot, State};
 use crate::input::SessionId;
-use crate::journal::{Change, Number, Positions, Space, Stored};
+use crate::journal::{Change, Joins, Number, Positions, Space, Stored};
 use crate::limits::NONE;
 use crate::message::{Draft, KeptId, Message};
 use crate::options::Durability;
@@ -85,7 +85,8 @@ impl Lasting {
     /// As the store has it: nothing of its queue is in memory.
     pub(crate) fn restored(number: Number, mark: u64, unsent: u64) -> Lasting {
         let new = Lasting::new(number, mark);
-        Lasting { unread: Some(0), unsent, unsent_unread: unsent, ..new }
+        // No position from the mark on was given before.
+        Lasting { unread: Some(0), unsent, unsent_unread: unsent.min(mark), ..new }
     }
 
     fn place(&self, slot: &Slot) -> Origin {
@@ -154,7 +155,8 @@ impl Sessions {
         let number = lasting.number;
         let entry = self.entry(slot);
         let bytes = self.messages.get(slot.message).bytes();
-        self.journal.queue(number, position, entry, slot.message, bytes);
+        let (message, is_unread) = (slot.message, !slot.marks.has(Marks::STORED));
+        self.journal.queue(Joins { number, position, entry, message, is_unread }, bytes);
         if durability != Durability::Sync {
             return;
         }
@@ -539,6 +541,7 @@ impl Shard {
         let mut slot = Slot::new(kept, entry.qos, entry.retain, ids, group);
         slot.position = position as u32;
         slot.marks.set(Marks::STORED);
+        slot.marks.set(Marks::WAITS);
         slot.state = entry.state;
         let session = self.sessions.get_mut(id);
         let window = session.window;
