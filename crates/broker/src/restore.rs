@@ -103,7 +103,8 @@ fn restore_filter(shards: &mut [Shard], homes: &Homes, key: &[u8], value: &[u8])
     let (member, client_id) = shards[at].restore_share(id, &group, options, given);
     let owner = usize::from(shards[at].home_of(&group).0);
     let mut out = Outbox::new(shards.len());
-    shards[owner].join(&group, member, &client_id, options, given, true);
+    // What the store knows of the group comes later.
+    shards[owner].join(&group, member, &client_id, options, given, false);
     shards[owner].set_room(&group, member, false, 0, &mut out);
     true
 }
@@ -127,6 +128,7 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unrea
             shards[owner].graves.push(number);
         }
     }
+    shards.iter_mut().for_each(Shard::make_groups_lasting);
     Ok(())
 }
 

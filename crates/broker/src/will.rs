@@ -79,6 +79,7 @@ impl Shard {
         let Some(rare) = &mut session.rare else { return };
         rare.will_at = None;
         let Some(will) = self.sessions.set_will(id, None) else { return };
+        self.sessions.make_dirty(id);
         let mut draft = Draft::new(&will.topic, &will.payload, self.now);
         draft.properties = &will.properties;
         draft.qos = will.qos;

@@ -21,6 +21,13 @@ impl Shard {
         self.write_group(at);
     }
 
+    /// All that were made by sessions that came back: the member may be on the disk and the group
+    /// not yet.
+    pub(crate) fn make_groups_lasting(&mut self) {
+        let all: Vec<u32> = self.groups.by_name.values().copied().collect();
+        all.into_iter().for_each(|at| self.make_group_lasting(at));
+    }
+
     fn write_group(&mut self, at: u32) {
         let group = &self.groups.groups[at];
         let Some((number, positions)) = group.lasting else { return };

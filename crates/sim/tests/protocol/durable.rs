@@ -415,23 +415,38 @@ crate::transcripts! {
         r##"
         # disk: on
         # shards: 1
+        "##
+    }
+
+    fn what_several_absent_sessions_want_is_there_for_each() {
+        r##"
+        # disk: on
         a> CONNECT id=a expiry=600
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
         a< SUBACK 1 [1]
         a! cut
+
         b> CONNECT id=b expiry=600
         b< CONNACK present=0
         b> SUBSCRIBE 1 "t" qos=1
         b< SUBACK 1 [1]
         b! cut
+
+        ! power
+        c> CONNECT id=c expiry=600
+        c< CONNACK present=0
+        c> SUBSCRIBE 1 "t" qos=1
+        c< SUBACK 1 [1]
         p> CONNECT id=p
         p< CONNACK present=0
         p> PUBLISH 1 "t" qos=1 "1"
         p< PUBACK 1
+        c< PUBLISH 1 "t" qos=1 "1"
         ! stored
-        disk< messages 1, queues 2, retained 0, sessions 5
+        disk< messages 1, queues 3, retained 0, sessions 7
         ! power
+        c< CLOSED
         p< CLOSED
         a> CONNECT id=a clean=0 expiry=600
         a< CONNACK present=1
@@ -443,10 +458,63 @@ crate::transcripts! {
         b> DISCONNECT
         b< CLOSED
         ! stored
-        disk< messages 1, queues 0, retained 0, sessions 3
+        disk< messages 1, queues 1, retained 0, sessions 5
         + 3602s
         ! stored
         disk< messages 0, queues 0, retained 0, sessions 3
+
+        c> PUBACK 1
+        c< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< DISCONNECT ProtocolError reason_string="sent a second CONNECT"
+        a< CLOSED
+        b> CONNECT id=b clean=0 expiry=600
+        b< CONNACK present=0
+        "##
+    }
+
+    fn a_group_waits_through_any_number_of_power_cuts() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$share/g/t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        ! power
+        p< CLOSED
+        + 1s
+        ! power
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH * "t" qos=1 "1"
+        "##
+    }
+
+    fn a_will_that_was_published_is_not_published_after_a_power_cut() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "w" qos=1
+        a< SUBACK 1 [1]
+        w> CONNECT id=w expiry=600 will="w" will_payload="gone" will_delay=5 will_qos=1
+        w< CONNACK present=0
+        w! cut
+        + 6s
+        a< PUBLISH 1 "w" qos=1 "gone"
+        a> PUBACK 1
+        ! power
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        + 6s
+        a> PINGREQ
+        a< PINGRESP
         "##
     }
 }
