@@ -47,7 +47,7 @@ pub struct Unreadable;
 
 /// Names a session, a group or a message for as long as the store keeps it: the start of the
 /// process that made it, the shard, and a count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Number(pub(crate) u64);
 
 const BOOT_AT: u32 = 44;
@@ -132,19 +132,33 @@ pub(crate) struct Journal {
     /// A session here keeps the message that is being routed.
     pub(crate) keeps: bool,
     next: u64,
-    /// The first number of this process.
+    /// The first number of this process, and of this shard.
+    process_from: u64,
     own_from: u64,
+    /// Messages that stand once for several queues of which memory has not all.
+    pub(crate) uncounted: u64,
     pub(crate) bytes: usize,
 }
 
 impl Journal {
     pub(crate) fn open(boot: u32, shard: u8) -> Journal {
-        let next = first_of(boot) | u64::from(shard) << SHARD_AT;
-        Journal { is_on: true, next, own_from: first_of(boot), ..Journal::default() }
+        let process_from = first_of(boot);
+        let own_from = process_from | u64::from(shard) << SHARD_AT;
+        Journal { is_on: true, next: own_from, process_from, own_from, ..Journal::default() }
     }
 
-    pub(crate) fn own_from(&self) -> Number {
-        Number(self.own_from)
+    /// Whether an earlier process gave this number.
+    pub(crate) fn is_old(&self, number: Number) -> bool {
+        number.0 < self.process_from
+    }
+
+    /// Whether this shard gave it.
+    pub(crate) fn is_own(&self, number: Number) -> bool {
+        number.0 > self.own_from && number.0 <= self.next
+    }
+
+    pub(crate) fn next_number(&self) -> Number {
+        Number(self.next + 1)
     }
 
     pub(crate) fn number(&mut self) -> Number {
@@ -219,8 +233,9 @@ impl Journal {
         let mut body = wanted.body.or(messages.body(message));
         if wanted.times > 1 && body.is_none() {
             let new = self.number();
-            if !wanted.unread {
-                messages.set_body(message, new);
+            match wanted.unread {
+                true => self.uncounted += 1,
+                false => messages.set_body(message, new),
             }
             let value = messages.get(message).as_bytes().to_vec();
             let key = records::number_key(new);

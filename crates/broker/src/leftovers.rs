@@ -1,9 +1,9 @@
-//! Messages that stood once for several queues when the process ended before. Who still wants one
-//! is counted by nobody: from time to time the queues are looked through, a piece a turn, and what
-//! none of them names goes. New references to an old message are never made, so what was not seen
-//! once is not wanted any more.
+//! Messages that stand once for several queues, where nobody counts who still wants them: those of
+//! an earlier process, and those that joined queues which only the store has. From time to time the
+//! queues are looked through, a piece a turn, and what none of them names goes. All references to a
+//! message are made with it, so what was not seen once is not wanted any more.
 
-use crate::input::Now;
+use crate::input::{Now, ShardId};
 use crate::journal::{Number, Space, Stored};
 use crate::lasting::Reading;
 use crate::outbox::{Effect, Outbox};
@@ -18,7 +18,9 @@ use hashbrown::HashSet;
 pub(crate) struct Search {
     /// The next key.
     from: Vec<u8>,
-    /// Old messages that a queue names.
+    /// Messages of this shard from here on are too new.
+    upto: Number,
+    /// Messages that a queue names.
     wanted: HashSet<u64, FixedState>,
     /// The queues are done.
     removes: bool,
@@ -28,33 +30,37 @@ pub(crate) struct Search {
 
 /// So many records a turn.
 const PIECE: usize = 1024;
-/// After the start, and after a search that had to leave something.
+/// After the start, and from then on.
 const FIRST_MS: u64 = 1_000;
 const AGAIN_MS: u64 = 3_600_000;
 
 impl Shard {
-    /// One shard looks for all.
+    /// Every shard looks for what it made itself, and the first for what earlier processes left.
     pub(crate) fn plan_search(&mut self) {
+        self.sessions.journal.uncounted = u64::from(self.id == ShardId(0));
         self.timers.set(Now(self.now.0 + FIRST_MS), Timer::Leftovers);
     }
 
     pub(crate) fn search(&mut self, out: &mut Outbox) {
-        self.search = Some(Box::default());
+        self.timers.set(Now(self.now.0 + AGAIN_MS), Timer::Leftovers);
+        let journal = &mut self.sessions.journal;
+        if self.search.is_some() || std::mem::take(&mut journal.uncounted) == 0 {
+            return;
+        }
+        self.search = Some(Box::new(Search { upto: journal.next_number(), ..Search::default() }));
         out.effects.push(Effect::Read { reading: Reading::Leftovers });
     }
 
     pub(crate) fn search_on(&mut self, stored: &dyn Stored, out: &mut Outbox) {
         let Some(mut search) = self.search.take() else { return };
         let done = match search.removes {
-            false => search.look(stored, self.sessions.journal.own_from()),
+            false => search.look(stored),
             true => self.remove_unwanted(&mut search, stored),
         };
         match (done, search.removes) {
-            _ if search.is_blind => return,
-            (true, true) if search.wanted.is_empty() => return,
-            (true, true) => {
-                return self.timers.set(Now(self.now.0 + AGAIN_MS), Timer::Leftovers);
-            }
+            _ if search.is_blind => return self.sessions.journal.uncounted += 1,
+            // What is still wanted is looked for again.
+            (true, true) => return self.sessions.journal.uncounted += search.wanted.len() as u64,
             (true, false) => (search.removes, search.from) = (true, Vec::new()),
             (false, _) => {}
         }
@@ -64,17 +70,19 @@ impl Shard {
 
     /// Says whether there are no more.
     fn remove_unwanted(&mut self, search: &mut Search, stored: &dyn Stored) -> bool {
-        let own_from = self.sessions.journal.own_from();
         let (mut seen, mut last) = (0, Vec::new());
-        let journal = &mut self.sessions.journal;
+        let (is_first, journal) = (self.id == ShardId(0), &mut self.sessions.journal);
         let scanned = stored.scan(Space::Messages, &[], &search.from, &mut |key, _| {
             seen += 1;
             last = [key, &[0]].concat();
             let number = key.try_into().map_or(u64::MAX, u64::from_be_bytes);
-            if number < own_from.0 && !search.wanted.contains(&number) {
+            let number = Number(number);
+            let own = journal.is_own(number) && number < search.upto;
+            let old = is_first && journal.is_old(number);
+            if (own || old) && !search.wanted.contains(&number.0) {
                 journal.change(Space::Messages, key.to_vec(), None);
             }
-            seen < PIECE && number < own_from.0
+            seen < PIECE
         });
         search.from = last;
         scanned.is_err() || seen < PIECE
@@ -83,15 +91,13 @@ impl Shard {
 
 impl Search {
     /// Says whether there are no more.
-    fn look(&mut self, stored: &dyn Stored, own_from: Number) -> bool {
+    fn look(&mut self, stored: &dyn Stored) -> bool {
         let (mut seen, mut last) = (0, Vec::new());
         let wanted = &mut self.wanted;
         let scanned = stored.scan(Space::Queues, &[], &self.from, &mut |key, value| {
             seen += 1;
             last = [key, &[0]].concat();
-            if let Some((_, Body::Elsewhere(number))) = records::read_queue(value)
-                && number < own_from
-            {
+            if let Some((_, Body::Elsewhere(number))) = records::read_queue(value) {
                 wanted.insert(number.0);
             }
             seen < PIECE

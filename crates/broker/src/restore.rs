@@ -42,7 +42,7 @@ pub fn restore(
     let value = boot.to_le_bytes().to_vec();
     let first = &mut shards[0].sessions.journal;
     first.change(Space::Sessions, vec![kind::BOOT], Some(value));
-    shards[0].plan_search();
+    shards.iter_mut().for_each(Shard::plan_search);
     let mut restored = Restored::default();
     let mut homes = Homes::default();
     stored.scan(Space::Sessions, &[kind::SESSION], &[], &mut |key, value| {
