@@ -368,6 +368,7 @@ impl Shard {
         if let Some(flight) = &mut self.sessions.get_mut(id).flight {
             flight.forget_seen();
         }
+        self.resume_when_kept(conn, id);
         self.sessions.flow(id, out);
         if self.sessions.get(id).is_member {
             self.sessions.rooms.push(id);

@@ -403,7 +403,8 @@ impl Sessions {
     pub(crate) fn resend(&mut self, id: SessionId, out: &mut Outbox) {
         let session = self.get_mut(id);
         let window = session.window;
-        if session.conn == NONE || session.congested {
+        let suspended = session.lasting.as_ref().is_some_and(|lasting| lasting.suspended);
+        if session.conn == NONE || session.congested || suspended {
             return;
         }
         loop {

@@ -134,10 +134,11 @@ impl Flight {
     }
 
     /// Whether the message at this position of a lasting session's queue may be the next to be
-    /// sent: its id follows from the position, and must not be so far from the oldest in use that
-    /// it comes round to it.
+    /// sent: its id follows from the position, which jumps at a start of the process, and must be
+    /// neither among those in use nor so far from the oldest of them that it comes round to it.
     pub(crate) fn reaches(&self, position: u64) -> bool {
-        self.sent.is_empty() || self.place_at(position) < FLIGHT_SPAN_MAX
+        let free = self.sent.len()..FLIGHT_SPAN_MAX;
+        self.sent.is_empty() || free.contains(&self.place_at(position))
     }
 
     fn place_at(&self, position: u64) -> usize {

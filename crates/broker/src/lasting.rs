@@ -35,6 +35,8 @@ pub(crate) struct Lasting {
     unsent_unread: u64,
     /// QoS 2 messages from this position on wait for the disk.
     settled: u64,
+    /// What was sent before is not sent again yet: see `Shard::resume_when_kept`.
+    pub(crate) suspended: bool,
     /// Its record is to be written.
     dirty: bool,
 }
@@ -78,6 +80,7 @@ impl Lasting {
             unsent: u64::MAX,
             unsent_unread: 0,
             settled: mark,
+            suspended: false,
             dirty: false,
         }
     }
@@ -211,6 +214,12 @@ impl Sessions {
     pub(crate) fn settle_position(&mut self, id: SessionId, position: u64) {
         if let Some(lasting) = &mut self.get_mut(id).lasting {
             lasting.settled = lasting.settled.max(position);
+        }
+    }
+
+    pub(crate) fn set_suspended(&mut self, id: SessionId, suspended: bool) {
+        if let Some(lasting) = &mut self.get_mut(id).lasting {
+            lasting.suspended = suspended;
         }
     }
 

@@ -89,6 +89,10 @@ pub(crate) enum Answer {
         conn: ConnId,
         bytes: Box<[u8]>,
     },
+    /// What an earlier connection of the session did is kept: the flight goes on.
+    Resumed {
+        conn: ConnId,
+    },
     /// QoS 2 messages below this position of a session's queue may be sent.
     Settled {
         session: SessionId,
@@ -106,7 +110,8 @@ impl Shard {
 
     /// Holds an answer back until everything of this tick is kept.
     pub(crate) fn owe(&mut self, answer: Answer) {
-        if let Answer::Ack { conn, .. } | Answer::Bytes { conn, .. } = answer
+        if let Answer::Ack { conn, .. } | Answer::Bytes { conn, .. } | Answer::Resumed { conn } =
+            answer
             && let Some(known) = self.conn_mut(conn)
         {
             known.owed += 1;
@@ -269,6 +274,12 @@ impl Shard {
                     self.sessions.reply(id, &bytes, out);
                 }
             }
+            Answer::Resumed { conn } => {
+                if let Some(id) = self.paid(conn) {
+                    self.sessions.set_suspended(id, false);
+                    self.sessions.flow(id, out);
+                }
+            }
             Answer::Settled { session, generation, position } => {
                 if self.sessions.current(session, generation) {
                     self.sessions.settle_position(session, position);
@@ -292,7 +303,9 @@ impl Shard {
         }
         for tick in &mut self.owed.ticks {
             tick.answers.retain(|answer| match answer {
-                Answer::Ack { conn: to, .. } | Answer::Bytes { conn: to, .. } => *to != conn,
+                Answer::Ack { conn: to, .. }
+                | Answer::Bytes { conn: to, .. }
+                | Answer::Resumed { conn: to } => *to != conn,
                 Answer::Settled { .. } => true,
             });
         }
@@ -306,7 +319,7 @@ impl Shard {
         waits: bool,
         out: &mut Outbox,
     ) {
-        if waits || self.owes(conn) {
+        if waits || self.owes(conn) || (kind != PacketType::PubAck && self.may_repeat(conn)) {
             return self.owe(Answer::Ack { conn, kind, packet_id, reason });
         }
         if let Some(id) = self.conn(conn).and_then(|known| known.session()) {
@@ -314,7 +327,25 @@ impl Shard {
         }
     }
 
-    /// The same for an answer that is encoded already.
+    /// Whether an answer may repeat one that was owed to an earlier connection of the session, and
+    /// is still to wait for the same.
+    fn may_repeat(&self, conn: ConnId) -> bool {
+        let session = || self.conn(conn).and_then(|known| known.session());
+        !self.owed.ticks.is_empty()
+            && session().is_some_and(|id| self.sessions.get(id).lasting.is_some())
+    }
+
+    /// The client of a session is back. While the disk does not know yet that it has a QoS 2
+    /// message, PUBREL must not be sent again either: the client would forget the id.
+    pub(crate) fn resume_when_kept(&mut self, conn: ConnId, id: SessionId) {
+        let waits = self.may_repeat(conn);
+        self.sessions.set_suspended(id, waits);
+        if waits {
+            self.owe(Answer::Resumed { conn });
+        }
+    }
+
+    /// One of the others, encoded already.
     pub(crate) fn answer(&mut self, conn: ConnId, bytes: &[u8], waits: bool, out: &mut Outbox) {
         if waits || self.owes(conn) {
             return self.owe(Answer::Bytes { conn, bytes: bytes.into() });

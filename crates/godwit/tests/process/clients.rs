@@ -187,16 +187,29 @@ fn our_clients_work_with_mosquittos_broker() {
     if !installed("mosquitto") {
         return;
     }
-    let port = unused_port();
-    let mut command = Command::new("mosquitto");
-    command.args(["-p", &port, "-v"]);
-    let mut broker = Program::start(command);
-    broker.wait_for("running");
+    let (port, _broker) = mosquitto();
     for version in ["31", "311", "5"] {
         for qos in ["0", "1", "2"] {
             let sub = subscriber(&port, &["-t", "m/+", "-q", qos, "-V", version, "-C", "3"]);
             publish(&port, &["-t", "m/a", "-m", "hi", "--repeat", "3", "-q", qos, "-V", version]);
             assert_eq!(sub.finish(), (Some(0), "hi\nhi\nhi\n".to_string()));
+        }
+    }
+}
+
+/// Another program may take the port before mosquitto does.
+fn mosquitto() -> (String, Program) {
+    loop {
+        let port = unused_port();
+        let mut command = Command::new("mosquitto");
+        command.args(["-p", &port, "-v"]);
+        let mut broker = Program::start(command);
+        broker.wait_for("mosquitto version");
+        for _ in 0..100 {
+            if TcpStream::connect(format!("localhost:{port}")).is_ok() {
+                return (port, broker);
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

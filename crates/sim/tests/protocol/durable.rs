@@ -517,4 +517,87 @@ crate::transcripts! {
         a< PINGRESP
         "##
     }
+
+    fn a_repeated_qos_2_message_is_answered_no_sooner_than_the_first() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p expiry=600
+        p< CONNACK present=0
+        ! disk holds
+        p> PUBLISH 7 "t" qos=2 "1"
+        p! cut
+        p> CONNECT id=p clean=0 expiry=600
+        p< CONNACK present=1
+        p> PUBLISH 7 "t" qos=2 dup "1"
+        ! disk syncs
+        p< PUBREC 7
+        ! disk holds
+        p> PUBREL 7
+        p! cut
+        p> CONNECT id=p clean=0 expiry=600
+        p< CONNACK present=1
+        p> PUBREL 7
+        ! disk syncs
+        p< PUBCOMP 7 PacketIdentifierNotFound
+        "##
+    }
+
+    fn pubrel_waits_for_the_disk_on_the_next_connection_too() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 7 "t" qos=2 "1"
+        p< PUBREC 7
+        a< PUBLISH 1 "t" qos=2 "1"
+        ! disk holds
+        a> PUBREC 1
+        a! cut
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        ! disk syncs
+        a< PUBREL 1
+        "##
+    }
+
+    fn after_a_start_an_id_is_not_given_before_its_old_message_is_done() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "2"
+        a> PUBACK 1
+        ! power
+        a< CLOSED
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 2 "t" qos=1 dup "2"
+        p> CONNECT id=p
+        p< CONNACK present=0
+        // The position after the start has the id of the second message.
+        p> PUBLISH 3 "t" qos=2 "3"
+        p< PUBREC 3
+        a> PUBACK 2
+        a< PUBLISH 2 "t" qos=2 "3"
+        "##
+    }
 }
