@@ -2,8 +2,9 @@
 //! clients, where those are installed.
 
 use crate::broker::{Broker, Program, godwit, run, scratch};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 /// A `sub` whose subscription is in force.
 fn subscriber(port: &str, arguments: &[&str]) -> Program {
@@ -150,7 +151,7 @@ fn a_lost_broker_is_looked_for_again() {
     broker.program.exit_code();
     sub.wait_for("connecting again");
     let url = format!("tcp://127.0.0.1:{port}");
-    let mut again = Program::start(godwit(&["--listen", &url]));
+    let mut again = Program::start(godwit(&["--memory", "--listen", &url]));
     again.wait_for("listening on");
     sub.wait_for("SUBACK");
     publish(&port, &["-t", "a", "-m", "back"]);
