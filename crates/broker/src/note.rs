@@ -67,6 +67,9 @@ pub enum Note {
         fault: Box<str>,
     },
     StoreRecovered,
+    /// The store has no room: what it would have to keep is refused.
+    StoreFull,
+    StoreRoomy,
     /// What the store holds could not be read.
     StoreUnreadable {
         fault: Box<str>,

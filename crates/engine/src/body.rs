@@ -265,8 +265,8 @@ impl Body {
     /// The tick's records go down before anything that says so goes out.
     fn store(&mut self) {
         let Some(shelf) = &mut self.shelf else { return };
-        let (has_records, was_full) = (self.shard.has_records(), shelf.is_full());
-        if !has_records && !was_full {
+        let has_records = self.shard.has_records();
+        if !has_records && !shelf.owes() {
             return;
         }
         let (changes, urgent) = match has_records {
@@ -277,7 +277,6 @@ impl Body {
             let durable = shelf.durable();
             self.shard.handle(self.now, Input::Committed { seq, durable }, &mut self.out);
         }
-        self.shard.set_store_full(shelf.is_full());
     }
 
     fn awaits_disk(&self) -> bool {
@@ -291,8 +290,9 @@ impl Body {
     }
 
     fn look_at_disk(&mut self) {
-        let Some(shelf) = &self.shelf else { return };
+        let Some(shelf) = &mut self.shelf else { return };
         self.crowded = shelf.is_crowded();
+        self.shard.set_store_full(shelf.refuses());
         let seq = shelf.durable();
         if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
             self.shard.handle(self.now, Input::Durable { seq }, &mut self.out);

@@ -19,6 +19,8 @@ pub(crate) struct Shelf {
     tried: Option<Instant>,
     /// Somebody waits for the parked ones.
     urgent: bool,
+    /// What `refuses` said last.
+    refused: bool,
 }
 
 /// How long after a refusal the store is asked again.
@@ -41,6 +43,7 @@ impl Shelf {
             parked_keys: HashSet::new(),
             tried: None,
             urgent: false,
+            refused: false,
         }
     }
 
@@ -54,8 +57,23 @@ impl Shelf {
     }
 
     /// The store refused something, and has not yet taken it.
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         !self.parked.is_empty()
+    }
+
+    /// Whether nobody is to be promised more. Says so in the log when it begins and when it ends.
+    pub(crate) fn refuses(&mut self) -> bool {
+        let refuses = self.is_full() || self.handle.is_tight();
+        if refuses != self.refused {
+            self.refused = refuses;
+            (self.log)(&if refuses { Note::StoreFull } else { Note::StoreRoomy });
+        }
+        refuses
+    }
+
+    /// Whether the store is to be tried again.
+    pub(crate) fn owes(&self) -> bool {
+        self.is_full()
     }
 
     /// When to try again.

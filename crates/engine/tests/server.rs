@@ -1,126 +1,15 @@
 //! The engine with real sockets: what only threads, rings and partial writes can break.
 
+mod client;
+
 use broker::Options;
-use engine::{Server, Setup};
-use mqtt::{
-    Ack, Connect, Packet, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Reason,
-    Subscribe, SubscribeOptions, SubscriptionsBuf, Version,
-};
+use client::{Client, serve};
+use mqtt::{Packet, PacketId, Properties, Publish, QoS, Reason, Version};
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-fn serve(shards: usize, options: Options) -> (Server, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
-    let setup = Setup {
-        listeners: vec![listener],
-        shards,
-        options: Arc::new(options),
-        seed: 7,
-        store: None,
-        log: Box::new(|_| {}),
-    };
-    (Server::start(setup).expect("it starts"), address)
-}
-
-struct Client {
-    stream: TcpStream,
-    bytes: Vec<u8>,
-}
-
-impl Client {
-    fn connect(address: SocketAddr, id: &str) -> Client {
-        Client::connect_with(address, id, u16::MAX)
-    }
-
-    fn connect_with(address: SocketAddr, id: &str, receive_maximum: u16) -> Client {
-        let mut properties = PropertiesBuf::default();
-        properties.push(Property::ReceiveMaximum(receive_maximum));
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_nodelay(true).expect("a socket");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
-        let mut client = Client { stream, bytes: Vec::new() };
-        client.send(Packet::Connect(Connect {
-            version: Version::V5,
-            clean_start: true,
-            keep_alive_s: 0,
-            client_id: id,
-            will: None,
-            user_name: None,
-            password: None,
-            properties: properties.as_properties(),
-        }));
-        client.expect(|packet| matches!(packet, Packet::ConnAck(_)));
-        client
-    }
-
-    fn send(&mut self, packet: Packet<'_>) {
-        let mut bytes = Vec::new();
-        packet.encode(Version::V5, &mut bytes);
-        self.stream.write_all(&bytes).expect("the broker reads");
-    }
-
-    /// Hands over each packet until the visitor is satisfied. False when the stream ended before.
-    fn read(&mut self, mut visit: impl FnMut(Packet<'_>) -> bool) -> bool {
-        let mut buffer = vec![0; 256 * 1024];
-        loop {
-            let mut at = 0;
-            while let Some(frame) = mqtt::cut(&self.bytes[at..], u32::MAX).expect("well formed") {
-                at += frame.len;
-                let packet = Packet::decode(frame, Version::V5).expect("well formed");
-                if visit(packet) {
-                    self.bytes.drain(..at);
-                    return true;
-                }
-            }
-            self.bytes.drain(..at);
-            let read = self.stream.read(&mut buffer).expect("something comes in time");
-            if read == 0 {
-                return false;
-            }
-            self.bytes.extend_from_slice(&buffer[..read]);
-        }
-    }
-
-    fn expect(&mut self, is: impl Fn(Packet<'_>) -> bool) {
-        assert!(self.read(|packet| {
-            assert!(is(packet), "unexpected: {packet:?}");
-            true
-        }));
-    }
-
-    fn subscribe(&mut self, filter: &str, qos: QoS) {
-        let mut filters = SubscriptionsBuf::default();
-        filters.push(filter, SubscribeOptions { qos, ..Default::default() });
-        let (packet_id, properties) = (PacketId::MIN, Properties::default());
-        let filters = filters.as_subscriptions();
-        self.send(Packet::Subscribe(Subscribe { packet_id, properties, filters }));
-        self.expect(|packet| matches!(packet, Packet::SubAck(_)));
-    }
-
-    fn publish(&mut self, topic: &str, payload: &[u8], packet_id: Option<PacketId>) {
-        let qos = if packet_id.is_some() { QoS::AtLeastOnce } else { QoS::AtMostOnce };
-        let properties = Properties::default();
-        let (dup, retain) = (false, false);
-        self.send(Packet::Publish(Publish {
-            dup,
-            qos,
-            retain,
-            topic,
-            packet_id,
-            properties,
-            payload,
-        }));
-    }
-
-    fn puback(&mut self, packet_id: PacketId) {
-        let ack = Ack { packet_id, reason: Reason::Success, properties: Properties::default() };
-        self.send(Packet::PubAck(ack));
-    }
-}
 
 #[test]
 fn what_is_published_after_suback_arrives_whatever_the_shards() {

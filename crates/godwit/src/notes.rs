@@ -29,6 +29,10 @@ pub(crate) fn log(note: &Note) {
         Note::StoreRecovered => {
             info!(target: "godwit::store", "the disk takes what it is given again");
         }
+        Note::StoreFull => {
+            warn!(target: "godwit::store", "the store is full: what would be kept is refused");
+        }
+        Note::StoreRoomy => info!(target: "godwit::store", "the store has room again"),
         Note::StoreUnreadable { fault } => {
             error!(target: "godwit::store", %fault, "something that was stored cannot be read");
         }

@@ -218,9 +218,8 @@ impl<'a> Stage<'a> {
                 let count = |space| self.world.disk().map_or(0, |disk| disk.len(space));
                 let counts = [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
                 let [messages, queues, retained, sessions] = counts.map(count);
-                self.say(&format!(
-                    "disk< messages {messages}, queues {queues}, retained {retained}, sessions {sessions}"
-                ));
+                let kept = format!("retained {retained}, sessions {sessions}");
+                self.say(&format!("disk< messages {messages}, queues {queues}, {kept}"));
             }
             Act::Trickle { client } => self.clients[*client].trickles = true,
             Act::Send { client, packet, held } => self.send(*client, packet, *held),

@@ -99,6 +99,7 @@ impl Disk {
             notify,
             durable: AtomicU64::new(state.last),
             crowded: AtomicBool::new(false),
+            tight: AtomicBool::new(false),
             log_bytes: AtomicU64::new(0),
             state: Mutex::new(state),
             to_write: Condvar::new(),
@@ -152,6 +153,21 @@ impl Drop for Disk {
     }
 }
 
+impl Handle {
+    /// So little is left of the quota that whoever sees this should not promise anybody more. What
+    /// is on its way still has room.
+    pub fn is_tight(&self) -> bool {
+        let shared = &*self.shared;
+        // Only what a commit has found is looked at again, so that nobody pays for it otherwise.
+        if !shared.tight.load(Ordering::Relaxed) {
+            return false;
+        }
+        let tight = shared.is_tight(&shared.lock());
+        shared.tight.store(tight, Ordering::Relaxed);
+        tight
+    }
+}
+
 impl Store for Handle {
     fn commit(&mut self, batch: Batch) -> Result<Seq, Fault> {
         let shared = &*self.shared;
@@ -168,6 +184,11 @@ impl Store for Handle {
         }
         if shared.is_crowded(&state) {
             shared.crowded.store(true, Ordering::Relaxed);
+        }
+        if shared.is_tight(&state) {
+            shared.tight.store(true, Ordering::Relaxed);
+            state.refused = true;
+            shared.to_keep.notify_one();
         }
         if state.writer_waits {
             state.writer_waits = false;
@@ -264,6 +285,7 @@ pub(crate) struct Shared {
     pub notify: Notify,
     pub durable: AtomicU64,
     crowded: AtomicBool,
+    tight: AtomicBool,
     /// Of the segment that is being written.
     pub log_bytes: AtomicU64,
     state: Mutex<State>,
@@ -333,6 +355,12 @@ impl Shared {
             return Err(Fault::Full);
         }
         Ok(())
+    }
+
+    fn is_tight(&self, state: &State) -> bool {
+        let options = &self.options;
+        let left = options.bytes_max.saturating_sub(self.bytes(state) + state.inbox.len() as u64);
+        left < (2 * options.inbox_bytes as u64).min(options.bytes_max / 4)
     }
 
     fn is_crowded(&self, state: &State) -> bool {

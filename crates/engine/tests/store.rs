@@ -1,0 +1,113 @@
+//! What outlives a server, on a real disk.
+
+mod client;
+
+use broker::Options;
+use client::{Client, serve_from};
+use engine::Shelter;
+use mqtt::{Packet, PacketId, QoS, Reason};
+use std::path::PathBuf;
+
+fn shelter(name: &str, options: store::Options) -> Shelter {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    Shelter { folder, options }
+}
+
+fn leave(mut client: Client) {
+    client.send(Packet::Disconnect(mqtt::Disconnect {
+        reason: Reason::Success,
+        properties: mqtt::Properties::default(),
+    }));
+    assert!(!client.read(|_| false), "the broker closes");
+}
+
+/// Publishes and waits: the reason that came back.
+fn publish(client: &mut Client, payload: &[u8]) -> Reason {
+    let mut reason = Reason::Success;
+    client.publish("t", payload, Some(PacketId::MIN));
+    client.read(|packet| {
+        let Packet::PubAck(ack) = packet else { panic!("{packet:?}") };
+        reason = ack.reason;
+        true
+    });
+    reason
+}
+
+/// Reads so many messages and acknowledges them. Their payloads.
+fn drain(client: &mut Client, count: usize) -> Vec<Vec<u8>> {
+    let mut payloads = Vec::new();
+    while payloads.len() < count {
+        let mut ids = Vec::new();
+        client.read(|packet| {
+            let Packet::Publish(publish) = packet else { panic!("{packet:?}") };
+            payloads.push(publish.payload.to_vec());
+            ids.extend(publish.packet_id);
+            true
+        });
+        ids.into_iter().for_each(|id| client.puback(id));
+    }
+    payloads
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_restart_with_other_shards() {
+    let shelter = shelter("restart", store::Options::default());
+    let (server, address) = serve_from(2, Options::default(), Some(shelter.clone()));
+    for id in ["a", "b", "c"] {
+        let mut subscriber = Client::connect_to_stay(address, id);
+        subscriber.subscribe("t", QoS::AtLeastOnce);
+        leave(subscriber);
+    }
+    let mut publisher = Client::connect(address, "p");
+    for number in 0..500_u32 {
+        assert_eq!(publish(&mut publisher, &number.to_be_bytes()), Reason::Success);
+    }
+    server.stop().expect("it stops");
+    for shards in [1, 3] {
+        let (server, address) = serve_from(shards, Options::default(), Some(shelter.clone()));
+        let id = if shards == 1 { "a" } else { "b" };
+        let mut subscriber = Client::connect_to_stay(address, id);
+        let expected: Vec<Vec<u8>> = (0..500_u32).map(|n| n.to_be_bytes().to_vec()).collect();
+        assert_eq!(drain(&mut subscriber, 500), expected);
+        server.stop().expect("it stops");
+    }
+}
+
+#[test]
+fn a_full_store_refuses_what_it_would_keep_and_goes_on() {
+    let small = store::Options {
+        bytes_max: 2 << 20,
+        memory_bytes: 128 << 10,
+        inbox_bytes: 64 << 10,
+        ..store::Options::default()
+    };
+    let (server, address) = serve_from(2, Options::default(), Some(shelter("full", small)));
+    let mut subscriber = Client::connect_to_stay(address, "s");
+    subscriber.subscribe("t", QoS::AtLeastOnce);
+    leave(subscriber);
+    let mut publisher = Client::connect(address, "p");
+    let payload = [7; 1000];
+    let mut kept = 0;
+    while publish(&mut publisher, &payload) == Reason::Success {
+        kept += 1;
+        assert!(kept < 4_000, "2 MiB hold no more than that");
+    }
+    assert!(kept > 500, "{kept} are too few");
+    // Whatever needs no disk goes on.
+    let mut clean = Client::connect(address, "clean");
+    clean.subscribe("other", QoS::AtLeastOnce);
+    publisher.publish("other", b"here", Some(PacketId::MIN));
+    clean.expect(|packet| matches!(packet, Packet::Publish(publish) if publish.payload == b"here"));
+    publisher
+        .expect(|packet| matches!(packet, Packet::PubAck(ack) if ack.reason == Reason::Success));
+    // What was kept is all there, and makes room when it is read.
+    let mut subscriber = Client::connect_to_stay(address, "s");
+    assert_eq!(drain(&mut subscriber, kept).len(), kept);
+    let began = std::time::Instant::now();
+    while publish(&mut publisher, &payload) != Reason::Success {
+        assert!(began.elapsed().as_secs() < 20, "there is room again");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    server.stop().expect("it stops");
+}
