@@ -4,6 +4,7 @@
 use crate::alias::AliasesOut;
 use crate::conn::{End, Moved, State};
 use crate::explain::explained;
+use crate::flight::Marks;
 use crate::input::{ConnId, Cross, Now, SessionId, ShardId};
 use crate::limits::NONE;
 use crate::memory::SMALL;
@@ -545,11 +546,12 @@ impl Sessions {
         flight.waiting_qos0 = 0;
         let lasting = self.get_mut(id).lasting.take();
         for slot in waiting {
-            if slot.group != NONE {
+            if slot.group != NONE && slot.may_move(false) {
                 self.abandon(lasting.as_deref(), slot, true);
                 continue;
             }
-            let bytes = self.messages.get(slot.message).bytes() as u64;
+            let released = slot.marks.has(Marks::RELEASED);
+            let bytes = if released { 0 } else { self.messages.get(slot.message).bytes() as u64 };
             let flight = self.get_mut(id).flight();
             flight.waiting_bytes += bytes;
             flight.waiting_qos0 += u32::from(slot.qos == QoS::AtMostOnce);

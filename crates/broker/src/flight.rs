@@ -53,6 +53,8 @@ impl Marks {
     pub(crate) const STORED: Marks = Marks(2);
     /// It is not sent before the disk has it.
     pub(crate) const WAITS: Marks = Marks(4);
+    /// It waits, and for all that the store knows it was sent before the process began.
+    pub(crate) const WAS_SENT: Marks = Marks(8);
 
     #[inline]
     pub(crate) fn has(self, mark: Marks) -> bool {
@@ -227,6 +229,12 @@ impl Slot {
     pub(crate) fn new(message: KeptId, qos: QoS, retain: bool, ids: u32, group: u32) -> Slot {
         let (state, marks) = (State::Sent, Marks::default());
         Slot { message, ids, group, position: 0, state, qos, retain, marks }
+    }
+
+    /// Whether it may go to another session in this one's stead. What may have been sent at QoS 2
+    /// may not [MQTT-4.8.2-5].
+    pub(crate) fn may_move(&self, was_sent: bool) -> bool {
+        self.qos != QoS::ExactlyOnce || !(was_sent || self.marks.has(Marks::WAS_SENT))
     }
 
     /// Keeps the place of an id that no message has.

@@ -314,7 +314,8 @@ impl Sessions {
         self.journal.change(Space::Sessions, key, None);
         lasting.unread?;
         let key = records::grave_key(lasting.number);
-        self.journal.change(Space::Sessions, key, Some(Vec::new()));
+        let unsent = lasting.unsent_unread.to_le_bytes().to_vec();
+        self.journal.change(Space::Sessions, key, Some(unsent));
         Some(lasting.number)
     }
 }
@@ -529,15 +530,7 @@ impl Shard {
     /// One record of a session's queue comes back to memory.
     fn take_in(&mut self, id: SessionId, position: u64, value: &[u8], stored: &dyn Stored) {
         let Some((entry, body)) = records::read_queue(value) else { return };
-        let message = match body {
-            Body::None => None,
-            Body::Here(bytes) => Message::read(bytes),
-            Body::Elsewhere(number) => {
-                let key = records::number_key(number);
-                let bytes = stored.get(Space::Messages, &key).ok().flatten();
-                bytes.and_then(|bytes| Message::read(&bytes))
-            }
-        };
+        let message = read_body(body, stored);
         if message.is_none() && entry.state != State::Released {
             return;
         }
@@ -566,6 +559,9 @@ impl Shard {
             flight.was_read_back = true;
             flight.send_at(position, slot);
         } else {
+            if position < unsent {
+                slot.marks.set(Marks::WAS_SENT);
+            }
             let bytes = message.map_or(0, |message| message.bytes() as u64);
             flight.waiting_bytes += bytes;
             flight.waiting.push_back(slot);
@@ -575,6 +571,9 @@ impl Shard {
     /// Removes what a session left, a piece at a time. Messages of groups go back to them.
     fn dig(&mut self, number: Number, stored: &dyn Stored, out: &mut Outbox) {
         let prefix = records::number_key(number);
+        let grave = stored.get(Space::Sessions, &records::grave_key(number)).ok().flatten();
+        let unsent = grave.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        let unsent = unsent.unwrap_or(0);
         let mut found = Vec::new();
         let _ = stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {
             found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
@@ -588,18 +587,28 @@ impl Shard {
         }
         for (position, value) in found {
             let origin = Origin { number, position };
-            let group = records::read_queue(&value)
-                .and_then(|(entry, body)| entry.group.filter(|_| matches!(body, Body::Here(_))));
-            let message = records::read_queue(&value).and_then(|(_, body)| match body {
-                Body::Here(bytes) => Message::read(bytes),
-                Body::Elsewhere(_) | Body::None => None,
-            });
+            let record = records::read_queue(&value);
+            let message = record.as_ref().and_then(|(_, body)| read_body(*body, stored));
+            let may_move = |entry: &Entry| entry.qos != QoS::ExactlyOnce || position >= unsent;
+            let group = record.and_then(|(entry, _)| Some(entry).filter(may_move)?.group);
             match (group, message) {
                 (Some(group), Some(message)) => {
                     self.sessions.orphans.push((group, message, Some(origin)));
                 }
                 _ => self.sessions.journal.strike(number, position),
             }
+        }
+    }
+}
+
+fn read_body(body: Body<'_>, stored: &dyn Stored) -> Option<Message> {
+    match body {
+        Body::None => None,
+        Body::Here(bytes) => Message::read(bytes),
+        Body::Elsewhere(number) => {
+            let key = records::number_key(number);
+            let bytes = stored.get(Space::Messages, &key).ok().flatten();
+            bytes.and_then(|bytes| Message::read(&bytes))
         }
     }
 }

@@ -436,11 +436,10 @@ impl Sessions {
         if let Some(flight) = session.flight.take() {
             let lasting = session.lasting.as_deref();
             for slot in flight.sent.into_iter().filter(|slot| slot.state != State::Done) {
-                let again = slot.qos == mqtt::QoS::AtLeastOnce;
-                self.abandon(lasting, slot, again);
+                self.abandon(lasting, slot, slot.may_move(true));
             }
             for slot in flight.waiting {
-                self.abandon(lasting, slot, true);
+                self.abandon(lasting, slot, slot.may_move(false));
             }
         }
         for share in session.rare.iter_mut().flat_map(|rare| rare.shares.drain(..)) {
