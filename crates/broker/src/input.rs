@@ -1,10 +1,11 @@
 //! Everything that can happen to a shard, and what it says to the others.
 
 use crate::journal::Stored;
-use crate::lasting::{Origin, Reading};
+use crate::lasting::Origin;
 use crate::message::Message;
 use crate::options::Options;
 use crate::sys::Counters;
+use crate::unread::Reading;
 use mqtt::SubscribeOptions;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -5,11 +5,11 @@
 use crate::deliver::Hit;
 use crate::flight::{Marks, Slot, State};
 use crate::input::SessionId;
-use crate::journal::{Change, Joins, Number, Positions, Space, Stored};
+use crate::journal::{Change, Joins, Number, Positions, Space};
 use crate::limits::NONE;
-use crate::message::{Draft, KeptId, Message};
+use crate::message::{Draft, Message};
 use crate::options::Durability;
-use crate::outbox::{Effect, Outbox};
+use crate::outbox::Outbox;
 use crate::owed::Answer;
 use crate::records::{self, Body, Entry, SessionRecord, kind};
 use crate::session::Sessions;
@@ -26,13 +26,13 @@ pub(crate) struct Lasting {
     /// Where the part of the queue begins that only the store has. New messages then join that.
     pub(crate) unread: Option<u64>,
     /// Messages of that part that came since the start.
-    spooled: u32,
+    pub(crate) spooled: u32,
     /// Whether it is being read.
-    reading: bool,
+    pub(crate) reading: bool,
     /// Nothing from this position on was ever sent.
     unsent: u64,
     /// The same of the part that only the store has.
-    unsent_unread: u64,
+    pub(crate) unsent_unread: u64,
     /// QoS 2 messages from this position on wait for the disk.
     settled: u64,
     /// What was sent before is not sent again yet: see `Shard::resume_when_kept`.
@@ -41,33 +41,12 @@ pub(crate) struct Lasting {
     dirty: bool,
 }
 
-/// What the store is to be read for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    Queue {
-        session: SessionId,
-        generation: u32,
-    },
-    /// What a session left behind, to be removed.
-    Grave {
-        number: u64,
-    },
-    /// Messages that nobody wants any more.
-    Leftovers,
-}
-
 /// Where the store has a message that moves on: struck by whoever keeps it next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub(crate) number: Number,
     pub(crate) position: u64,
 }
-
-/// So much of a queue is read at a time, ...
-const READ_MESSAGES: usize = 1024;
-const READ_BYTES: usize = 1024 * 1024;
-/// ... and more once fewer than this wait.
-const LOW_WATER: usize = 256;
 
 impl Lasting {
     fn new(number: Number, mark: u64) -> Lasting {
@@ -295,18 +274,6 @@ impl Sessions {
         self.hurry()
     }
 
-    /// Asks for more of what only the store has.
-    pub(crate) fn read_on(&mut self, id: SessionId, out: &mut Outbox) {
-        let session = self.get_mut(id);
-        let generation = session.generation;
-        let waiting = session.flight.as_ref().map_or(0, |flight| flight.waiting.len());
-        let Some(lasting) = &mut session.lasting else { return };
-        if lasting.unread.is_some() && !lasting.reading && waiting < LOW_WATER {
-            lasting.reading = true;
-            out.effects.push(Effect::Read { reading: Reading::Queue { session: id, generation } });
-        }
-    }
-
     /// The messages of a session that ended: those of groups go back, the others go from the
     /// store.
     pub(crate) fn bury(&mut self, lasting: &Lasting, client_id: &str) -> Option<Number> {
@@ -470,145 +437,5 @@ impl Shard {
         let value = records::session_value(&record, will);
         let key = records::text_key(kind::SESSION, &session.client_id);
         self.sessions.journal.change(Space::Sessions, key, Some(value));
-    }
-
-    /// The engine answers `Effect::Read` with the store.
-    pub(crate) fn read(&mut self, reading: Reading, stored: &dyn Stored, out: &mut Outbox) {
-        match reading {
-            Reading::Queue { session, generation } => {
-                if self.sessions.current(session, generation) {
-                    self.read_queue(session, stored, out);
-                }
-            }
-            Reading::Grave { number } => self.dig(Number(number), stored, out),
-            Reading::Leftovers => self.search_on(stored, out),
-        }
-    }
-
-    fn read_queue(&mut self, id: SessionId, stored: &dyn Stored, out: &mut Outbox) {
-        let Some(lasting) = &mut self.sessions.get_mut(id).lasting else { return };
-        lasting.reading = false;
-        let Some(from) = lasting.unread else { return };
-        let number = lasting.number;
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        let scanned = stored.scan(
-            Space::Queues,
-            &records::number_key(number),
-            &records::queue_key(number, from),
-            &mut |key, value| {
-                bytes += value.len();
-                found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
-                found.len() < READ_MESSAGES && bytes < READ_BYTES
-            },
-        );
-        if scanned.is_err() {
-            // Said by the engine. What cannot be read is not waited for.
-            found.clear();
-        }
-        let more = found.len() >= READ_MESSAGES || bytes >= READ_BYTES;
-        let last = found.last().map(|(position, _)| position + 1);
-        let count = found.len() as u32;
-        for (position, value) in found {
-            self.take_in(id, position, &value, stored);
-        }
-        let session = self.sessions.get_mut(id);
-        if let Some(lasting) = &mut session.lasting {
-            lasting.spooled = lasting.spooled.saturating_sub(count);
-            lasting.unread = last.filter(|_| more);
-            lasting.spooled = if more { lasting.spooled } else { 0 };
-        }
-        // What was sent before the process ended is sent again.
-        if let Some(flight) = &mut session.flight
-            && flight.was_read_back
-        {
-            flight.was_read_back = false;
-            flight.forget_seen();
-        }
-        self.sessions.flow(id, out);
-    }
-
-    /// One record of a session's queue comes back to memory.
-    fn take_in(&mut self, id: SessionId, position: u64, value: &[u8], stored: &dyn Stored) {
-        let Some((entry, body)) = records::read_queue(value) else { return };
-        let message = read_body(body, stored);
-        if message.is_none() && entry.state != State::Released {
-            return;
-        }
-        let kept = match &message {
-            Some(message) => self.sessions.messages.keep(&mut message.draft()),
-            None => KeptId(NONE),
-        };
-        let ids = self.sessions.keep_ids(&entry.ids);
-        let group = entry.group.as_ref().map_or(NONE, |group| self.sessions.keep_group(group));
-        let mut slot = Slot::new(kept, entry.qos, entry.retain, ids, group);
-        slot.position = position as u32;
-        slot.marks.set(Marks::STORED);
-        slot.marks.set(Marks::WAITS);
-        slot.state = entry.state;
-        let session = self.sessions.get_mut(id);
-        let window = session.window;
-        let unsent = session.lasting.as_ref().map_or(0, |lasting| lasting.unsent_unread);
-        let flight = session.flight();
-        let early = flight.waiting.is_empty() && flight.reaches(position);
-        if entry.state == State::Released {
-            slot.marks.set(Marks::RELEASED);
-        }
-        let was_sent =
-            entry.state == State::Released || (position < unsent && flight.unacknowledged < window);
-        if early && was_sent {
-            flight.was_read_back = true;
-            flight.send_at(position, slot);
-        } else {
-            if position < unsent {
-                slot.marks.set(Marks::WAS_SENT);
-            }
-            let bytes = message.map_or(0, |message| message.bytes() as u64);
-            flight.waiting_bytes += bytes;
-            flight.waiting.push_back(slot);
-        }
-    }
-
-    /// Removes what a session left, a piece at a time. Messages of groups go back to them.
-    fn dig(&mut self, number: Number, stored: &dyn Stored, out: &mut Outbox) {
-        let prefix = records::number_key(number);
-        let grave = stored.get(Space::Sessions, &records::grave_key(number)).ok().flatten();
-        let unsent = grave.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
-        let unsent = unsent.unwrap_or(0);
-        let mut found = Vec::new();
-        let _ = stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {
-            found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
-            found.len() < READ_MESSAGES
-        });
-        if found.len() < READ_MESSAGES {
-            let key = records::grave_key(number);
-            self.sessions.journal.change(Space::Sessions, key, None);
-        } else {
-            out.effects.push(Effect::Read { reading: Reading::Grave { number: number.0 } });
-        }
-        for (position, value) in found {
-            let origin = Origin { number, position };
-            let record = records::read_queue(&value);
-            let message = record.as_ref().and_then(|(_, body)| read_body(*body, stored));
-            let may_move = |entry: &Entry| entry.qos != QoS::ExactlyOnce || position >= unsent;
-            let group = record.and_then(|(entry, _)| Some(entry).filter(may_move)?.group);
-            match (group, message) {
-                (Some(group), Some(message)) => {
-                    self.sessions.orphans.push((group, message, Some(origin)));
-                }
-                _ => self.sessions.journal.strike(number, position),
-            }
-        }
-    }
-}
-
-fn read_body(body: Body<'_>, stored: &dyn Stored) -> Option<Message> {
-    match body {
-        Body::None => None,
-        Body::Here(bytes) => Message::read(bytes),
-        Body::Elsewhere(number) => {
-            let key = records::number_key(number);
-            let bytes = stored.get(Space::Messages, &key).ok().flatten();
-            bytes.and_then(|bytes| Message::read(&bytes))
-        }
     }
 }

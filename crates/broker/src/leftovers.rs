@@ -5,11 +5,11 @@
 
 use crate::input::{Now, ShardId};
 use crate::journal::{Number, Space, Stored};
-use crate::lasting::Reading;
 use crate::outbox::{Effect, Outbox};
 use crate::records::{self, Body};
 use crate::shard::Shard;
 use crate::timer::Timer;
+use crate::unread::Reading;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 

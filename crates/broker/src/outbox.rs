@@ -6,9 +6,9 @@
 //! subscriber that takes everything of one topic ends the tick with a single one.
 
 use crate::input::{ConnId, Cross, ShardId};
-use crate::lasting::Reading;
 use crate::limits;
 use crate::note::Note;
+use crate::unread::Reading;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {

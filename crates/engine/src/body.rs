@@ -1,27 +1,30 @@
-//! One shard's body: its poller, its sockets, and the tick.
+//! One shard's body: its sockets and the tick.
 //!
 //! ```text
 //! wait -> take from the rings, read what is ready, obey commands, fire timers: all into one Outbox
 //!      -> push the lanes, one write a touched connection, closes and holds, log, moves
 //! ```
 //!
+//! With a guest it waits at its own poller, with the host at the host's: wherever it runs, its
+//! sockets are registered there and nowhere else.
+//!
 //! Sockets are edge-triggered. A socket that has more to give than one tick takes stands in
 //! `listed` and is looked at again in the next, without an event.
 
+use crate::clock::Clock;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::ring::{Parcel, Rings};
-use crate::shelf::{Committed, Shelf};
+use crate::shelf::Shelf;
 use crate::socket::Socket;
 use broker::outbox::Effect;
 use broker::{Command, ConnId, Input, Note, Now, Outbox, Reading, Shard, ShardId, limits};
 use mio::net::TcpListener;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 pub(crate) type Log = Arc<dyn Fn(&Note) + Send + Sync>;
 
@@ -32,42 +35,16 @@ pub(crate) enum Control {
     Stop,
 }
 
-/// What one turn was.
-pub(crate) struct Turn {
-    /// After the wait.
-    pub(crate) began: Instant,
-    /// The shard has stopped: there will be no further turn.
-    pub(crate) ended: bool,
-}
-
-/// Tells shards the time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    start: Instant,
-    start_ms: u64,
-}
-
-impl Clock {
-    /// From the time of day on, where times are to mean something to the next process, or from 0.
-    pub(crate) fn starting(from_today: bool) -> Clock {
-        let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let start_ms = if from_today { today.as_millis() as u64 } else { 0 };
-        Clock { start: Instant::now(), start_ms }
-    }
-
-    pub(crate) fn now(self) -> Now {
-        self.at(Instant::now())
-    }
-
-    fn at(self, moment: Instant) -> Now {
-        Now(self.start_ms + (moment - self.start).as_millis() as u64)
-    }
-}
-
 pub(crate) struct Body {
     pub(crate) id: ShardId,
     pub(crate) shard: Shard,
-    pub(crate) poll: Poll,
+    /// For when it is with a guest.
+    poll: Poll,
+    /// Of the poller where its sockets are registered.
+    pub(crate) registry: Registry,
+    with_guest: bool,
+    /// What it did, until somebody asks: see `take_work`.
+    pub(crate) work: u64,
     pub(crate) rings: Rings,
     pub(crate) control: Receiver<Control>,
     pub(crate) listeners: Vec<TcpListener>,
@@ -99,7 +76,7 @@ pub(crate) struct Body {
     /// A ring was full at the end of the last tick.
     blocked: bool,
     /// More waits for the disk than the store likes.
-    crowded: bool,
+    pub(crate) crowded: bool,
     pub(crate) buffer: Box<[u8]>,
     gathered: Vec<u8>,
     /// What the shard wants to read in the store.
@@ -107,8 +84,8 @@ pub(crate) struct Body {
     stop_at: Option<Now>,
 }
 
-pub(crate) const WAKER: Token = Token(usize::MAX);
-const LISTENER_FIRST: usize = usize::MAX - 64;
+/// Beyond the last socket: the listeners of shard 0.
+const LISTENER_FIRST: usize = INDEX_MAX - 64;
 /// How long a closed connection's peer may go on before it gets a reset.
 const LINGER_MS: u64 = 2_000;
 /// The same when the whole process ends.
@@ -120,6 +97,7 @@ impl Body {
         id: ShardId,
         shard: Shard,
         poll: Poll,
+        registry: Registry,
         rings: Rings,
         control: Receiver<Control>,
         listeners: Vec<TcpListener>,
@@ -132,6 +110,9 @@ impl Body {
             id,
             shard,
             poll,
+            registry,
+            with_guest: false,
+            work: 0,
             out: Outbox::new(rings.bells.len()),
             rings,
             control,
@@ -158,22 +139,68 @@ impl Body {
             readings: Vec::new(),
             stop_at: None,
         };
-        for (at, listener) in body.listeners.iter_mut().enumerate() {
-            let token = Token(LISTENER_FIRST + at);
-            body.poll.registry().register(listener, token, Interest::READABLE)?;
-        }
+        body.register_listeners()?;
         Ok(body)
+    }
+
+    fn register_listeners(&mut self) -> io::Result<()> {
+        for (at, listener) in self.listeners.iter_mut().enumerate() {
+            let token = token(self.id, LISTENER_FIRST + at);
+            self.registry.register(listener, token, Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// To its own poller, with a guest. What is ready there is told anew.
+    pub(crate) fn move_out(&mut self) -> io::Result<()> {
+        let own = self.poll.registry().try_clone()?;
+        self.move_to(own, true)
+    }
+
+    /// To the host's poller.
+    pub(crate) fn move_in(&mut self, host: Registry) -> io::Result<()> {
+        self.move_to(host, false)
+    }
+
+    fn move_to(&mut self, registry: Registry, with_guest: bool) -> io::Result<()> {
+        let from = std::mem::replace(&mut self.registry, registry);
+        self.with_guest = with_guest;
+        for listener in &mut self.listeners {
+            from.deregister(listener)?;
+        }
+        self.register_listeners()?;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let mut broken = Vec::new();
+        for (index, socket) in self.sockets.iter_mut().enumerate() {
+            let Some(socket) = socket else { continue };
+            let _ = from.deregister(&mut socket.stream);
+            let interest = if socket.watches_room { both } else { Interest::READABLE };
+            let token = token(self.id, index);
+            if self.registry.register(&mut socket.stream, token, interest).is_err() {
+                broken.push(index as u32);
+            }
+        }
+        broken.into_iter().for_each(|index| self.lost(index));
+        Ok(())
+    }
+
+    /// How much it did since it was asked last: what came in, and what that caused.
+    pub(crate) fn take_work(&mut self) -> u64 {
+        std::mem::take(&mut self.work)
+    }
+
+    /// Whether moving it would take long: every socket costs two calls.
+    pub(crate) fn is_heavy(&self) -> bool {
+        self.sockets.len() - self.free.len() > MOVED_BACK_MAX
     }
 
     /// Whether the wait before the next turn may be a sleep, and for how long. A shard that may
     /// sleep says so to the others first, and then looks into its rings once more.
-    pub(crate) fn doze(&mut self) -> Option<Duration> {
-        let timeout = self.timeout();
+    pub(crate) fn doze(&self, now: Instant) -> Option<Duration> {
+        let timeout = self.timeout(now);
         if timeout != Some(Duration::ZERO) {
             let awaits_disk = self.awaits_disk();
-            self.bell().awaits_disk.store(awaits_disk, SeqCst);
-            self.bell().sleeps.store(true, SeqCst);
-            fence(SeqCst);
+            self.bell().say_asleep(self.with_guest, awaits_disk);
             if self.rings.has_input() || (awaits_disk && self.disk_has_more()) {
                 self.wake_up();
                 return Some(Duration::ZERO);
@@ -183,7 +210,7 @@ impl Body {
     }
 
     pub(crate) fn wake_up(&self) {
-        self.bell().sleeps.store(false, SeqCst);
+        self.bell().say_awake();
     }
 
     fn bell(&self) -> &crate::ring::Bell {
@@ -191,53 +218,51 @@ impl Body {
     }
 
     /// Whether a turn would find anything that no event tells of.
-    pub(crate) fn has_work(&self) -> bool {
-        self.rings.has_input() || self.timeout() == Some(Duration::ZERO)
+    pub(crate) fn has_work(&self, now: Instant) -> bool {
+        self.rings.has_input()
+            || self.timeout(now) == Some(Duration::ZERO)
+            || (self.awaits_disk() && self.disk_has_more())
     }
 
-    /// Whether another turn would bring its rings forward.
-    pub(crate) fn takes_parcels(&self) -> bool {
-        self.rings.has_input() && !self.is_stopping()
-    }
-
-    /// Waits for events as long as told.
-    pub(crate) fn wait(
-        &mut self,
-        events: &mut Events,
-        timeout: Option<Duration>,
-    ) -> io::Result<()> {
+    /// Waits with a guest.
+    pub(crate) fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = self.doze(Instant::now());
         let polled = self.poll.poll(events, timeout);
         self.wake_up();
-        match polled {
-            Err(fault) if fault.kind() != io::ErrorKind::Interrupted => Err(fault),
-            _ => Ok(()),
-        }
+        uninterrupted(polled)
     }
 
-    /// One tick: does everything that is ready.
-    pub(crate) fn turn(&mut self, events: &Events) -> Turn {
-        let began = Instant::now();
-        self.now = self.clock.at(began);
-        self.look_at_disk();
-        self.take_parcels();
+    /// The first half of a turn: everything that is ready, into the Outbox. Of the events those of
+    /// other shards are left out.
+    pub(crate) fn take_in(&mut self, now: Instant, events: &Events) {
+        self.take_what_others_say(now);
         self.look_at_listed();
         for event in events {
             self.event(event);
         }
         self.take_control();
         self.tick();
-        self.act();
-        // Peers that still read our last words are waited for, but not for long.
+    }
+
+    /// Only what the rings hold of it.
+    pub(crate) fn take_what_others_say(&mut self, now: Instant) {
+        self.now = self.clock.at(now);
+        self.look_at_disk();
+        self.take_parcels();
+    }
+
+    /// Whether the shard has stopped: there will be no further turn. Peers that still read our last
+    /// words are waited for, but not for long.
+    pub(crate) fn has_ended(&self) -> bool {
         let alone = self.sockets.len() == self.free.len() + self.freed.len();
-        let ended = self.stop_at.is_some_and(|at| alone || self.now >= at);
-        Turn { began, ended }
+        self.stop_at.is_some_and(|at| alone || self.now >= at)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop_at.is_some()
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self, now: Instant) -> Option<Duration> {
         if !self.out.is_empty() {
             return Some(Duration::ZERO);
         }
@@ -252,7 +277,9 @@ impl Body {
         let accepts = self.accepts.then_some(self.accepts_from);
         let own = leaving.into_iter().chain(self.stop_at).chain(accepts);
         let next = self.shard.next_tick().into_iter().chain(own).min();
-        let next = next.map(|at| Duration::from_millis(at.0.saturating_sub(self.clock.now().0)));
+        // Whole milliseconds round down: without the one more the last turn would spin.
+        let now = self.clock.at(now);
+        let next = next.map(|at| Duration::from_millis(at.0.saturating_sub(now.0)));
         let retry = self.shelf.as_ref().and_then(Shelf::retry_after);
         next.into_iter().chain(retry).min()
     }
@@ -260,43 +287,6 @@ impl Body {
     /// A full ring holds the readers back: nothing is dropped, nobody is overtaken.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked || self.crowded
-    }
-
-    /// The tick's records go down before anything that says so goes out.
-    fn store(&mut self) {
-        let Some(shelf) = &mut self.shelf else { return };
-        let has_records = self.shard.has_records();
-        if !has_records && !shelf.owes() {
-            return;
-        }
-        let (changes, urgent) = match has_records {
-            true => self.shard.take_records(),
-            false => Default::default(),
-        };
-        if let Committed::Under(seq) = shelf.commit(changes, urgent) {
-            let durable = shelf.durable();
-            self.shard.handle(self.now, Input::Committed { seq, durable }, &mut self.out);
-        }
-    }
-
-    fn awaits_disk(&self) -> bool {
-        self.shelf.as_ref().is_some_and(|shelf| self.shard.waits_for_disk() || shelf.is_crowded())
-    }
-
-    fn disk_has_more(&self) -> bool {
-        self.shelf.as_ref().is_some_and(|shelf| {
-            shelf.durable() > self.shard.durable_seen() || self.crowded && !shelf.is_crowded()
-        })
-    }
-
-    fn look_at_disk(&mut self) {
-        let Some(shelf) = &mut self.shelf else { return };
-        self.crowded = shelf.is_crowded();
-        self.shard.set_store_full(shelf.refuses());
-        let seq = shelf.durable();
-        if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
-            self.shard.handle(self.now, Input::Durable { seq }, &mut self.out);
-        }
     }
 
     pub(crate) fn list(&mut self, index: u32) {
@@ -324,15 +314,15 @@ impl Body {
     }
 
     fn event(&mut self, event: &mio::event::Event) {
-        let token = event.token();
-        if token == WAKER {
+        let (shard, index) = named(event.token());
+        if shard != usize::from(self.id.0) {
             return;
         }
-        if token.0 >= LISTENER_FIRST {
+        if index >= LISTENER_FIRST {
             self.accepts = true;
             return self.accept();
         }
-        let index = token.0 as u32;
+        let index = index as u32;
         let Some(Some(socket)) = self.sockets.get(index as usize) else { return };
         if event.is_writable() && socket.unsent() > 0 {
             self.resend(index);
@@ -425,15 +415,14 @@ impl Body {
         }
     }
 
-    /// Performs the outbox.
-    fn act(&mut self) {
-        self.store();
+    /// The second half of a turn: performs the Outbox.
+    pub(crate) fn act(&mut self) {
+        // First, so that nobody learns from a write what another shard is not yet told.
+        self.push_lanes();
         if self.shard.is_tracing() {
             self.shard.trace_writes(&mut self.out);
         }
         let mut out = std::mem::take(&mut self.out);
-        // First, so that nobody learns from a write what another shard is not yet told.
-        self.push_lanes(&mut out);
         let (mut broken, mut congested) = (Vec::new(), Vec::new());
         for write in out.writes() {
             let index = write.conn.0;
@@ -458,6 +447,7 @@ impl Body {
         }
         self.push_homeward();
         self.blocked = !self.homeward.is_empty() || out.lanes.iter().any(|lane| !lane.is_empty());
+        self.work += out.deliveries as u64 * WORK_OF_DELIVERY;
         out.clear();
         self.out = out;
         self.free.append(&mut self.freed);
@@ -492,8 +482,8 @@ impl Body {
         if !socket.watches_room {
             socket.watches_room = true;
             let both = Interest::READABLE | Interest::WRITABLE;
-            let token = Token(index as usize);
-            let _ = self.poll.registry().reregister(&mut socket.stream, token, both);
+            let token = token(self.id, index as usize);
+            let _ = self.registry.reregister(&mut socket.stream, token, both);
         }
         let unsent = socket.unsent();
         let congests = unsent > unsent_max && socket.congested.is_none();
@@ -542,7 +532,7 @@ impl Body {
         let Some(mut socket) = place.take() else { return };
         self.count_out(&socket);
         self.freed.push(index);
-        let _ = self.poll.registry().deregister(&mut socket.stream);
+        let _ = self.registry.deregister(&mut socket.stream);
         let parcel = Parcel::Socket { stream: socket.stream, bytes: socket.tail };
         self.homeward.push_back((usize::from(home.0), parcel));
     }
@@ -558,8 +548,11 @@ impl Body {
         }
     }
 
-    fn push_lanes(&mut self, out: &mut Outbox) {
-        for (to, lane) in out.lanes.iter_mut().enumerate() {
+    /// To the other shards, as much as the rings hold.
+    pub(crate) fn push_lanes(&mut self) {
+        // What a shard hears of may be struck in the store before this shard's next word there.
+        self.store();
+        for (to, lane) in self.out.lanes.iter_mut().enumerate() {
             if lane.is_empty() {
                 continue;
             }
@@ -575,3 +568,32 @@ impl Body {
         }
     }
 }
+
+/// The host's poller tells of the sockets of several shards: the highest bits of a token name the
+/// shard, the others the socket.
+pub(crate) fn token(shard: ShardId, index: usize) -> Token {
+    Token(usize::from(shard.0) << INDEX_BITS | index)
+}
+
+/// The shard and what is ready of it.
+pub(crate) fn named(token: Token) -> (usize, usize) {
+    (token.0 >> INDEX_BITS, token.0 & INDEX_MAX)
+}
+
+/// A poller was interrupted: nothing came.
+pub(crate) fn uninterrupted(polled: io::Result<()>) -> io::Result<()> {
+    polled.or_else(|fault| match fault.kind() {
+        io::ErrorKind::Interrupted => Ok(()),
+        _ => Err(fault),
+    })
+}
+
+/// A message that goes out is about as much work as so many bytes that come in.
+const WORK_OF_DELIVERY: u64 = 16;
+const INDEX_BITS: u32 = usize::BITS - limits::SHARDS_MAX.ilog2();
+const INDEX_MAX: usize = (1 << INDEX_BITS) - 1;
+/// A poller's own waker. The last shard has no listeners up there.
+pub(crate) const WAKER: Token = Token(usize::MAX);
+/// A guest keeps a shard with more sockets than this: both would stand still for milliseconds.
+const MOVED_BACK_MAX: usize = 8 * 1024;
+const _: () = assert!(limits::SHARDS_MAX.is_power_of_two());

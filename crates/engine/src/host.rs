@@ -1,59 +1,81 @@
 //! Which thread runs which shard.
 //!
-//! One thread, the host, runs all shards as long as it keeps up: it sleeps on all their pollers at
-//! once, and a message from one shard to another wakes nobody. A host that is busy most of the
-//! time gives its busiest shard to a thread of its own, a guest, and so on until every shard has
-//! one. A guest whose shard falls quiet gives it back and ends. A shard has one owner at any time;
-//! it changes hands by being moved.
+//! One thread, the host, runs all shards as long as it keeps up: their sockets are registered with
+//! its poller, and a message from one shard to another wakes nobody. A host that is busy most of
+//! the time gives its busiest shard to a thread of its own, a guest, and so on until every shard
+//! has one. A guest gives its shard back and ends when the host could do what both do, by what it
+//! did alone: threads that wake each other compute more and may deliver less. A shard has one owner
+//! at any time; it changes hands by being moved.
 
-use crate::body::Body;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
+use crate::body::{Body, WAKER, named, uninterrupted};
+use mio::{Events, Poll, Registry};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long one look at the load takes.
-const WINDOW: Duration = Duration::from_millis(20);
-/// Busy for more than this much of a window, the host gives a shard away.
-const BUSY_PERCENT_MAX: u32 = 70;
-/// A guest gives its shard back when both together would be busy for less than this, ...
-const TOGETHER_PERCENT_MAX: u32 = 35;
-/// ... for this many windows in a row.
-const QUIET_WINDOWS: u32 = 50;
+/// How long the host looks at its load before it gives a shard away.
+const WINDOW: Duration = Duration::from_millis(50);
+/// Busy for more than this much of a window, it does.
+const BUSY_PERCENT_MAX: u32 = 80;
+/// How long a guest looks at what it and the host do before it gives its shard back.
+const TRIAL: Duration = Duration::from_millis(500);
+/// The host must be able to do it in so much of its time ...
+const FITS_PERCENT_MAX: u32 = 95;
+/// ... and if it takes more than this, it tries no guest again for a while.
+const CALM_PERCENT_MAX: u32 = 40;
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Retained trees are walked by recursion, which `topic_levels_max` bounds.
 pub(crate) const STACK_BYTES: usize = 1024 * 1024;
 const EVENTS: usize = 1024;
+/// What one shard says to another arrives in the same turn, and the other's answer.
+const HOPS: usize = 2;
 
-/// How much of its time a thread computes, window by window. Time of the processor and not of the
-/// clock: on a machine that is busy with other things a second thread would only add to it.
+/// What a thread did in a window of time.
+#[derive(Clone, Copy, Debug)]
+struct Did {
+    /// How much of the window it computed. Time of the processor and not of the clock: on a machine
+    /// that is busy with other things a second thread would only add to it.
+    percent: u32,
+    /// `Body::work` a second.
+    work: u64,
+}
+
+impl Did {
+    /// How much of its time a thread that did this would need for other work of the kind.
+    fn percent_for(self, work: u64) -> u32 {
+        (u64::from(self.percent) * work / self.work.max(1)).min(u64::from(u32::MAX)) as u32
+    }
+}
+
 struct Load {
     since: Instant,
     computed: Duration,
+    work: u64,
 }
 
 impl Load {
-    fn new(now: Instant) -> Load {
-        Load { since: now, computed: computed() }
+    fn new(now: Instant, work: u64) -> Load {
+        Load { since: now, computed: computed(), work }
     }
 
-    /// The last window's percentage, once it is over.
-    fn percent(&mut self, now: Instant) -> Option<u32> {
-        let window = now - self.since;
-        if window < WINDOW {
+    /// What was done since the last time, once a window is over. `work` is all that was ever done.
+    fn look(&mut self, now: Instant, window: Duration, work: u64) -> Option<Did> {
+        let passed = now - self.since;
+        if passed < window {
             return None;
         }
-        let next = Load::new(now);
-        let busy = next.computed.saturating_sub(self.computed);
+        let next = Load::new(now, work);
+        let computed = next.computed.saturating_sub(self.computed);
+        let percent = (computed.as_micros() * 100 / passed.as_micros()) as u32;
+        let work = (work - self.work) * 1_000_000 / passed.as_micros() as u64;
         *self = next;
-        Some((busy.as_micros() * 100 / window.as_micros()) as u32)
+        Some(Did { percent, work })
     }
 }
 
@@ -63,66 +85,83 @@ fn computed() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// A shard that comes back.
+struct Back {
+    body: Body,
+    /// How busy it will keep the host, with what is there already.
+    percent: u32,
+}
+
 pub(crate) struct Host {
     /// The shards that run here, each with its time in this window.
     bodies: Vec<(Body, Duration)>,
-    /// Readable when one of the bodies' pollers is.
+    /// Where their sockets are registered.
     poll: Poll,
+    pub(crate) waker: Arc<mio::Waker>,
     /// Shards that come back from guests.
-    back: Receiver<Body>,
-    to_back: Sender<Body>,
+    back: Receiver<Back>,
+    to_back: Sender<Back>,
+    /// Gives no shard away before.
+    patient_until: Instant,
     guests: Vec<JoinHandle<()>>,
-    /// The host's last percentage, for guests to see.
-    percent: Arc<AtomicU32>,
+    /// All that was done here.
+    work: u64,
+    /// The same a second, in the last window, for guests to see.
+    work_rate: Arc<AtomicU64>,
     /// Shards that have not ended, wherever they run.
     alive: Arc<AtomicUsize>,
 }
 
 impl Host {
-    pub(crate) fn new(bodies: Vec<Body>) -> io::Result<Host> {
+    /// For so many shards, which `give` hands to it.
+    pub(crate) fn new(shards: usize) -> io::Result<Host> {
         let (to_back, back) = channel();
-        let shards = bodies.len();
-        let mut host = Host {
+        let poll = Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), WAKER)?.into();
+        Ok(Host {
             bodies: Vec::new(),
-            poll: Poll::new()?,
+            poll,
+            waker,
             back,
             to_back,
+            patient_until: Instant::now(),
             guests: Vec::new(),
-            percent: Arc::new(AtomicU32::new(0)),
+            work: 0,
+            work_rate: Arc::default(),
             alive: Arc::new(AtomicUsize::new(shards)),
-        };
-        for body in bodies {
-            host.take_in(body)?;
-        }
-        Ok(host)
+        })
     }
 
-    fn take_in(&mut self, body: Body) -> io::Result<()> {
-        let token = Token(usize::from(body.id.0));
-        let poller = body.poll.as_raw_fd();
-        self.poll.registry().register(&mut SourceFd(&poller), token, Interest::READABLE)?;
+    pub(crate) fn registry(&self) -> io::Result<Registry> {
+        self.poll.registry().try_clone()
+    }
+
+    /// One more to run, whose sockets are registered here.
+    pub(crate) fn give(&mut self, body: Body) {
         self.bodies.push((body, Duration::ZERO));
-        Ok(())
     }
 
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
-        let mut ready = Events::with_capacity(broker::limits::SHARDS_MAX);
-        let mut load = Load::new(Instant::now());
+        let mut load = Load::new(Instant::now(), 0);
         while self.alive.load(SeqCst) > 0 {
-            while let Ok(body) = self.back.try_recv() {
-                self.take_in(body)?;
+            let mut came_back = false;
+            while let Ok(Back { mut body, percent }) = self.back.try_recv() {
+                body.move_in(self.registry()?)?;
+                self.give(body);
+                came_back = true;
+                if percent > CALM_PERCENT_MAX {
+                    self.patient_until = Instant::now() + PATIENCE;
+                }
             }
-            let began = match self.bodies.len() {
-                // Shutting down: the last shards are with guests.
-                0 => self.wait_for_guests()?,
-                1 => self.turn_alone(&mut events)?,
-                _ => self.turn_all(&mut ready, &mut events)?,
-            };
-            if let Some(percent) = load.percent(began) {
-                self.percent.store(percent, Relaxed);
-                if percent > BUSY_PERCENT_MAX && self.bodies.len() > 1 {
-                    self.give_away()?;
+            let now = self.wait(&mut events, came_back)?;
+            self.turn(now, &events, came_back);
+            self.work += self.bodies.iter_mut().map(|(body, _)| body.take_work()).sum::<u64>();
+            if let Some(did) = load.look(now, WINDOW, self.work) {
+                self.work_rate.store(did.work, Relaxed);
+                let is_busy = did.percent > BUSY_PERCENT_MAX && now >= self.patient_until;
+                if is_busy && self.bodies.len() > 1 {
+                    self.give_away(did)?;
                 }
                 self.bodies.iter_mut().for_each(|(_, busy)| *busy = Duration::ZERO);
             }
@@ -133,95 +172,86 @@ impl Host {
         Ok(())
     }
 
-    fn wait_for_guests(&mut self) -> io::Result<Instant> {
-        if let Ok(body) = self.back.recv_timeout(WINDOW) {
-            self.take_in(body)?;
-        }
+    /// Sleeps until any shard has something to do, and says when that was.
+    fn wait(&mut self, events: &mut Events, came_back: bool) -> io::Result<Instant> {
+        let now = Instant::now();
+        // Each says that it sleeps before its rings are looked into a last time.
+        let timeouts = self.bodies.iter().map(|(body, _)| body.doze(now));
+        // Shutting down, the last shards may be with guests, and end there.
+        let ends = self.bodies.is_empty().then_some(WINDOW);
+        let timeout = timeouts.fold(ends, |soonest, next| soonest.into_iter().chain(next).min());
+        let timeout = if came_back { Some(Duration::ZERO) } else { timeout };
+        let polled = self.poll.poll(events, timeout);
+        self.bodies.iter().for_each(|(body, _)| body.wake_up());
+        uninterrupted(polled)?;
         Ok(Instant::now())
     }
 
-    /// One shard: its own poller is all there is to wait for.
-    fn turn_alone(&mut self, events: &mut Events) -> io::Result<Instant> {
-        let (body, _) = &mut self.bodies[0];
-        let timeout = body.doze();
-        body.wait(events, timeout)?;
-        let turn = body.turn(events);
-        if turn.ended {
-            self.bodies.clear();
-            self.alive.fetch_sub(1, SeqCst);
+    /// Gives each shard that has something to do its turn: first all take in, then they hand each
+    /// other what they have for each other, then all act. So nobody is written to twice.
+    fn turn(&mut self, now: Instant, events: &Events, came_back: bool) {
+        let mut ready = 0_u64;
+        for event in events {
+            // Whoever rings for one shard may mean any.
+            let all = event.token() == WAKER;
+            ready |= if all { u64::MAX } else { 1 << named(event.token()).0 };
         }
-        Ok(turn.began)
-    }
-
-    /// Sleeps until any shard has something to do, and gives each that has its turn.
-    fn turn_all(&mut self, ready: &mut Events, events: &mut Events) -> io::Result<Instant> {
-        // Each says that it sleeps before its rings are looked into a last time.
-        let timeouts: Vec<_> = self.bodies.iter_mut().map(|(body, _)| body.doze()).collect();
-        let timeout = timeouts.into_iter().flatten().min();
-        match self.poll.poll(ready, timeout) {
-            Err(fault) if fault.kind() != io::ErrorKind::Interrupted => return Err(fault),
-            _ => {}
+        if came_back {
+            ready = u64::MAX;
         }
-        self.bodies.iter().for_each(|(body, _)| body.wake_up());
-        let began = Instant::now();
-        let is_ready =
-            |body: &Body| ready.iter().any(|event| event.token().0 == usize::from(body.id.0));
-        let mut ended = Vec::new();
-        let mut last = began;
-        for (at, (body, busy)) in self.bodies.iter_mut().enumerate() {
-            let ready = is_ready(body);
-            if !ready && !body.has_work() {
-                continue;
+        let alone = self.bodies.len() == 1;
+        let mut last = now;
+        let mut spent = |busy: &mut Duration| {
+            // Only one of several is ever given away.
+            if !alone {
+                let now = Instant::now();
+                *busy += now - last;
+                last = now;
             }
-            // More events than fit are told of by the poller only once.
-            loop {
-                events.clear();
-                if ready {
-                    body.wait(events, Some(Duration::ZERO))?;
-                }
-                if body.turn(events).ended {
-                    ended.push(at);
-                    break;
-                }
-                if events.iter().count() < EVENTS {
-                    break;
-                }
+        };
+        for (body, busy) in &mut self.bodies {
+            let bit = 1 << body.id.0;
+            if ready & bit != 0 || body.has_work(now) {
+                ready |= bit;
+                body.take_in(now, events);
+                body.push_lanes();
+                spent(busy);
             }
-            let now = Instant::now();
-            *busy += now - last;
-            last = now;
         }
-        events.clear();
-        for &at in ended.iter().rev() {
-            let (body, _) = self.bodies.remove(at);
-            self.let_go(&body)?;
-            self.alive.fetch_sub(1, SeqCst);
+        for _ in 0..HOPS {
+            for (body, busy) in self.bodies.iter_mut().filter(|(body, _)| body.rings.has_input()) {
+                ready |= 1 << body.id.0;
+                body.take_what_others_say(now);
+                body.push_lanes();
+                spent(busy);
+            }
         }
-        // What they have for each other needs nobody's poller.
-        for (body, _) in self.bodies.iter_mut().filter(|(body, _)| body.takes_parcels()) {
-            body.turn(events);
+        for (body, busy) in self.bodies.iter_mut().filter(|(body, _)| ready >> body.id.0 & 1 == 1) {
+            body.act();
+            spent(busy);
         }
-        Ok(began)
-    }
-
-    fn let_go(&self, body: &Body) -> io::Result<()> {
-        let poller = body.poll.as_raw_fd();
-        self.poll.registry().deregister(&mut SourceFd(&poller))
+        let before = self.bodies.len();
+        self.bodies.retain(|(body, _)| !body.has_ended());
+        self.alive.fetch_sub(before - self.bodies.len(), SeqCst);
     }
 
     /// The busiest shard gets a thread of its own.
-    fn give_away(&mut self) -> io::Result<()> {
+    fn give_away(&mut self, did: Did) -> io::Result<()> {
         let busiest = self.bodies.iter().enumerate().max_by_key(|(_, (_, busy))| *busy);
         let Some((at, _)) = busiest else { return Ok(()) };
         let (body, _) = self.bodies.remove(at);
-        self.let_go(&body)?;
         self.guests.retain(|guest| !guest.is_finished());
-        let (back, percent) = (self.to_back.clone(), self.percent.clone());
-        let alive = self.alive.clone();
+        let guest = Guest {
+            body,
+            did,
+            host_rate: self.work_rate.clone(),
+            back: self.to_back.clone(),
+            alive: self.alive.clone(),
+        };
         let guest = thread::Builder::new()
-            .name(format!("shard-{}", body.id.0))
+            .name(format!("shard-{}", guest.body.id.0))
             .stack_size(STACK_BYTES)
-            .spawn(move || watch(guest(body, &back, &percent, &alive)))?;
+            .spawn(move || watch(guest.run()))?;
         self.guests.push(guest);
         Ok(())
     }
@@ -234,35 +264,73 @@ pub(crate) fn watch(ended: io::Result<()>) {
     }
 }
 
-/// Runs one shard until it ends or has been quiet for long.
-fn guest(
-    mut body: Body,
-    back: &Sender<Body>,
-    host_percent: &AtomicU32,
-    alive: &AtomicUsize,
-) -> io::Result<()> {
-    let mut events = Events::with_capacity(EVENTS);
-    let mut load = Load::new(Instant::now());
-    let mut quiet = 0;
-    loop {
-        let timeout = body.doze();
-        body.wait(&mut events, timeout)?;
-        let turn = body.turn(&events);
-        if turn.ended {
-            alive.fetch_sub(1, SeqCst);
+/// What a thread that runs one shard knows.
+struct Guest {
+    body: Body,
+    /// What the host did when it still had the shard.
+    did: Did,
+    host_rate: Arc<AtomicU64>,
+    back: Sender<Back>,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Guest {
+    /// Until the shard ends, or the host can run it as well.
+    fn run(mut self) -> io::Result<()> {
+        self.body.move_out()?;
+        let mut events = Events::with_capacity(EVENTS);
+        let mut work = 0;
+        let mut load = Load::new(Instant::now(), work);
+        loop {
+            let body = &mut self.body;
+            body.wait(&mut events)?;
+            let now = Instant::now();
+            body.take_in(now, &events);
+            body.act();
+            if body.has_ended() {
+                self.alive.fetch_sub(1, SeqCst);
+                return Ok(());
+            }
+            work += body.take_work();
+            let Some(own) = load.look(now, TRIAL, work) else { continue };
+            if body.is_stopping() || body.is_heavy() {
+                continue;
+            }
+            // Another guest that looks before the host's next window sees what this one adds.
+            let (did, rate) = (self.did, &self.host_rate);
+            let fits = |work: u64| (did.percent_for(work) < FITS_PERCENT_MAX).then_some(work);
+            let both = rate.fetch_update(Relaxed, Relaxed, |host| fits(host + own.work));
+            let Ok(host) = both else { continue };
+            let percent = did.percent_for(host + own.work);
+            let (id, bells) = (usize::from(body.id.0), body.rings.bells.clone());
+            if self.back.send(Back { body: self.body, percent }).is_ok() {
+                bells[id].ring_out();
+            }
             return Ok(());
         }
-        let Some(percent) = load.percent(turn.began) else { continue };
-        let together = percent + host_percent.load(Relaxed);
-        quiet = if together < TOGETHER_PERCENT_MAX { quiet + 1 } else { 0 };
-        if quiet < QUIET_WINDOWS || body.is_stopping() {
-            continue;
-        }
-        let bells = body.rings.bells.clone();
-        if back.send(body).is_ok() {
-            // Whatever shard the host runs, one of these wakes it.
-            bells.iter().for_each(|bell| drop(bell.waker.wake()));
-        }
-        return Ok(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_did_more_in_less_time_needs_less_for_the_rest() {
+        let did = Did { percent: 90, work: 9_000 };
+        assert_eq!(did.percent_for(5_000), 50);
+        assert_eq!(did.percent_for(18_000), 180);
+        assert_eq!(did.percent_for(0), 0);
+        assert_eq!(Did { percent: 90, work: 0 }.percent_for(u64::from(u32::MAX)), u32::MAX);
+    }
+
+    #[test]
+    fn a_window_is_looked_at_once_it_is_over() {
+        let start = Instant::now();
+        let mut load = Load::new(start, 100);
+        assert!(load.look(start + WINDOW / 2, WINDOW, 150).is_none());
+        let did = load.look(start + 2 * WINDOW, WINDOW, 300).expect("a window has passed");
+        assert_eq!(did.work, 2_000, "200 in a tenth of a second");
+        assert!(load.look(start + 2 * WINDOW, WINDOW, 300).is_none());
     }
 }

@@ -1,10 +1,10 @@
 //! What comes in: connections, and bytes from them as far as the shard takes them.
 
-use crate::body::Body;
+use crate::body::{Body, token};
 use crate::socket::Socket;
 use broker::{ConnId, Input, Note, Now, limits};
+use mio::Interest;
 use mio::net::TcpStream;
-use mio::{Interest, Token};
 use std::io;
 
 /// Accepted in one tick at most.
@@ -56,8 +56,8 @@ impl Body {
             self.sockets.push(None);
             self.sockets.len() as u32 - 1
         });
-        let token = Token(index as usize);
-        if self.poll.registry().register(&mut stream, token, Interest::READABLE).is_err() {
+        let token = token(self.id, index as usize);
+        if self.registry.register(&mut stream, token, Interest::READABLE).is_err() {
             self.free.push(index);
             return;
         }
@@ -156,6 +156,7 @@ impl Body {
         self.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut self.out);
         let left = &bytes[self.out.consumed..];
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        self.work += self.out.consumed as u64;
         if self.out.consumed > 0 {
             socket.since = self.now;
         }
@@ -187,7 +188,7 @@ impl Body {
         if let Some(place) = self.sockets.get_mut(index as usize)
             && let Some(mut socket) = place.take()
         {
-            let _ = self.poll.registry().deregister(&mut socket.stream);
+            let _ = self.registry.deregister(&mut socket.stream);
             self.freed.push(index);
             self.count_out(&socket);
         }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod clock;
 mod holding;
 mod host;
 mod intake;

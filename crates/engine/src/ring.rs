@@ -9,7 +9,7 @@ use mio::net::TcpStream;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicU8,
     Ordering::{Relaxed, SeqCst},
     fence,
 };
@@ -24,24 +24,59 @@ pub(crate) enum Parcel {
     },
 }
 
-/// How to wake one shard's thread.
+/// How to wake the thread that runs one shard.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    pub(crate) waker: mio::Waker,
-    pub(crate) sleeps: AtomicBool,
+    /// Of the host's poller.
+    host: Arc<mio::Waker>,
+    /// Of the shard's own poller, which it uses with a guest.
+    own: mio::Waker,
+    sleeps: AtomicU8,
     /// Its shard has answers that wait for the disk.
-    pub(crate) awaits_disk: AtomicBool,
+    awaits_disk: AtomicBool,
 }
 
+const AWAKE: u8 = 0;
+const SLEEPS_WITH_HOST: u8 = 1;
+const SLEEPS_WITH_GUEST: u8 = 2;
+
 impl Bell {
+    pub(crate) fn new(host: Arc<mio::Waker>, own: mio::Waker) -> Bell {
+        Bell { host, own, sleeps: AtomicU8::new(AWAKE), awaits_disk: AtomicBool::new(false) }
+    }
+
+    /// The shard is about to sleep. Whoever says so looks into its rings afterwards, and at the
+    /// disk if it waits for that.
+    pub(crate) fn say_asleep(&self, with_guest: bool, awaits_disk: bool) {
+        self.awaits_disk.store(awaits_disk, SeqCst);
+        let sleeps = if with_guest { SLEEPS_WITH_GUEST } else { SLEEPS_WITH_HOST };
+        self.sleeps.store(sleeps, SeqCst);
+        fence(SeqCst);
+    }
+
+    pub(crate) fn say_awake(&self) {
+        self.sleeps.store(AWAKE, SeqCst);
+    }
+
     /// Wakes the thread if it sleeps or is about to.
     pub(crate) fn ring(&self) {
-        // Orders the push before the look, as `Body::doze` orders its store before its own.
+        // Orders the push before the look, as `say_asleep` orders its store before its caller's.
         fence(SeqCst);
-        if self.sleeps.load(Relaxed) && self.sleeps.swap(false, SeqCst) {
-            // A thread that cannot be woken is one that has ended.
-            let _ = self.waker.wake();
+        if self.sleeps.load(Relaxed) == AWAKE {
+            return;
         }
+        // A thread that cannot be woken is one that has ended.
+        let _ = match self.sleeps.swap(AWAKE, SeqCst) {
+            SLEEPS_WITH_HOST => self.host.wake(),
+            SLEEPS_WITH_GUEST => self.own.wake(),
+            _ => Ok(()),
+        };
+    }
+
+    /// Wakes whoever runs the shard, or is about to, from whatever it does.
+    pub(crate) fn ring_out(&self) {
+        let _ = self.host.wake();
+        let _ = self.own.wake();
     }
 }
 

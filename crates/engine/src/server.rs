@@ -1,6 +1,7 @@
 //! Starting and stopping the shards.
 
-use crate::body::{Body, Clock, Control, Log, WAKER};
+use crate::body::{Body, Control, Log, WAKER};
+use crate::clock::Clock;
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
 use crate::shelf::Shelf;
@@ -10,7 +11,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -79,16 +79,13 @@ impl Server {
     pub fn start(setup: Setup) -> Result<Server, Fault> {
         raise_descriptor_limit();
         let shards = setup.shards.max(1);
+        let mut host = Host::new(shards).map_err(Fault::Poller)?;
         let mut polls = Vec::new();
         let mut bells = Vec::new();
         for _ in 0..shards {
             let poll = Poll::new().map_err(Fault::Poller)?;
-            let waker = mio::Waker::new(poll.registry(), WAKER).map_err(Fault::Poller)?;
-            bells.push(Bell {
-                waker,
-                sleeps: AtomicBool::new(false),
-                awaits_disk: AtomicBool::new(false),
-            });
+            let own = mio::Waker::new(poll.registry(), WAKER).map_err(Fault::Poller)?;
+            bells.push(Bell::new(host.waker.clone(), own));
             polls.push(poll);
         }
         let rings = Rings::all(bells);
@@ -110,16 +107,18 @@ impl Server {
             report = Some((found, restored.map_err(|_| Fault::Unreadable)?));
             disk = Some(opened);
         }
-        let (mut bodies, mut controls) = (Vec::new(), Vec::new());
+        let mut controls = Vec::new();
         for (at, ((poll, rings), shard)) in polls.into_iter().zip(rings).zip(all).enumerate() {
             let id = ShardId(at as u8);
             let (sender, control) = channel();
             // Shard 0 accepts for all: a second process on the port gets "address in use".
             let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
+            let registry = host.registry().map_err(Fault::Poller)?;
             let body = Body::new(
                 id,
                 shard,
                 poll,
+                registry,
                 rings,
                 control,
                 own,
@@ -129,10 +128,9 @@ impl Server {
                 write_bytes_max,
             )
             .map_err(Fault::Listener)?;
-            bodies.push(body);
+            host.give(body);
             controls.push(sender);
         }
-        let host = Host::new(bodies).map_err(Fault::Poller)?;
         let host = thread::Builder::new()
             .name("shards".into())
             .stack_size(STACK_BYTES)
@@ -154,7 +152,7 @@ impl Server {
         for (sender, bell) in self.controls.iter().zip(self.bells.iter()) {
             // A shard that has ended needs no commands.
             let _ = sender.send(control());
-            let _ = bell.waker.wake();
+            bell.ring_out();
         }
     }
 

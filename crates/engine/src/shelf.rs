@@ -4,7 +4,8 @@
 //! What the store refuses is not lost: it waits here, and with it the answers that promise it,
 //! until there is room. Removals go past it, since they are what makes room.
 
-use broker::{Change, Note, Stored, Unreadable};
+use crate::body::Body;
+use broker::{Change, Input, Note, Stored, Unreadable};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -185,5 +186,44 @@ impl Stored for Shelf {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), Unreadable> {
         self.handle.scan(space(of), prefix, from, visit).map_err(|fault| self.said(&fault))
+    }
+}
+
+impl Body {
+    /// The tick's records go down before anything that says so goes out.
+    pub(crate) fn store(&mut self) {
+        let Some(shelf) = &mut self.shelf else { return };
+        let has_records = self.shard.has_records();
+        if !has_records && !shelf.owes() {
+            return;
+        }
+        let (changes, urgent) = match has_records {
+            true => self.shard.take_records(),
+            false => Default::default(),
+        };
+        if let Committed::Under(seq) = shelf.commit(changes, urgent) {
+            let durable = shelf.durable();
+            self.shard.handle(self.now, Input::Committed { seq, durable }, &mut self.out);
+        }
+    }
+
+    pub(crate) fn awaits_disk(&self) -> bool {
+        self.shelf.as_ref().is_some_and(|shelf| self.shard.waits_for_disk() || shelf.is_crowded())
+    }
+
+    pub(crate) fn disk_has_more(&self) -> bool {
+        self.shelf.as_ref().is_some_and(|shelf| {
+            shelf.durable() > self.shard.durable_seen() || self.crowded && !shelf.is_crowded()
+        })
+    }
+
+    pub(crate) fn look_at_disk(&mut self) {
+        let Some(shelf) = &mut self.shelf else { return };
+        self.crowded = shelf.is_crowded();
+        self.shard.set_store_full(shelf.refuses());
+        let seq = shelf.durable();
+        if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
+            self.shard.handle(self.now, Input::Durable { seq }, &mut self.out);
+        }
     }
 }
