@@ -319,6 +319,7 @@ impl Sessions {
             let Some(slot) = self.pop_waiting(id) else { break };
             self.send_waiting(id, slot, out);
         }
+        self.lift_barrier(id);
         self.feed(id);
         if self.get(id).is_member {
             self.rooms.push(id);
@@ -341,7 +342,7 @@ impl Sessions {
         let Some(lasting) = &session.lasting else { return true };
         let position = lasting.positions.whole(slot.position);
         let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(position));
-        reaches && self.is_settled(id, slot)
+        reaches && lasting.is_open(position) && self.is_settled(id, slot)
     }
 
     /// A message whose turn has come.

@@ -205,6 +205,16 @@ impl Flight {
         }
     }
 
+    /// The first QoS 1 or 2 message that waits.
+    pub(crate) fn front(&self) -> Option<&Slot> {
+        self.waiting.iter().find(|slot| slot.qos != QoS::AtMostOnce)
+    }
+
+    /// Whether no QoS 1 or 2 message is on its way.
+    pub(crate) fn has_none(&self) -> bool {
+        self.sent.is_empty() && self.front().is_none()
+    }
+
     /// Whether forgetting it loses nothing but the place where ids go on.
     pub(crate) fn is_idle(&self) -> bool {
         self.sent.is_empty() && self.waiting.is_empty() && self.received.is_empty()

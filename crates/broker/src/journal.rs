@@ -66,7 +66,7 @@ pub(crate) struct Positions {
     mark: u64,
 }
 
-const BLOCK: u64 = 1 << 16;
+pub(crate) const BLOCK: u64 = 1 << 16;
 
 impl Positions {
     /// Of a queue that goes on, or that begins at mark 0.

@@ -201,6 +201,7 @@ impl Shard {
             || self.owed.to_shards.last().is_some_and(|answer| answer.seq.is_none())
             || !self.sessions.journal.is_empty()
             || !self.sessions.dirty.is_empty()
+            || !self.sessions.unsettled.is_empty()
     }
 
     /// Whether anybody waits for the disk.

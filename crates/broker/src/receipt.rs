@@ -94,7 +94,8 @@ impl Sessions {
         let session = self.get_mut(id);
         let Some(flight) = &mut session.flight else { return };
         let Some(slot) = flight.finish(packet_id, state, qos) else { return };
-        let waits = !flight.waiting.is_empty() || flight.has_unseen();
+        let old = session.lasting.as_ref().is_some_and(|lasting| lasting.has_barrier());
+        let waits = !flight.waiting.is_empty() || flight.has_unseen() || old;
         let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
         if session.is_member {
             self.rooms.push(id);

@@ -125,8 +125,15 @@ impl Shard {
         let session = self.sessions.get_mut(id);
         let window = session.window;
         let unsent = session.lasting.as_ref().map_or(0, |lasting| lasting.unsent_unread);
+        if let Some(lasting) = &mut session.lasting
+            && session.flight.as_ref().is_none_or(|flight| flight.has_none())
+            && !lasting.lifting
+        {
+            lasting.set_barrier_after(Some(position));
+        }
+        let open = session.lasting.as_ref().is_none_or(|lasting| lasting.is_open(position));
         let flight = session.flight();
-        let early = flight.waiting.is_empty() && flight.reaches(position);
+        let early = flight.waiting.is_empty() && flight.reaches(position) && open;
         if entry.state == State::Released {
             slot.marks.set(Marks::RELEASED);
         }

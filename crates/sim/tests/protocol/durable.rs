@@ -596,7 +596,9 @@ crate::transcripts! {
         // The position after the start has the id of the second message.
         p> PUBLISH 3 "t" qos=2 "3"
         p< PUBREC 3
+        ! disk holds
         a> PUBACK 2
+        ! disk syncs
         a< PUBLISH 2 "t" qos=2 "3"
         "##
     }
