@@ -16,6 +16,8 @@ pub struct Disk {
     pending: VecDeque<Vec<Change>>,
     taken: u64,
     durable: u64,
+    /// The power goes with this batch.
+    last: Option<u64>,
     /// It syncs nothing until told.
     pub holds: bool,
 }
@@ -46,16 +48,35 @@ impl Disk {
         }
     }
 
+    /// The power goes with the so many-th batch from here.
+    pub fn stop_after(&mut self, batches: usize) {
+        self.last = Some(self.taken + batches as u64);
+    }
+
+    pub fn stop_never(&mut self) {
+        self.last = None;
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.last.is_some_and(|last| self.taken >= last)
+    }
+
+    /// How many batches were taken and not synced.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     /// What was not synced is gone.
     pub fn forget(&mut self) {
+        self.last = None;
         self.pairs = self.kept.clone();
         self.taken -= self.pending.len() as u64;
         self.pending.clear();
     }
 
-    /// How many pairs a space holds: nothing that is done may stay.
-    pub fn len(&self, space: Space) -> usize {
-        self.pairs.keys().filter(|(of, _)| *of == space).count()
+    /// The keys of a space: of what is done nothing may stay.
+    pub fn keys(&self, space: Space) -> impl Iterator<Item = &[u8]> {
+        self.pairs.keys().filter(move |(of, _)| *of == space).map(|(_, key)| &key[..])
     }
 }
 

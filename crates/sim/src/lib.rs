@@ -9,6 +9,7 @@ pub mod life;
 pub mod line;
 pub mod oracle;
 pub mod play;
+pub mod power;
 pub mod replay;
 pub mod script;
 pub mod settings;

@@ -1,27 +1,49 @@
-//! Random lives against the oracle: `cargo run -p sim -- SEED [--count N]`.
+//! Random lives against the oracle: `cargo run -p sim -- SEED [--count N]`. With `--power` the power
+//! is cut at random moments, with `--every-cut` after every batch of a run; `--shards N` runs those
+//! with up to so many.
 #![forbid(unsafe_code)]
 
+use sim::play::Failure;
 use std::process::ExitCode;
 
+enum Mode {
+    EveryCut,
+    Life,
+    Power,
+}
+
 fn main() -> ExitCode {
-    let (mut first, mut count) = (1, 1000);
+    let (mut first, mut count, mut shards, mut mode) = (1, 1000, 3, Mode::Life);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let number = match argument.as_str() {
-            "--count" => arguments.next().and_then(|text| text.parse().ok()).map(|n| count = n),
+        let mut number = || arguments.next().and_then(|text| text.parse::<u64>().ok());
+        let known = match argument.as_str() {
+            "--count" => number().map(|n| count = n),
+            "--every-cut" => Some(mode = Mode::EveryCut),
+            "--power" => Some(mode = Mode::Power),
+            "--shards" => number().filter(|n| *n > 0).map(|n| shards = n as usize),
             seed => seed.parse().ok().map(|seed| first = seed),
         };
-        if number.is_none() {
-            eprintln!("sim SEED [--count N]");
+        if known.is_none() {
+            eprintln!("sim [--power | --every-cut] SEED [--count N] [--shards N]");
             return ExitCode::FAILURE;
         }
     }
+    let mut cuts = 0;
     for seed in first..first + count {
-        if let Err(failure) = sim::play::check_seed(seed) {
+        let outcome: Result<(), Failure> = match mode {
+            Mode::EveryCut => sim::power::check_every_cut(seed, shards).map(|n| cuts += n),
+            Mode::Life => sim::play::check_seed(seed),
+            Mode::Power => sim::power::check_seed(seed, shards),
+        };
+        if let Err(failure) = outcome {
             println!("{}", failure.log);
             println!("seed {seed}, {} actions left: {}", failure.actions, failure.why);
             return ExitCode::FAILURE;
         }
+    }
+    if cuts > 0 {
+        println!("the power was cut {cuts} times");
     }
     println!("{count} seeds from {first}: nothing lost, doubled or out of order");
     ExitCode::SUCCESS

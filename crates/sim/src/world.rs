@@ -118,6 +118,11 @@ impl World {
         self.disk.as_mut()
     }
 
+    /// Whether the power has gone in the middle of things: nothing happens before `power`.
+    pub fn is_stopped(&self) -> bool {
+        self.disk.as_ref().is_some_and(Disk::is_stopped)
+    }
+
     /// The machine goes, with all that was not synced, and comes back with so many shards.
     pub fn power(&mut self, shards: usize) {
         if let Some(disk) = &mut self.disk {
@@ -271,7 +276,7 @@ impl World {
     pub fn pass(&mut self, ms: u64) {
         self.settle();
         let until = Now(self.now.0 + ms);
-        loop {
+        while !self.is_stopped() {
             let due = self.places.iter().filter_map(|place| place.shard.next_tick()).min();
             let Some(due) = due.filter(|due| *due <= until) else { break };
             self.now = due.max(self.now);
@@ -282,6 +287,9 @@ impl World {
 
     /// One turn of every shard. Says whether anything happened.
     fn round(&mut self) -> bool {
+        if self.is_stopped() {
+            return false;
+        }
         let mut busy = false;
         for at in self.order(self.places.len()) {
             busy |= self.turn(at);
@@ -303,7 +311,8 @@ impl World {
         let seq = disk.durable();
         for at in 0..self.places.len() {
             let place = &mut self.places[at];
-            if place.shard.waits_for_disk() {
+            let is_stopped = self.disk.as_ref().is_some_and(Disk::is_stopped);
+            if place.shard.waits_for_disk() && !is_stopped {
                 place.shard.handle(self.now, Input::Durable { seq }, &mut place.out);
                 self.act(at);
             }
@@ -322,6 +331,9 @@ impl World {
     }
 
     fn turn(&mut self, at: usize) -> bool {
+        if self.is_stopped() {
+            return false;
+        }
         let mut busy = false;
         for from in self.order(self.places.len()) {
             let len = self.places[at].lanes[from].len();
@@ -373,7 +385,15 @@ impl World {
 
     /// Performs what the shard decided.
     fn act(&mut self, at: usize) {
-        self.commit(at);
+        if !self.is_stopped() {
+            self.commit(at);
+        }
+        if self.is_stopped() {
+            // What was decided with the last batch is not done any more.
+            let shards = self.places.len();
+            self.places[at].out = Outbox::new(shards);
+            return;
+        }
         let place = &mut self.places[at];
         for write in place.out.writes() {
             let Some(Some(id)) = place.conns.get(write.conn.0 as usize) else { continue };

@@ -1,0 +1,256 @@
+//! Runs in which the power goes, at random moments and after every single batch that the disk
+//! takes. What clients were promised must hold through any number of cuts; see `judge`. A failing
+//! run is made shorter, action by action, as long as it fails.
+
+mod client;
+mod judge;
+mod run;
+
+use crate::play::Failure;
+use crate::world::Chance;
+use run::Run;
+
+/// Clients up to here publish, the others subscribe.
+pub(crate) const PUBLISHERS: usize = 3;
+pub(crate) const CLIENTS: usize = 7;
+/// Clients from here on have sessions that never expire, and only they join groups.
+pub(crate) const STEADY: usize = 5;
+pub(crate) const TOPICS: [&str; 4] = ["a", "a/b", "a/c", "b"];
+pub(crate) const FILTERS: [&str; 6] = ["a/#", "b", "#", "a/+", "+", "w/+"];
+/// Name, filter and QoS.
+pub(crate) const GROUPS: [(&str, &str, u8); 2] = [("g", "a/#", 2), ("h", "b", 1)];
+
+const ACTIONS: usize = 100;
+/// Of a run whose power is cut after every batch.
+const ACTIONS_FEW: usize = 40;
+
+const PASSES_S: [u64; 2] = [7, 20];
+const SESSION_EXPIRY_S: u32 = 31;
+const WILL_DELAYS_S: [u64; 2] = [0, 5];
+pub(crate) const FOREVER: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Action {
+    pub(crate) act: Act,
+    /// How long the world is let run afterwards; none is until it rests.
+    pub(crate) rounds: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Connect {
+        client: usize,
+        greeting: Greeting,
+    },
+    Cut {
+        client: usize,
+    },
+    Disconnect {
+        client: usize,
+    },
+    /// The disk syncs nothing until told.
+    Hold {
+        holds: bool,
+    },
+    Join {
+        client: usize,
+        group: usize,
+    },
+    Leave {
+        client: usize,
+        group: usize,
+    },
+    Pass {
+        s: u64,
+    },
+    Power(Cut),
+    Publish {
+        client: usize,
+        topic: usize,
+        qos: u8,
+        keep: Keep,
+    },
+    /// The client acknowledges, or holds back.
+    Silence {
+        client: usize,
+        silent: bool,
+    },
+    Subscribe {
+        client: usize,
+        filter: usize,
+        qos: u8,
+    },
+    Unsubscribe {
+        client: usize,
+        filter: usize,
+    },
+}
+
+/// The power goes with the so many-th batch from here, or now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) batches: usize,
+    /// So many of those that were not synced are kept all the same.
+    pub(crate) kept: usize,
+    /// Chooses how many shards come back, ...
+    pub(crate) shards: usize,
+    /// ... after this time.
+    pub(crate) down_s: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Clear,
+    No,
+    Retain,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Greeting {
+    pub(crate) clean: bool,
+    pub(crate) expiry_s: u32,
+    pub(crate) window: u16,
+    /// QoS, retain and delay.
+    pub(crate) will: Option<(u8, bool, u64)>,
+}
+
+/// One seed with the power cut at random moments.
+pub fn check_seed(seed: u64, shards_max: usize) -> Result<(), Failure> {
+    let fails = |actions: &[Action]| live(seed, shards_max, actions, None).err();
+    shorten(actions(seed, ACTIONS, true), fails)
+}
+
+/// One seed, run again and again, with the power cut after each batch in turn, and with each number
+/// of unsynced batches kept. Says how many cuts that were.
+pub fn check_every_cut(seed: u64, shards_max: usize) -> Result<usize, Failure> {
+    let mut cuts = 0;
+    let fails = |actions: &[Action]| {
+        cuts = 0;
+        let mut batches = 0;
+        loop {
+            batches += 1;
+            let mut kept = 0;
+            loop {
+                let cut = Cut { batches, kept, shards: batches + kept, down_s: 0 };
+                match live(seed, shards_max, actions, Some(cut)) {
+                    Err(failure) => return Some(failure),
+                    Ok(None) => return None,
+                    Ok(Some(pending)) if kept >= pending => break,
+                    Ok(Some(_)) => kept += 1,
+                }
+                cuts += 1;
+            }
+        }
+    };
+    shorten(actions(seed, ACTIONS_FEW, false), fails)?;
+    Ok(cuts)
+}
+
+/// Lives through the actions. Says how many batches were not synced when `cut` came, if it came.
+fn live(
+    seed: u64,
+    shards_max: usize,
+    actions: &[Action],
+    cut: Option<Cut>,
+) -> Result<Option<usize>, Failure> {
+    let mut run = Run::new(seed, shards_max);
+    if let Some(cut) = cut {
+        run.arm(cut);
+    }
+    let mut outcome = Ok(());
+    for action in actions {
+        outcome = outcome.and_then(|()| run.act(action));
+    }
+    outcome = outcome.and_then(|()| run.finish());
+    outcome.map_err(|why| Failure { why, log: run.log, actions: actions.len() })?;
+    Ok(run.pending_at_cut)
+}
+
+fn shorten(
+    mut actions: Vec<Action>,
+    mut fails: impl FnMut(&[Action]) -> Option<Failure>,
+) -> Result<(), Failure> {
+    let Some(mut failure) = fails(&actions) else { return Ok(()) };
+    let mut chunk = actions.len() / 2;
+    while chunk > 0 {
+        let mut at = 0;
+        while at < actions.len() {
+            let mut fewer = actions.clone();
+            fewer.drain(at..(at + chunk).min(actions.len()));
+            match fails(&fewer) {
+                Some(shorter) => (actions, failure) = (fewer, shorter),
+                None => at += chunk,
+            }
+        }
+        chunk /= 2;
+    }
+    Err(failure)
+}
+
+fn actions(seed: u64, count: usize, cuts: bool) -> Vec<Action> {
+    let mut chance = Chance::new(seed ^ 0xc07);
+    // Everybody is there first, and somebody listens.
+    let mut actions: Vec<Action> = (0..CLIENTS).map(|client| first(client, &mut chance)).collect();
+    for client in PUBLISHERS..CLIENTS {
+        let (filter, qos) = (chance.below(FILTERS.len()), 1 + chance.below(2) as u8);
+        actions.push(Action { act: Act::Subscribe { client, filter, qos }, rounds: None });
+    }
+    for client in STEADY..CLIENTS {
+        let group = chance.below(GROUPS.len());
+        actions.push(Action { act: Act::Join { client, group }, rounds: None });
+    }
+    actions.extend((0..count).map(|_| {
+        let act = act(cuts, &mut chance);
+        let rounds = chance.one_in(2).then(|| chance.below(5));
+        Action { act, rounds }
+    }));
+    actions
+}
+
+fn first(client: usize, chance: &mut Chance) -> Action {
+    let greeting = Greeting { clean: true, ..greeting(client, chance) };
+    Action { act: Act::Connect { client, greeting }, rounds: None }
+}
+
+fn act(cuts: bool, chance: &mut Chance) -> Act {
+    let (client, group) = (chance.below(CLIENTS), chance.below(GROUPS.len()));
+    let (topic, filter) = (chance.below(TOPICS.len()), chance.below(FILTERS.len()));
+    let publisher = chance.below(PUBLISHERS);
+    let subscriber = PUBLISHERS + chance.below(CLIENTS - PUBLISHERS);
+    let steady = STEADY + chance.below(CLIENTS - STEADY);
+    match chance.below(40) {
+        0..8 => Act::Connect { client, greeting: greeting(client, chance) },
+        8..11 => Act::Cut { client },
+        11 => Act::Disconnect { client },
+        12 | 13 => Act::Hold { holds: chance.one_in(2) },
+        14 => Act::Join { client: steady, group },
+        15 if chance.one_in(2) => Act::Leave { client: steady, group },
+        16 => Act::Pass { s: PASSES_S[chance.below(PASSES_S.len())] },
+        17 | 18 if cuts => Act::Power(Cut {
+            batches: chance.below(12),
+            kept: chance.below(4),
+            shards: chance.below(6),
+            down_s: [0, 3][chance.below(2)],
+        }),
+        19..21 => Act::Silence { client: subscriber, silent: chance.one_in(2) },
+        21 | 22 => Act::Subscribe { client: subscriber, filter, qos: 1 + chance.below(2) as u8 },
+        23 => Act::Unsubscribe { client: subscriber, filter },
+        _ => Act::Publish {
+            client: publisher,
+            topic,
+            qos: [0, 1, 1, 2, 2, 2][chance.below(6)],
+            keep: [Keep::No, Keep::No, Keep::No, Keep::Retain, Keep::Clear][chance.below(5)],
+        },
+    }
+}
+
+fn greeting(client: usize, chance: &mut Chance) -> Greeting {
+    let will = (chance.below(3) as u8, chance.one_in(2), WILL_DELAYS_S[chance.below(2)]);
+    let short = (PUBLISHERS..STEADY).contains(&client) && chance.one_in(2);
+    Greeting {
+        clean: chance.one_in(8),
+        expiry_s: if short { SESSION_EXPIRY_S } else { FOREVER },
+        window: [1, 2, 5, 100][chance.below(4)],
+        will: Some(will).filter(|_| chance.one_in(3)),
+    }
+}

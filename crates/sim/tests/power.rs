@@ -1,0 +1,26 @@
+//! Power cuts, at random moments and after every batch of a run; `cargo run -p sim -- --power SEED
+//! --count N` and `--every-cut SEED --count N` cut more.
+
+use sim::play::Failure;
+
+/// With several shards a QoS 2 message is not in one batch with its publisher's receipt yet.
+const SHARDS_MAX: usize = 1;
+
+fn check<T>(seed: u64, outcome: Result<T, Failure>) -> T {
+    outcome.unwrap_or_else(|failure| panic!("{}\nseed {seed}: {}", failure.log, failure.why))
+}
+
+#[test]
+fn what_was_acknowledged_survives_power_cuts_at_random_moments() {
+    for seed in 1..=400 {
+        check(seed, sim::power::check_seed(seed, SHARDS_MAX));
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_power_cut_after_every_batch() {
+    for seed in 1..=6 {
+        let cuts = check(seed, sim::power::check_every_cut(seed, SHARDS_MAX));
+        assert!(cuts > 50, "seed {seed} has only {cuts} cuts");
+    }
+}
