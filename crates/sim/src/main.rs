@@ -1,6 +1,6 @@
-//! Random lives against the oracle: `cargo run -p sim -- SEED [--count N]`. With `--power` the power
-//! is cut at random moments, with `--every-cut` after every batch of a run; `--shards N` runs those
-//! with up to so many.
+//! Random lives against the oracle: `cargo run -p sim -- SEED [--count N]`. With `--power` the
+//! power is cut at random moments, with `--every-cut` after every batch of a run; `--shards N` runs
+//! those with up to so many.
 #![forbid(unsafe_code)]
 
 use sim::play::Failure;
@@ -19,8 +19,14 @@ fn main() -> ExitCode {
         let mut number = || arguments.next().and_then(|text| text.parse::<u64>().ok());
         let known = match argument.as_str() {
             "--count" => number().map(|n| count = n),
-            "--every-cut" => Some(mode = Mode::EveryCut),
-            "--power" => Some(mode = Mode::Power),
+            "--every-cut" => {
+                mode = Mode::EveryCut;
+                Some(())
+            }
+            "--power" => {
+                mode = Mode::Power;
+                Some(())
+            }
             "--shards" => number().filter(|n| *n > 0).map(|n| shards = n as usize),
             seed => seed.parse().ok().map(|seed| first = seed),
         };

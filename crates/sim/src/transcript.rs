@@ -215,7 +215,7 @@ impl<'a> Stage<'a> {
                 }
             }
             Act::Stored => {
-                let count = |space| self.world.disk().map_or(0, |disk| disk.len(space));
+                let count = |space| self.world.disk().map_or(0, |disk| disk.keys(space).count());
                 let counts = [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
                 let [messages, queues, retained, sessions] = counts.map(count);
                 let kept = format!("retained {retained}, sessions {sessions}");
