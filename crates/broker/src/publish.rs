@@ -10,6 +10,7 @@ use crate::memory::SMALL;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::options::Durability;
 use crate::outbox::Outbox;
+use crate::owed::Answer;
 use crate::refusal::Refusal;
 use crate::session::ids;
 use crate::shard::Shard;
@@ -74,12 +75,33 @@ impl Shard {
         // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
         if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
             self.sessions.get_mut(id).flight().received.push(packet_id);
-            self.sessions.write_received(id, packet_id);
+            if self.shards == 1 || !self.waits_for_store(id) {
+                self.sessions.write_received(id, packet_id);
+            }
         }
         let reason = if matched { Reason::Success } else { Reason::NoMatchingSubscribers };
         let asked = self.await_asked();
+        if self.shards > 1 && packet.qos == QoS::ExactlyOnce && self.waits_for_store(id) {
+            return self.receive_when_kept(conn, id, &packet, reason);
+        }
         let waits = self.sessions.journal.keeps || asked;
         self.receipt(conn, &packet, reason, waits, out);
+        Ok(())
+    }
+
+    /// With several shards the message and its id are not in one batch.
+    fn receive_when_kept(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        packet: &Publish<'_>,
+        reason: Reason,
+    ) -> Result<(), End> {
+        if let Some(packet_id) = packet.packet_id {
+            let generation = self.sessions.get(session).generation;
+            let conn = Some(conn);
+            self.owe(Answer::Received { conn, session, generation, packet_id, reason });
+        }
         Ok(())
     }
 

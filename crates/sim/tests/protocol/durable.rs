@@ -351,6 +351,7 @@ crate::transcripts! {
         c> CONNECT id=c clean=0 expiry=600
         c< CONNACK present=1
         c< PUBLISH 1 "w/b" qos=1 dup "b"
+        c> PUBACK 1
         + 21s
         c< PUBLISH 2 "w/a" qos=1 "a"
         "##
