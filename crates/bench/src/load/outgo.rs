@@ -184,34 +184,42 @@ impl Load {
             let under_way = self.shared.under_way();
             let mut budget = self.plan.window.saturating_sub(under_way).div_ceil(threads);
             // Not all that fits at once: what comes in is read in between.
-            let mut tries = count * 4;
-            while tries > 0 && budget > 0 && self.shared.left[group].load(SeqCst) > 0 {
+            let (mut tries, mut without_room) = (count * TAKEN_AT_ONCE, 0);
+            while tries > 0
+                && without_room < count
+                && budget > 0
+                && self.shared.left[group].load(SeqCst) > 0
+            {
                 tries -= 1;
                 let takers = &mut self.takers[group];
                 let at = takers.clients[takers.next];
                 takers.next = (takers.next + 1) % count;
-                let fan = self.publish_if_room(group, at, now);
-                budget = budget.saturating_sub(fan);
+                match self.publish_if_room(group, at, now) {
+                    Some(fan) => {
+                        budget = budget.saturating_sub(fan);
+                        without_room = 0;
+                    }
+                    None => without_room += 1,
+                }
             }
-            room |= budget > 0;
+            // Where nobody has room, an acknowledgement or a writable socket will tell.
+            room |= budget > 0 && without_room < count;
         }
         room
     }
 
-    fn publish_if_room(&mut self, group: usize, at: u32, now: u64) -> u64 {
+    /// How many deliveries it causes, or `None` where the publisher has no room.
+    fn publish_if_room(&mut self, group: usize, at: u32, now: u64) -> Option<u64> {
         let client = &self.clients[at as usize];
-        let (Some(publisher), Some(publishing)) =
-            (&client.publisher, &self.plan.groups[group].publish)
-        else {
-            return 0;
-        };
+        let publisher = client.publisher.as_ref()?;
+        let publishing = self.plan.groups[group].publish.as_ref()?;
         let fan = publisher.fan;
         let has_room = has_room(publishing, publisher.flights.len(), client.unsent());
         if client.state != State::Live || !has_room {
-            return 0;
+            return None;
         }
         self.publish(at, now, now);
-        fan
+        Some(fan)
     }
 
     fn publish(&mut self, at: u32, due_ns: u64, now: u64) {
@@ -335,6 +343,9 @@ impl Load {
         }
     }
 }
+
+/// Messages that a publisher of a closed loop may send before others' answers are read.
+const TAKEN_AT_ONCE: usize = 16;
 
 #[inline]
 fn has_room(publishing: &Publishing, flights: usize, unsent: usize) -> bool {

@@ -21,7 +21,7 @@ fn run(fault: Fault, qos: u8) -> (BadBroker, Value, Run) {
 }
 
 /// Sent, lost, duplicates, reordered.
-fn messages(report: &Value) -> [f64; 4] {
+fn messages_of(report: &Value) -> [f64; 4] {
     ["sent", "lost", "duplicates", "reordered"]
         .map(|name| number(report, &format!("/messages/{name}")))
 }
@@ -31,7 +31,7 @@ fn a_good_broker_passes_and_everything_is_counted_once() {
     for qos in [0, 1] {
         let (_, report, run) = run(Fault::None, qos);
         assert_eq!(run.code, Some(0), "{}", run.stderr);
-        assert_eq!(messages(&report), [400.0, 0.0, 0.0, 0.0]);
+        assert_eq!(messages_of(&report), [400.0, 0.0, 0.0, 0.0]);
         assert_eq!(number(&report, "/messages/expected"), 2_000.0);
         for (counter, count) in [("pub", 400.0), ("pub_succ", 400.0), ("recv", 2_000.0)] {
             assert_eq!(number(&report, &format!("/counts/{counter}")), count, "{counter}");
@@ -46,24 +46,43 @@ fn a_good_broker_passes_and_everything_is_counted_once() {
 fn loss_is_counted_by_publisher_and_topic() {
     let (broker, report, run) = run(Fault::DropEvery(10), 0);
     assert_eq!(broker.injected(), 200);
-    assert_eq!(messages(&report), [400.0, 200.0, 0.0, 0.0]);
+    assert_eq!(messages_of(&report), [400.0, 200.0, 0.0, 0.0]);
     assert_eq!(run.code, Some(1));
     assert!(run.stderr.contains("200 deliveries were lost"), "{}", run.stderr);
     let streams = report["streams"].as_array().expect("a list");
     assert!(streams.iter().all(|stream| stream["lost"] == 50 && stream["expected"] == 500));
 }
 
+/// Many messages with the same topic stand in one read, and are not decoded one by one.
+#[test]
+fn faults_among_equal_messages_are_counted() {
+    for (fault, messages) in [
+        (Fault::DropEvery(10), [4_000.0, 2_000.0, 0.0, 0.0]),
+        (Fault::DuplicateEvery(20), [4_000.0, 0.0, 1_000.0, 0.0]),
+        (Fault::ReorderEvery(30), [4_000.0, 0.0, 0.0, 665.0]),
+    ] {
+        let broker = BadBroker::start(fault);
+        let scenario = "connects_per_s = 1000\nmeasure_s = 20\ndrain_s = 1\nwindow = 20000\n\
+             [[group]]\nname = \"sub\"\nclients = 5\nsubscribe = [\"t\"]\n\
+             [[group]]\nname = \"pub\"\nclients = 1\npublish = \"t\"\nas_taken = true\n\
+             messages = 4000\n";
+        let (report, run) = report(scenario, broker.address, &[]);
+        assert_eq!(messages_of(&report), messages, "{fault:?}: {}", run.stderr);
+        assert_eq!(broker.injected() as f64, messages[1..].iter().sum::<f64>());
+    }
+}
+
 #[test]
 fn the_last_messages_are_missed_too() {
     let (broker, report, _) = run(Fault::DropEvery(100), 0);
-    assert_eq!((broker.injected(), messages(&report)[1]), (20, 20.0));
+    assert_eq!((broker.injected(), messages_of(&report)[1]), (20, 20.0));
 }
 
 #[test]
 fn duplicates_are_counted() {
     let (broker, report, run) = run(Fault::DuplicateEvery(20), 1);
     assert_eq!(broker.injected(), 100);
-    assert_eq!(messages(&report), [400.0, 0.0, 100.0, 0.0]);
+    assert_eq!(messages_of(&report), [400.0, 0.0, 100.0, 0.0]);
     assert_eq!(number(&report, "/counts/recv"), 2_100.0);
     assert_eq!(run.code, Some(1));
 }
@@ -72,7 +91,7 @@ fn duplicates_are_counted() {
 fn reordering_is_counted_and_is_not_loss() {
     let (broker, report, run) = run(Fault::ReorderEvery(30), 0);
     assert_eq!(broker.injected(), 60);
-    assert_eq!(messages(&report), [400.0, 0.0, 0.0, 60.0]);
+    assert_eq!(messages_of(&report), [400.0, 0.0, 0.0, 60.0]);
     assert_eq!(run.code, Some(1));
 }
 
@@ -95,7 +114,7 @@ fn a_stall_is_in_the_latency_of_all_that_waited() {
     assert_eq!(broker.injected(), 20);
     let p50 = sampler(&report, "Sub", "p50");
     assert!(p50 > 500.0, "{p50} ms");
-    assert_eq!(messages(&report)[1], 0.0, "{}", run.stderr);
+    assert_eq!(messages_of(&report)[1], 0.0, "{}", run.stderr);
 }
 
 #[test]
@@ -103,7 +122,7 @@ fn a_death_is_told_with_all_that_it_cost() {
     let (broker, report, run) = run(Fault::DieAfter(1_000), 0);
     assert_eq!(broker.deliveries(), 1_000);
     assert_eq!(number(&report, "/counts/connection_lost"), 9.0);
-    let [sent, lost, ..] = messages(&report);
+    let [sent, lost, ..] = messages_of(&report);
     let missed = number(&report, "/counts/pub_missed");
     assert_eq!(lost, sent * 5.0 - 1_000.0);
     assert!(missed > 0.0, "the schedule went on without connections");
