@@ -512,7 +512,20 @@ const SUB: &[Flag] = &[
 ];
 
 /// emqtt_bench's flags that are refused rather than ignored: the test would not be what it says.
-const ABSENT: &[(&str, &str)] = &[("--quic", "QUIC is not spoken yet")];
+const ABSENT: &[(&str, &str)] = &[
+    ("--quic", QUIC),
+    ("--load-qst", QUIC),
+    ("--qoelog", "see --json, which has every second"),
+    ("--ssl-version", "the newest that both know is taken"),
+    ("--ciphers", CIPHERS),
+    ("--signature-algs", CIPHERS),
+    ("--keyex-algs", CIPHERS),
+    ("--topics-payload", "write a scenario and run it: godwit-bench show NAME prints one"),
+    ("--retry-interval", "nothing is sent twice here: what is not acknowledged is counted"),
+    ("--keep-connected", "publishers leave with the test; use conn for idle connections"),
+];
+const QUIC: &str = "QUIC is not spoken yet";
+const CIPHERS: &str = "the strongest that both know are taken";
 
 #[cfg(test)]
 mod tests {

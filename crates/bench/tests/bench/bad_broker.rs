@@ -5,7 +5,7 @@ use mqtt::{
     Ack, ConnAck, Connect, Frame, PacketType, Properties, Publish, QoS, Reason, SubAck, Subscribe,
     SubscribeOptions, Version, filter_matches,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -50,6 +50,11 @@ struct World {
     /// How often it did wrong.
     injected: u64,
     is_dead: bool,
+    /// Messages so far by topic: by it the members of shared subscriptions take turns.
+    turns: HashMap<String, usize>,
+    greetings: Vec<String>,
+    messages: Vec<String>,
+    peers: BTreeSet<String>,
     all: Vec<TcpStream>,
     subscribers: Vec<Subscriber>,
 }
@@ -75,6 +80,10 @@ impl BadBroker {
             acks: 0,
             injected: 0,
             is_dead: false,
+            turns: HashMap::new(),
+            peers: BTreeSet::new(),
+            greetings: Vec::new(),
+            messages: Vec::new(),
             all: Vec::new(),
             subscribers: Vec::new(),
         };
@@ -94,6 +103,21 @@ impl BadBroker {
 
     pub(crate) fn injected(&self) -> u64 {
         self.world().injected
+    }
+
+    /// What each CONNECT said, in words.
+    pub(crate) fn greetings(&self) -> Vec<String> {
+        self.world().greetings.clone()
+    }
+
+    /// What each PUBLISH said, in words.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        self.world().messages.clone()
+    }
+
+    /// Where connections came from, each once.
+    pub(crate) fn peers(&self) -> Vec<String> {
+        self.world().peers.iter().cloned().collect()
     }
 
     pub(crate) fn deliveries(&self) -> u64 {
@@ -138,6 +162,7 @@ impl BadBroker {
                 let connect = Connect::decode(frame).ok()?;
                 (*id, *version) = (connect.client_id.into(), connect.version);
                 let reason = self.world().welcome(stream.try_clone().ok()?);
+                self.world().greetings.push(in_words(&connect));
                 let properties = Properties::default();
                 ConnAck { session_present: false, reason, properties }.encode(*version, &mut out);
                 if reason.is_error() {
@@ -172,6 +197,7 @@ impl BadBroker {
 impl World {
     fn welcome(&mut self, stream: TcpStream) -> Reason {
         self.connections += 1;
+        self.peers.extend(stream.peer_addr().map(|peer| peer.ip().to_string()));
         self.all.push(stream);
         match self.fault {
             Fault::RefuseEvery(n) if self.connections.is_multiple_of(n) => {
@@ -210,12 +236,14 @@ impl World {
         if let Fault::DelayMs(ms) = self.fault {
             thread::sleep(Duration::from_millis(ms));
         }
-        for at in 0..self.subscribers.len() {
-            let matches =
-                |(filter, _): &(String, SubscribeOptions)| filter_matches(filter, publish.topic);
-            if self.subscribers[at].filters.iter().any(matches) {
-                self.deliver(at, publish);
-            }
+        *self.turns.entry(publish.topic.into()).or_default() += 1;
+        if self.messages.len() < MESSAGES_KEPT {
+            let (qos, retain) = (publish.qos as u8, publish.retain);
+            let text = String::from_utf8_lossy(publish.payload);
+            self.messages.push(format!("{} qos={qos} retain={retain} {text}", publish.topic));
+        }
+        for at in self.takers(publish.topic) {
+            self.deliver(at, publish);
             if self.is_dead {
                 return false;
             }
@@ -228,6 +256,24 @@ impl World {
             }
             _ => true,
         }
+    }
+
+    /// Every subscriber of a topic, and one member of each shared subscription.
+    fn takers(&self, topic: &str) -> Vec<usize> {
+        let (mut takers, mut shares) = (Vec::new(), HashMap::<&str, Vec<usize>>::new());
+        for (at, subscriber) in self.subscribers.iter().enumerate() {
+            for (filter, _) in &subscriber.filters {
+                match mqtt::Share::parse(filter).ok().flatten() {
+                    Some(share) if filter_matches(share.filter, topic) => {
+                        shares.entry(filter).or_default().push(at);
+                    }
+                    None if filter_matches(filter, topic) => takers.push(at),
+                    _ => {}
+                }
+            }
+        }
+        takers.extend(shares.values().map(|members| members[self.turns[topic] % members.len()]));
+        takers
     }
 
     fn deliver(&mut self, at: usize, publish: &Publish<'_>) {
@@ -292,3 +338,22 @@ impl Subscriber {
         bytes
     }
 }
+
+fn in_words(connect: &Connect<'_>) -> String {
+    let password = connect.password.map(String::from_utf8_lossy).unwrap_or_default();
+    let expiry = connect.properties.iter().find_map(|property| match property {
+        mqtt::Property::SessionExpiryInterval(seconds) => Some(seconds),
+        _ => None,
+    });
+    format!(
+        "{:?} {} {}:{password} clean={} keep_alive={} expiry={}",
+        connect.version,
+        connect.client_id,
+        connect.user_name.unwrap_or_default(),
+        connect.clean_start,
+        connect.keep_alive_s,
+        expiry.unwrap_or_default(),
+    )
+}
+
+const MESSAGES_KEPT: usize = 100;

@@ -1,5 +1,6 @@
 //! What the command line answers, without any broker.
 
+use crate::bad_broker::{BadBroker, Fault};
 use crate::program::{bench, scratch};
 
 #[test]
@@ -25,6 +26,14 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["run", "emqx-bridge"], "needs 2 brokers"),
         (&["pub", "-h", "127.0.0.1"], "pub needs --topic"),
         (&["conn", "--quic", "true", "-h", "127.0.0.1"], "--quic: QUIC is not spoken yet"),
+        (&["run", "p2p-1k-1k-1k-1k", "--target", "quic://127.0.0.1"], "quic is not spoken here"),
+        (&["conn", "--load-qst", "tickets"], "--load-qst: QUIC is not spoken yet"),
+        (&["conn", "--qoelog", "q.csv"], "--qoelog: see --json"),
+        (&["conn", "--ssl-version", "tlsv1.2"], "--ssl-version: the newest that both know"),
+        (&["conn", "--ciphers", "a"], "--ciphers: "),
+        (&["pub", "-t", "a", "--topics-payload", "p.json"], "--topics-payload: write a scenario"),
+        (&["pub", "-t", "a", "--retry-interval", "5"], "--retry-interval: "),
+        (&["pub", "-t", "a", "--keep-connected", "true"], "--keep-connected: "),
         (&["fly"], "fly is no subcommand"),
         (&["conn", "--nonsense"], "--nonsense is no flag"),
     ] {
@@ -58,4 +67,44 @@ fn help_names_every_flag_with_its_default() {
         assert!(help.stdout.contains("--ifaddr IPS"), "{}", help.stdout);
     }
     assert!(bench(&["pub", "--help"]).stdout.contains("-F, --inflight N"));
+}
+
+/// What the flags of emqtt_bench's users say about a client stands in its CONNECT.
+#[test]
+fn flags_about_clients_are_in_their_connects() {
+    let broker = BadBroker::start(Fault::None);
+    let port = broker.address.port().to_string();
+    let line = ["conn", "-h", "127.0.0.1,127.0.0.1", "-p", &port, "-c", "3", "-i", "5", "-n", "6"];
+    let more = ["--prefix", "p", "-V", "5", "-C", "false", "-x", "60", "-k", "77", "-u", "u%i"];
+    let end = ["-P", "secret", "--ifaddr", "127.0.0.2,127.0.0.3", "--duration", "500ms"];
+    let run = bench(&[&line[..], &more[..], &end[..]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let mut greetings = broker.greetings();
+    greetings.sort();
+    let expected = [7, 8, 9]
+        .map(|n| format!("V5 p_bench_conn_{n} u{n}:secret clean=false keep_alive=77 expiry=60"));
+    assert_eq!(greetings, expected);
+    assert_eq!(broker.peers(), ["127.0.0.2", "127.0.0.3"]);
+    let line = ["conn", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-V", "3", "--shortids"];
+    let run = bench(&[&line[..], &["--duration", "300ms"]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let last = broker.greetings().pop();
+    assert_eq!(last.as_deref(), Some("V31 1 : clean=true keep_alive=300 expiry=0"));
+}
+
+#[test]
+fn a_message_is_what_its_flags_say() {
+    for (flags, topic, payload) in [
+        (&["-t", "a/%c/%i/%u/x%s", "-u", "me", "-m", "text"][..], "a/p1/1/me/x0", "text"),
+        (&["-t", "b", "-s", "3"], "b", "xxx"),
+        (&["-t", "c", "--payload-hdrs", "cnt64", "-s", "1"], "c", "\0\0\0\0\0\0\0\0x"),
+    ] {
+        let broker = BadBroker::start(Fault::None);
+        let port = broker.address.port().to_string();
+        let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-I", "10", "-L", "1"];
+        let more = ["--prefix", "p", "--shortids", "-q", "1", "-r", "true", "-w"];
+        let run = bench(&[&line[..], &more[..], flags].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert_eq!(broker.messages(), [format!("{topic} qos=1 retain=true {payload}")]);
+    }
 }

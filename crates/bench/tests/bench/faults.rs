@@ -57,7 +57,7 @@ fn loss_is_counted_by_publisher_and_topic() {
 #[test]
 fn faults_among_equal_messages_are_counted() {
     for (fault, messages) in [
-        (Fault::DropEvery(10), [4_000.0, 2_000.0, 0.0, 0.0]),
+        (Fault::DropEvery(1_000), [4_000.0, 20.0, 0.0, 0.0]),
         (Fault::DuplicateEvery(20), [4_000.0, 0.0, 1_000.0, 0.0]),
         (Fault::ReorderEvery(30), [4_000.0, 0.0, 0.0, 665.0]),
     ] {
@@ -175,4 +175,25 @@ fn bytes_that_are_no_packet_end_the_connection_with_a_name() {
     let (broker, report, _) = run(Fault::GarbageAt(20), 0);
     assert_eq!(broker.injected(), 1);
     assert_eq!(failure(&report, "the broker broke the protocol"), 1);
+}
+
+/// Two members take turns, and one of them is late every time: who got what first says nothing.
+#[test]
+fn order_among_members_of_a_shared_subscription_is_no_fault_and_loss_is() {
+    let scenario = "connects_per_s = 1000\nmeasure_s = 20\ndrain_s = 1\n\
+         [[group]]\nname = \"sub\"\nclients = 2\nsubscribe = [\"$share/g/t/#\"]\n\
+         [[group]]\nname = \"pub\"\nclients = 4\npublish = \"t/%i\"\nper_s = 100\n\
+         messages = 400\n";
+    for (fault, messages) in [
+        (Fault::ReorderEvery(7), [400.0, 0.0, 0.0, 0.0]),
+        (Fault::DropEvery(10), [400.0, 40.0, 0.0, 0.0]),
+    ] {
+        let broker = BadBroker::start(fault);
+        let (report, run) = report(scenario, broker.address, &[]);
+        assert!(broker.injected() > 0);
+        assert_eq!(messages_of(&report), messages, "{fault:?}: {}", run.stderr);
+        assert_eq!(run.code, Some(i32::from(messages[1] > 0.0)), "{}", run.stderr);
+        let warnings = report["warnings"].to_string();
+        assert!(warnings.contains("order is not judged"), "{warnings}");
+    }
 }
