@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         Err(why) => return crate::refuse(&[why]),
     };
     let result = match line.text("--agents") {
-        Some(agents) => elsewhere(agents, &line, &chosen.1, &order),
+        Some(agents) => elsewhere(agents, &line, &order),
         None => here(&line, &order),
     };
     match result {
@@ -78,16 +78,13 @@ fn here(line: &Line, order: &Order) -> Result<Value, String> {
     result
 }
 
-fn elsewhere(
-    agents: &str,
-    line: &Line,
-    scenario: &Scenario,
-    order: &Order,
-) -> Result<Value, String> {
+fn elsewhere(agents: &str, line: &Line, order: &Order) -> Result<Value, String> {
+    if line.has("--metrics") {
+        return Err("--metrics: agents send their figures at the end, not while they run".into());
+    }
     let token = remote::token(line.text("--token-file"))?;
     let agents: Vec<&str> = agents.split(',').collect();
-    let urls: Vec<&str> = line.all("--target").collect();
-    remote::run(&agents, &token, &order.subject, scenario, &order.change, &urls)
+    remote::run(&agents, &token, &order.subject, &order.plan, &order.change)
 }
 
 /// A scenario with everything that the command line says about it.

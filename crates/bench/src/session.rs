@@ -37,13 +37,13 @@ pub(crate) fn run(
 }
 
 /// What watches the broker: this process, or an agent on the broker's host.
-enum Eyes {
+pub(crate) enum Eyes {
     Near(Watch, Option<u32>),
     Far(FarWatch),
 }
 
 impl Eyes {
-    fn open(subject: &Subject, plan: &Plan) -> Result<Eyes, String> {
+    pub(crate) fn open(subject: &Subject, plan: &Plan) -> Result<Eyes, String> {
         let Some((agent, token)) = &subject.watched_by else {
             let pid = subject.pid.or_else(|| nearby(plan));
             return Ok(Eyes::Near(Watch::new(pid), pid));
@@ -53,14 +53,14 @@ impl Eyes {
         far.map(Eyes::Far).map_err(|error| format!("agent {agent}: {error}"))
     }
 
-    fn pid(&self) -> Option<u32> {
+    pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Eyes::Near(_, pid) => *pid,
             Eyes::Far(far) => far.pid,
         }
     }
 
-    fn sample(&mut self) -> Sample {
+    pub(crate) fn sample(&mut self) -> Sample {
         match self {
             Eyes::Near(watch, _) => watch.sample(),
             Eyes::Far(far) => far.sample(),

@@ -1,5 +1,8 @@
 //! Watches the broker's process and the host that it shares with us, from /proc.
 //!
+//! A process in a pid namespace of its own stands for all that live there (pid_namespaces(7)): that
+//! is a container, whatever runs it. Its network is that of its own network namespace.
+//!
 //! Every figure is a difference between two looks or a state at one; a figure that cannot be read
 //! (another user's descriptors, say) is absent rather than zero.
 
@@ -98,8 +101,8 @@ impl Watch {
             |now: Option<u64>, last: Option<u64>| Some(now?.saturating_sub(last?) as f64 / elapsed);
         let net = |at: usize| per_s(now.net.map(|net| net[at]), last.net.map(|net| net[at]));
         let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
-        let status = self.pid.and_then(|pid| read(pid, "status"));
-        let of_status = |key: &str| field(status.as_deref()?, key);
+        let processes = self.pid.map(processes).unwrap_or_default();
+        let of_status = |key: &str| sum(&processes, |pid| field(&read(pid, "status")?, key));
         let mut sample = Sample::default();
         let host_cpu = now.host_busy.zip(last.host_busy).map(|(now, last)| {
             let all = now.1.saturating_sub(last.1).max(1);
@@ -110,7 +113,7 @@ impl Watch {
             (Figure::Cpu, per_s(now.ticks, last.ticks).map(|ticks| ticks / ticks_per_s)),
             (Figure::MemoryKb, count(of_status("VmRSS:"))),
             (Figure::Threads, count(of_status("Threads:"))),
-            (Figure::Descriptors, count(self.pid.and_then(descriptors))),
+            (Figure::Descriptors, count(sum(&processes, descriptors))),
             (Figure::Switches, per_s(now.switches, last.switches)),
             (Figure::DiskRead, per_s(now.disk.map(|disk| disk.0), last.disk.map(|disk| disk.0))),
             (Figure::DiskWritten, per_s(now.disk.map(|disk| disk.1), last.disk.map(|disk| disk.1))),
@@ -129,17 +132,37 @@ impl Watch {
 
 impl Look {
     fn take(pid: Option<u32>) -> Look {
-        let of = |file: &str| pid.and_then(|pid| read(pid, file));
-        let disk =
-            of("io").and_then(|io| Some((field(&io, "read_bytes:")?, field(&io, "write_bytes:")?)));
+        let processes = pid.map(processes).unwrap_or_default();
+        let of_disk = |key: &str| sum(&processes, |pid| field(&read(pid, "io")?, key));
+        let devices = match pid {
+            Some(pid) => read(pid, "net/dev"),
+            None => fs::read_to_string("/proc/net/dev").ok(),
+        };
         Look {
-            ticks: of("stat").and_then(|stat| ticks(&stat)),
-            switches: pid.and_then(switches),
-            disk,
+            ticks: sum(&processes, |pid| ticks(&read(pid, "stat")?)),
+            switches: sum(&processes, switches),
+            disk: of_disk("read_bytes:").zip(of_disk("write_bytes:")),
             host_busy: fs::read_to_string("/proc/stat").ok().and_then(|stat| host_busy(&stat)),
-            net: fs::read_to_string("/proc/net/dev").ok().map(|devices| net(&devices)),
+            net: devices.map(|devices| net(&devices)),
         }
     }
+}
+
+/// The process itself, or all of its container.
+fn processes(pid: u32) -> Vec<u32> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    let own = namespace(&pid.to_string());
+    if own.is_none() || own == namespace("self") {
+        return vec![pid];
+    }
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = all.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    all.filter(|process: &u32| namespace(&process.to_string()) == own).collect()
+}
+
+/// Of all processes that have the figure; none where none has.
+fn sum(processes: &[u32], figure: impl Fn(u32) -> Option<u64>) -> Option<u64> {
+    processes.iter().filter_map(|process| figure(*process)).reduce(|a, b| a + b)
 }
 
 /// The process that listens on a port of this host, if it may be seen.

@@ -127,7 +127,10 @@ fn plan(ask: &Value) -> Result<Plan, String> {
     if change.share.index >= change.share.of || change.scale <= 0.0 || change.rate <= 0.0 {
         return Err("no part of a plan".into());
     }
-    Ok(scenario.plan(targets.collect::<Result<_, _>>()?, &change)?.0)
+    let mut plan = scenario.plan(targets.collect::<Result<_, _>>()?, &change)?.0;
+    let local = ask["local"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    plan.local = local.filter_map(|address| address.parse().ok()).collect();
+    Ok(plan)
 }
 
 const GREETING: Duration = Duration::from_secs(10);

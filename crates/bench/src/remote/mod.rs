@@ -11,14 +11,17 @@ use crate::clock::Clock;
 use crate::conduct::{Gathered, merge};
 use crate::plan::{Plan, Share};
 use crate::report::{self, Subject};
-use crate::scenario::{Change, Scenario};
+use crate::scenario::Change;
+use crate::session::Eyes;
 use crate::watch::Sample;
 use link::{Link, Side};
 use serde_json::{Value, json};
 use std::io;
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// What an agent has come to.
@@ -56,19 +59,16 @@ pub(crate) fn run(
     agents: &[&str],
     token: &str,
     subject: &Subject,
-    scenario: &Scenario,
+    plan: &Plan,
     change: &Change,
-    urls: &[&str],
 ) -> Result<Value, String> {
-    let targets = urls.iter().map(|url| crate::target::from_url(url)).collect::<Result<_, _>>()?;
-    let (plan, scaled) = scenario.plan(targets, change)?;
     if plan.is_closed_loop() {
         return Err("a closed loop cannot be shared by agents: give a rate".into());
     }
     let (words, said) = channel();
     let mut starts = Vec::new();
     for (index, address) in agents.iter().enumerate() {
-        let request = request(subject, change, urls, Share { index, of: agents.len() });
+        let request = request(subject, plan, change, Share { index, of: agents.len() });
         let (start, wait) = channel();
         starts.push(start);
         let (address, token, words) = (address.to_string(), token.to_string(), words.clone());
@@ -80,16 +80,49 @@ pub(crate) fn run(
             let _ = words.send((index, skew, word));
         });
     }
-    let (parts, rows) = collect(agents, &plan, &starts, &said);
+    let watching = Watching::start(subject, plan)?;
+    let (parts, rows) = collect(agents, plan, &starts, &said);
+    let (subject, samples) = watching.end(subject);
     if parts.is_empty() {
         let why: Vec<&str> = rows.iter().map(|row| report::text(row, "/died")).collect();
         return Err(format!("no agent came to an end: {}", why.join("; ")));
     }
-    let outcome = merge(&plan, parts);
-    let subject = Subject { scaled, ..subject.clone() };
-    let mut report = report::build(&subject, &plan, &outcome, &[]);
+    let outcome = merge(plan, parts);
+    let mut report = report::build(&subject, plan, &outcome, &samples);
     add(&mut report, rows);
     Ok(report)
+}
+
+/// The broker is watched from here while agents send the load.
+struct Watching {
+    pid: Option<u32>,
+    is_over: Arc<AtomicBool>,
+    samples: JoinHandle<Vec<(u64, Sample)>>,
+}
+
+impl Watching {
+    fn start(subject: &Subject, plan: &Plan) -> Result<Watching, String> {
+        let mut eyes = Eyes::open(subject, plan)?;
+        let (pid, is_over) = (eyes.pid(), Arc::new(AtomicBool::new(false)));
+        let watched = Arc::clone(&is_over);
+        let clock = Clock::start(0);
+        let samples = thread::spawn(move || {
+            let mut samples = Vec::new();
+            while !watched.load(SeqCst) {
+                let from_ns = clock.now_ns();
+                thread::sleep(SAMPLE);
+                samples.push((from_ns, eyes.sample()));
+            }
+            samples
+        });
+        Ok(Watching { pid, is_over, samples })
+    }
+
+    fn end(self, subject: &Subject) -> (Subject, Vec<(u64, Sample)>) {
+        self.is_over.store(true, SeqCst);
+        let subject = Subject { pid: self.pid, ..subject.clone() };
+        (subject, self.samples.join().unwrap_or_default())
+    }
 }
 
 /// A host that is watched by its agent.
@@ -123,11 +156,14 @@ impl FarWatch {
     }
 }
 
-fn request(subject: &Subject, change: &Change, urls: &[&str], share: Share) -> Value {
+fn request(subject: &Subject, plan: &Plan, change: &Change, share: Share) -> Value {
+    let urls: Vec<&str> = plan.targets.iter().map(|target| target.url.as_str()).collect();
+    let local: Vec<String> = plan.local.iter().map(ToString::to_string).collect();
     json!({
         "ask": "run",
         "scenario": subject.scenario_text,
         "targets": urls,
+        "local": local,
         "scale": change.scale,
         "rate": change.rate,
         "measure_s": change.measure_s,
@@ -268,6 +304,7 @@ const TOKEN_BYTES_MIN: usize = 16;
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const FAR_SAMPLE_MAX: Duration = Duration::from_secs(2);
 const CLOCK_ASKS: usize = 9;
+const SAMPLE: Duration = Duration::from_secs(1);
 const START_NS: u64 = 500_000_000;
 const ROUND_TRIP_MS_MAX: f64 = 2.0;
 const TOKEN_HELP: &str = "

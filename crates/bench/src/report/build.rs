@@ -35,7 +35,10 @@ pub(crate) fn build(
     let rows: Vec<Value> = outcome
         .rows
         .iter()
-        .map(|row| second(row, phases.began, samples.iter().find(|(at, _)| *at == row.from_ns)))
+        .map(|row| {
+            let within = |(at, _): &&(u64, Sample)| *at >= row.from_ns && *at < row.until_ns;
+            second(row, phases.began, samples.iter().find(within))
+        })
         .collect();
     let used = target_use(outcome, samples);
     let warnings = warnings(plan, outcome, &streams, &used);

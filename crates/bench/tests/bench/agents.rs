@@ -37,14 +37,20 @@ impl Drop for Agent {
     }
 }
 
-fn control(agents: &[&Agent], broker: &BadBroker, token: &str, scenario: &str) -> Run {
+fn control(
+    agents: &[&Agent],
+    broker: &BadBroker,
+    token: &str,
+    scenario: &str,
+    more: &[&str],
+) -> Run {
     let file = scratch().join(format!("agents-{}.toml", broker.address.port()));
     std::fs::write(&file, scenario).expect("the scratch folder is ours");
     let agents: Vec<&str> = agents.iter().map(|agent| agent.address.as_str()).collect();
     let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
     command.arg("run").arg(&file).args(["--agents", &agents.join(","), "--json", "-"]);
     command.args(["--target", &broker.address.to_string()]).env("GODWIT_BENCH_TOKEN", token);
-    let output = command.stdin(Stdio::null()).output().expect("godwit-bench can be run");
+    let output = command.args(more).stdin(Stdio::null()).output().expect("godwit-bench can be run");
     let text = |bytes| String::from_utf8(bytes).expect("output is text");
     Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
@@ -63,7 +69,7 @@ fn two_agents_are_one_test() {
     let (a, b) = (Agent::start(), Agent::start());
     for (fault, lost) in [(Fault::None, 0), (Fault::DropEvery(10), 60)] {
         let broker = BadBroker::start(fault);
-        let run = control(&[&a, &b], &broker, TOKEN, &scenario(1));
+        let run = control(&[&a, &b], &broker, TOKEN, &scenario(1), &["--ifaddr", "127.0.0.5"]);
         let report: Value = serde_json::from_str(&run.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", run.stderr));
         assert_eq!(number(&report, "/messages/sent"), 200.0);
@@ -75,6 +81,10 @@ fn two_agents_are_one_test() {
         let clients: u64 =
             [0, 1].map(|at| report["agents"][at]["clients"].as_u64()).iter().flatten().sum();
         assert_eq!(clients, 7);
+        assert_eq!(broker.peers(), ["127.0.0.5"]);
+        // The controller watches the broker, which lives in this process.
+        assert_eq!(number(&report, "/target/pid"), f64::from(std::process::id()));
+        assert!(number(&report, "/target_use/memory_kb/max") > 500.0);
         assert_eq!(run.code, Some(i32::from(lost > 0)), "{}", run.stderr);
     }
 }
@@ -83,12 +93,12 @@ fn two_agents_are_one_test() {
 fn an_agent_sends_nothing_for_a_stranger() {
     let agent = Agent::start();
     let broker = BadBroker::start(Fault::None);
-    let run = control(&[&agent], &broker, "a token of somebody else", &scenario(1));
+    let run = control(&[&agent], &broker, "a token of somebody else", &scenario(1), &[]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("no agent came to an end"), "{}", run.stderr);
     assert_eq!(broker.deliveries(), 0);
     // The stranger has not kept the agent from its own controller.
-    let run = control(&[&agent], &broker, TOKEN, &scenario(1));
+    let run = control(&[&agent], &broker, TOKEN, &scenario(1), &[]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
 }
 

@@ -180,14 +180,70 @@ fn a_ramp_climbs_until_a_limit_and_recommends_a_load() {
     }
 }
 
+/// What docker calls a container is here a pid namespace that holds two processes, and docker a
+/// script that answers what docker would.
+#[test]
+fn a_container_is_watched_with_all_its_processes() {
+    let file = scratch().join("contained.conf");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+    let port = free.local_addr().expect("it is bound").port();
+    drop(free);
+    let options = format!("user root\nlistener {port} 127.0.0.1\nallow_anonymous true\n");
+    std::fs::write(&file, options).expect("the scratch folder is ours");
+    let inside = format!("sleep 60 & exec mosquitto -c {}", file.display());
+    let mut container = Command::new("unshare");
+    container.args(["--pid", "--fork", "--kill-child", "sh", "-c", &inside]);
+    let path = format!("/usr/sbin:{}", std::env::var("PATH").unwrap_or_default());
+    let mut container = container.env("PATH", path).spawn().expect("unshare can be run");
+    let begun = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if begun.elapsed() > Duration::from_secs(5) {
+            let _ = (container.kill(), container.wait());
+            return eprintln!("no pid namespace or no mosquitto here: left out");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let children = format!("/proc/{0}/task/{0}/children", container.id());
+    let main = std::fs::read_to_string(children).expect("unshare has a child");
+    let folder = scratch().join("docker");
+    std::fs::create_dir_all(&folder).expect("the scratch folder is ours");
+    let script = "#!/bin/sh\n[ \"$1 $4\" = \"inspect my-broker\" ] && echo ";
+    let docker = folder.join("docker");
+    std::fs::write(&docker, format!("{script}{main}")).expect("the scratch folder is ours");
+    let made = Command::new("chmod").arg("755").arg(&docker).status();
+    assert!(made.expect("chmod can be run").success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
+    command.args([
+        "run",
+        "conn-tcp-10k-100",
+        "--scale",
+        "0.001",
+        "--duration",
+        "1s",
+        "--json",
+        "-",
+    ]);
+    command.args(["--container", "my-broker", "--target", &format!("127.0.0.1:{port}")]);
+    let output = command.env("PATH", &folder).output().expect("godwit-bench can be run");
+    let _ = (container.kill(), container.wait());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(number(&report, "/target/pid").to_string(), main.trim());
+    assert_eq!(number(&report, "/target_use/threads/max"), 2.0, "mosquitto and sleep");
+    let run = bench(&["run", "conn-tcp-10k-100", "--container", "no-such-container"]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("neither docker nor podman runs it"), "{}", run.stderr);
+}
+
 const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/certificates");
 
 #[test]
 fn tls_and_websocket_carry_the_same_messages() {
     let tls = format!("certfile {CERTIFICATES}/server.pem\nkeyfile {CERTIFICATES}/server.key\n");
     let (secured, plain) = (mosquitto_with(&tls), godwit());
+    let both = mosquitto_with(&format!("protocol websockets\n{tls}"));
     let mut targets = vec![format!("ws://{}", gateway::start(plain.address))];
     targets.extend(secured.iter().map(|broker| format!("tls://{}", broker.address)));
+    targets.extend(both.iter().map(|broker| format!("wss://{}", broker.address)));
     for target in targets {
         let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.02", "--rate", "50", "--warm", "0s"];
         let more = ["--duration", "1s", "--target", &target, "--json", "-"];
