@@ -240,10 +240,11 @@ const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/cer
 fn tls_and_websocket_carry_the_same_messages() {
     let tls = format!("certfile {CERTIFICATES}/server.pem\nkeyfile {CERTIFICATES}/server.key\n");
     let (secured, plain) = (mosquitto_with(&tls), godwit());
-    let both = mosquitto_with(&format!("protocol websockets\n{tls}"));
-    let mut targets = vec![format!("ws://{}", gateway::start(plain.address))];
+    let websocket = gateway::start(plain.address);
+    let files = ["server.pem", "server.key"].map(|file| format!("{CERTIFICATES}/{file}"));
+    let both = gateway::secured(websocket, &files[0], &files[1]);
+    let mut targets = vec![format!("ws://{websocket}"), format!("wss://{both}")];
     targets.extend(secured.iter().map(|broker| format!("tls://{}", broker.address)));
-    targets.extend(both.iter().map(|broker| format!("wss://{}", broker.address)));
     for target in targets {
         let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.02", "--rate", "50", "--warm", "0s"];
         let more = ["--duration", "1s", "--target", &target, "--json", "-"];

@@ -1,8 +1,14 @@
 //! A WebSocket server before a broker that speaks TCP: unwraps one way, wraps the other.
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::io::ErrorKind::{TimedOut, WouldBlock};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 /// Where it listens.
 pub(crate) fn start(broker: SocketAddr) -> SocketAddr {
@@ -14,6 +20,50 @@ pub(crate) fn start(broker: SocketAddr) -> SocketAddr {
         }
     });
     address
+}
+
+/// The same behind TLS, which it takes off.
+pub(crate) fn secured(plain: SocketAddr, certificate: &str, key: &str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+    let address = listener.local_addr().expect("it is bound");
+    let chain = CertificateDer::pem_file_iter(certificate).expect("a file of ours");
+    let chain = chain.collect::<Result<_, _>>().expect("a certificate");
+    let key = PrivateKeyDer::from_pem_file(key).expect("a key of ours");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().expect("the provider has them");
+    let config = config.with_no_client_auth().with_single_cert(chain, key).expect("they fit");
+    let config = Arc::new(config);
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let config = Arc::clone(&config);
+            thread::spawn(move || unveil(client, plain, config));
+        }
+    });
+    address
+}
+
+fn unveil(client: TcpStream, plain: SocketAddr, config: Arc<ServerConfig>) -> Option<()> {
+    let mut below = TcpStream::connect(plain).ok()?;
+    for stream in [&client, &below] {
+        stream.set_read_timeout(Some(TURN)).ok()?;
+        stream.set_nodelay(true).ok()?;
+    }
+    let mut tls = StreamOwned::new(ServerConnection::new(config).ok()?, client);
+    loop {
+        pass(&mut tls, &mut below)?;
+        pass(&mut below, &mut tls)?;
+    }
+}
+
+/// What is there now; none at the end.
+fn pass(from: &mut impl Read, to: &mut impl Write) -> Option<()> {
+    let mut buffer = [0; 10_000];
+    match from.read(&mut buffer) {
+        Ok(read @ 1..) => to.write_all(&buffer[..read]).ok(),
+        Err(error) if [WouldBlock, TimedOut].contains(&error.kind()) => Some(()),
+        _ => None,
+    }
 }
 
 fn serve(client: TcpStream, broker: SocketAddr) -> Option<()> {
@@ -72,3 +122,5 @@ fn unwrap(from: &mut impl Read, mut to: TcpStream) -> Option<()> {
         to.write_all(&payload).ok()?;
     }
 }
+
+const TURN: Duration = Duration::from_millis(1);
