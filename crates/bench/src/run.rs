@@ -125,6 +125,8 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
             scale: change.scale,
             scaled,
             broker: line.text("--broker").unwrap_or_default().into(),
+            broker_version: String::new(),
+            configuration: file(line, "--broker-config")?,
             pid: process(line)?,
             watched_by: watcher(line)?,
         },
@@ -137,6 +139,11 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
             html: path("--html"),
         },
     })
+}
+
+fn file(line: &Line, flag: &str) -> Result<String, String> {
+    let Some(path) = line.text(flag) else { return Ok(String::new()) };
+    std::fs::read_to_string(path).map_err(|error| format!("{flag} {path}: {error}"))
 }
 
 /// By its id, or as the main process of a container.
@@ -268,6 +275,12 @@ const FLAGS: &[Flag] = &[
         value: "TEXT",
         default: "",
         doc: "the broker's name and version, for the report",
+    },
+    Flag {
+        names: &["--broker-config"],
+        value: "FILE",
+        default: "",
+        doc: "the broker's own file, for the report",
     },
     Flag { names: &["--json"], value: "FILE", default: "", doc: "the report, - for stdout" },
     Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the report" },

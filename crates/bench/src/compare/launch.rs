@@ -16,6 +16,27 @@ pub(crate) struct Entry {
     pub(crate) url: String,
     pub(crate) file: String,
     pub(crate) content: String,
+    /// A command whose first line of output is the broker's version.
+    pub(crate) version: String,
+    /// What follows `content` in the first of two brokers; `{second}` is the other one's port.
+    pub(crate) bridge: String,
+}
+
+impl Entry {
+    /// As it says itself, or nothing.
+    pub(crate) fn says_version(&self) -> String {
+        let mut words = self.version.split_whitespace();
+        let output = words.next().and_then(|name| Command::new(name).args(words).output().ok());
+        let output = output.map(|output| output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().to_string()
+    }
+
+    /// The same broker, forwarding what its bridge says to `second`.
+    pub(crate) fn bridged_to(&self, second: &Launched) -> Entry {
+        let port = second.url.rsplit(':').next().unwrap_or_default();
+        let bridge = self.bridge.replace("{second}", port);
+        Entry { content: self.content.clone() + &bridge, ..self.clone() }
+    }
 }
 
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use crate::report::{self, Subject, number};
 use crate::scenario::Change;
 use crate::session;
 use launch::{Entry, Launched};
-use read::Comparison;
+use read::{Comparison, Task};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -71,11 +71,12 @@ struct OneRun {
 
 fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
     let mut results = Vec::new();
-    for scenario in &comparison.scenarios {
+    for task in &comparison.tasks {
+        let scenario = &task.scenario;
         for round in 1..=comparison.rounds {
             for entry in &comparison.brokers {
                 eprintln!("{scenario}: round {round} of {}, {}", comparison.rounds, entry.name);
-                let row = match one(comparison, scenario, entry) {
+                let row = match one(comparison, task, entry) {
                     Ok(row) => row,
                     // A broker that cannot be run is in the table, and the others still count.
                     Err(why) => json!({ "error": why, "faults": [why] }),
@@ -94,42 +95,67 @@ fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
     Ok(results)
 }
 
-fn one(comparison: &Comparison, name: &str, entry: &Entry) -> Result<Value, String> {
+fn one(comparison: &Comparison, task: &Task, entry: &Entry) -> Result<Value, String> {
+    let name = &task.scenario;
     let (text, scenario) = crate::run::load(name).map_err(|wrongs| wrongs.join("; "))?;
-    let launched = Launched::start(entry)?;
+    let launched = launch(entry, scenario.brokers())?;
     let change = Change {
-        scale: comparison.scale,
-        rate: comparison.rate,
+        scale: task.scale,
+        rate: task.rate,
         measure_s: comparison.duration_s,
         warm_s: comparison.warm_s,
-        connects_per_s: None,
+        connects_per_s: comparison.connects_per_s,
         threads: comparison.threads,
         seed: session::seed(),
         ..Change::default()
     };
-    let target = crate::target::from_url(&launched.url)?;
-    let (plan, scaled) = scenario.plan(vec![target], &change)?;
+    let targets = launched.iter().map(|one| crate::target::from_url(&one.url));
+    let (plan, scaled) = scenario.plan(targets.collect::<Result<_, _>>()?, &change)?;
     let subject = Subject {
-        scenario: name.into(),
+        scenario: name.clone(),
         scenario_text: text,
-        scale: comparison.scale,
+        scale: task.scale,
         scaled,
         broker: entry.name.clone(),
-        pid: launched.id(),
+        broker_version: entry.says_version(),
+        configuration: entry.content.clone(),
+        pid: launched.first().and_then(Launched::id),
         watched_by: None,
     };
     session::run(plan, &subject, &mut |_, _| {})
 }
 
+/// As many as the scenario wants: the first is bridged to the second.
+fn launch(entry: &Entry, brokers: usize) -> Result<Vec<Launched>, String> {
+    if brokers == 1 {
+        return Ok(vec![Launched::start(entry)?]);
+    }
+    if brokers > 2 || entry.bridge.is_empty() {
+        return Err(format!("{}: no bridge is known, and this scenario needs one", entry.name));
+    }
+    let second = Launched::start(entry)?;
+    let first = Launched::start(&entry.bridged_to(&second))?;
+    Ok(vec![first, second])
+}
+
 fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
     let mut out = String::from("# Comparison\n\n");
-    let _ = writeln!(
-        out,
-        "Medians of {} interleaved rounds on one host, scale {}, rate {}. Ratios are to {}.\n",
-        comparison.rounds, comparison.scale, comparison.rate, comparison.brokers[0].name
-    );
-    for scenario in &comparison.scenarios {
+    let first = &comparison.brokers[0].name;
+    let _ = match comparison.rounds {
+        1 => writeln!(out, "One round on one host. Ratios are to {first}.\n"),
+        n => {
+            writeln!(out, "Medians of {n} interleaved rounds on one host. Ratios are to {first}.\n")
+        }
+    };
+    for Task { scenario, scale, rate } in &comparison.tasks {
         let _ = writeln!(out, "## {scenario}\n");
+        if let Ok((_, known)) = crate::run::load(scenario) {
+            let _ = writeln!(out, "{}.", known.title);
+            if !known.reported.is_empty() {
+                let _ = writeln!(out, "Reported elsewhere: {}.", known.reported);
+            }
+        }
+        let _ = writeln!(out, "Scale {scale}, rate {rate}.\n");
         let scaled = results.iter().find(|result| &result.scenario == scenario);
         let scaled = scaled.map_or("", |result| report::text(&result.row, "/scenario/scaled"));
         if !scaled.is_empty() {
@@ -149,7 +175,29 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
         }
         let _ = writeln!(out);
     }
+    disclosure(comparison, results, &mut out);
     out
+}
+
+fn disclosure(comparison: &Comparison, results: &[OneRun], out: &mut String) {
+    let Some(row) = results.iter().map(|result| &result.row).find(|row| row["tool"].is_string())
+    else {
+        return;
+    };
+    let _ = writeln!(out, "## Disclosure\n");
+    for line in report::host_lines(row) {
+        let _ = writeln!(out, "* {line}");
+    }
+    for entry in &comparison.brokers {
+        let version = entry.says_version();
+        let place = if entry.command.is_empty() { &entry.url } else { &entry.command };
+        let version = if version.is_empty() { version } else { format!(" ({version})") };
+        let _ = writeln!(out, "* {}{version}: `{place}`", entry.name);
+        if !entry.content.is_empty() {
+            let _ =
+                writeln!(out, "\n  ```\n  {}\n  ```\n", entry.content.trim().replace('\n', "\n  "));
+        }
+    }
 }
 
 fn runs<'a>(
@@ -274,6 +322,9 @@ A file:
   scale = 0.1           # factor on clients
   duration = "20s"
   use = ["mosquitto"]   # `godwit-bench brokers` lists what is ready
+  [[run]]               # instead of scenarios, or besides them
+  scenario = "p2p-50k-50k-50k-50k"
+  scale = 0.02
   [[broker]]
   name = "mine"
   command = "target/release/godwit serve --memory --listen tcp://127.0.0.1:{port}"

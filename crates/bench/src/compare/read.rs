@@ -4,32 +4,47 @@ use super::launch::Entry;
 use crate::flags::seconds;
 use toml::de::{DeTable, DeValue};
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Comparison {
-    pub(crate) scenarios: Vec<String>,
-    pub(crate) rounds: usize,
+/// One scenario of a comparison.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Task {
+    pub(crate) scenario: String,
     pub(crate) scale: f64,
     pub(crate) rate: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Comparison {
+    /// Those of `scenarios` first, then each `[[run]]`.
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) rounds: usize,
     pub(crate) duration_s: Option<f64>,
     pub(crate) warm_s: Option<f64>,
+    pub(crate) connects_per_s: Option<f64>,
     pub(crate) threads: Option<usize>,
     pub(crate) brokers: Vec<Entry>,
 }
 
 pub(crate) fn read(text: &str) -> Result<Comparison, String> {
     let document = DeTable::parse(text).map_err(|error| error.to_string())?;
-    let mut comparison = Comparison { rounds: 3, scale: 1.0, rate: 1.0, ..Comparison::default() };
+    let mut comparison = Comparison { rounds: 3, ..Comparison::default() };
+    let (mut scenarios, mut own, mut scale, mut rate) = (Vec::new(), Vec::new(), 1.0, 1.0);
     for (key, value) in document.get_ref() {
         let (key, value) = (key.get_ref().as_ref(), value.get_ref());
         let wrong = || format!("{key}: this value does not fit");
         match key {
-            "scenarios" => comparison.scenarios = texts(value).ok_or_else(wrong)?,
+            "scenarios" => scenarios = texts(value).ok_or_else(wrong)?,
             "rounds" => comparison.rounds = number(value).ok_or_else(wrong)? as usize,
-            "scale" => comparison.scale = number(value).ok_or_else(wrong)?,
-            "rate" => comparison.rate = number(value).ok_or_else(wrong)?,
+            "scale" => scale = number(value).ok_or_else(wrong)?,
+            "rate" => rate = number(value).ok_or_else(wrong)?,
+            "connects_per_s" => comparison.connects_per_s = Some(number(value).ok_or_else(wrong)?),
             "threads" => comparison.threads = Some(number(value).ok_or_else(wrong)? as usize),
             "duration" => comparison.duration_s = Some(span(value).ok_or_else(wrong)?),
             "warm" => comparison.warm_s = Some(span(value).ok_or_else(wrong)?),
+            "run" => {
+                for one in value.as_array().ok_or_else(wrong)? {
+                    own.push(one.get_ref().as_table().ok_or_else(wrong)?);
+                }
+            }
             "use" => {
                 for name in texts(value).ok_or_else(wrong)? {
                     let entry = ready().into_iter().find(|entry| entry.name == name);
@@ -46,10 +61,18 @@ pub(crate) fn read(text: &str) -> Result<Comparison, String> {
             _ => return Err(format!("{key}: no such key of a comparison")),
         }
     }
-    if comparison.scenarios.is_empty() || comparison.brokers.is_empty() {
-        return Err("a comparison needs scenarios = [...] and at least one broker".into());
+    let named = scenarios.into_iter().map(|scenario| Task { scenario, scale, rate });
+    comparison.tasks = named.collect();
+    for table in own {
+        comparison.tasks.push(task(table, scale, rate)?);
     }
-    if comparison.rounds == 0 || comparison.scale <= 0.0 || comparison.rate <= 0.0 {
+    if comparison.tasks.is_empty() || comparison.brokers.is_empty() {
+        return Err(
+            "a comparison needs scenarios = [...] or a [[run]], and at least one broker".into()
+        );
+    }
+    let is_none = |task: &Task| !(task.scale > 0.0 && task.rate > 0.0);
+    if comparison.rounds == 0 || comparison.tasks.iter().any(is_none) {
         return Err("rounds, scale and rate are above 0".into());
     }
     Ok(comparison)
@@ -61,6 +84,21 @@ pub(crate) fn ready() -> Vec<Entry> {
     let brokers = document.get_ref().get("broker").and_then(|value| value.get_ref().as_array());
     let tables = brokers.into_iter().flatten().filter_map(|one| one.get_ref().as_table());
     tables.map(|table| broker(table).expect("a test reads it")).collect()
+}
+
+fn task(table: &DeTable<'_>, scale: f64, rate: f64) -> Result<Task, String> {
+    let mut task = Task { scenario: String::new(), scale, rate };
+    for (key, value) in table {
+        let (key, value) = (key.get_ref().as_ref(), value.get_ref());
+        let wrong = || format!("{key}: this value does not fit");
+        match key {
+            "scenario" => task.scenario = value.as_str().ok_or_else(wrong)?.into(),
+            "scale" => task.scale = number(value).ok_or_else(wrong)?,
+            "rate" => task.rate = number(value).ok_or_else(wrong)?,
+            _ => return Err(format!("{key}: no such key of a run")),
+        }
+    }
+    if task.scenario.is_empty() { Err("a run has a scenario".into()) } else { Ok(task) }
 }
 
 fn broker(table: &DeTable<'_>) -> Result<Entry, String> {
@@ -75,6 +113,8 @@ fn broker(table: &DeTable<'_>) -> Result<Entry, String> {
             "url" => &mut entry.url,
             "file" => &mut entry.file,
             "content" => &mut entry.content,
+            "version" => &mut entry.version,
+            "bridge" => &mut entry.bridge,
             _ => return Err(format!("{key}: no such key of a broker")),
         };
         *into = text.to_string();
@@ -129,6 +169,10 @@ mod tests {
         let comparison = read(text).expect("it is right");
         assert_eq!((comparison.rounds, comparison.duration_s), (5, Some(5.0)));
         assert_eq!(comparison.brokers.len(), 2);
+        assert_eq!(comparison.tasks[0].scale, 0.1);
+        let text = "rate = 2\nuse = [\"rumqttd\"]\n[[run]]\nscenario = \"a\"\nscale = 0.5\n";
+        let task = Task { scenario: "a".into(), scale: 0.5, rate: 2.0 };
+        assert_eq!(read(text).expect("it is right").tasks, [task]);
         for wrong in ["", "scenarios = [\"a\"]", "scenarios = [\"a\"]\nuse = [\"b\"]", "x = 1"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

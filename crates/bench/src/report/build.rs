@@ -1,5 +1,6 @@
 //! From an outcome to the document. Latencies are milliseconds, rates are a second.
 
+use super::host::{command_of, host};
 use crate::conduct::{Outcome, Row, Stream};
 use crate::limits::{HOST_CPU_MAX, LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_MAX};
 use crate::plan::Plan;
@@ -8,7 +9,6 @@ use crate::track::Tracked;
 use crate::watch::{FIGURES, Figure, Sample};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
-use std::fs;
 
 /// What was tested and how, as the disclosure needs it.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,9 @@ pub(crate) struct Subject {
     pub(crate) scale: f64,
     pub(crate) scaled: String,
     pub(crate) broker: String,
+    pub(crate) broker_version: String,
+    /// The broker's own file, or what of it matters.
+    pub(crate) configuration: String,
     pub(crate) pid: Option<u32>,
     /// An agent on the broker's host, and the token that it wants.
     pub(crate) watched_by: Option<(String, String)>,
@@ -57,10 +60,12 @@ pub(crate) fn build(
         "target": {
             "urls": plan.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>(),
             "broker": subject.broker,
+            "version": subject.broker_version,
+            "configuration": subject.configuration,
             "pid": subject.pid,
             "command": subject.pid.filter(|_| subject.watched_by.is_none()).and_then(command_of),
         },
-        "host": host(),
+        "host": host(plan),
         "began_unix_s": phases.began / 1_000_000_000,
         "phases_s": {
             "connect": seconds(phases.began, phases.connected),
@@ -385,37 +390,6 @@ fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
     ];
     let rows = rows.iter().filter(|(n, _)| *n > 0);
     rows.map(|(n, what)| format!("{n} {what}")).collect()
-}
-
-fn host() -> Value {
-    let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
-    let model = line("/proc/cpuinfo").and_then(|text| {
-        let model = text.lines().find(|line| line.starts_with("model name"))?;
-        Some(model.split_once(':')?.1.trim().to_string())
-    });
-    let system = line("/etc/os-release").and_then(|text| {
-        let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
-        Some(name.trim_matches('"').to_string())
-    });
-    let memory = line("/proc/meminfo").and_then(|text| {
-        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        total.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    json!({
-        "processor": model,
-        "processors": std::thread::available_parallelism().map_or(1, usize::from),
-        "memory_kb": memory,
-        "system": system,
-        "kernel": line("/proc/sys/kernel/osrelease"),
-        "local_ports": line("/proc/sys/net/ipv4/ip_local_port_range"),
-        "backlog_max": line("/proc/sys/net/core/somaxconn"),
-    })
-}
-
-fn command_of(pid: u32) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
-    Some(text.trim().to_string())
 }
 
 const QUANTILES: &[(&str, f64)] =

@@ -141,24 +141,25 @@ fn disclosure(report: &Value, out: &mut String) {
             let _ = writeln!(out, "* {name}: {value}");
         }
     };
-    let tool = format!("{} {}", text(report, "/tool"), text(report, "/version"));
-    line("Tool", tool);
     line("Command", format!("`{}`", text(report, "/command")));
     let urls = list(report, "/target/urls").iter().filter_map(Value::as_str);
     line("Target", urls.collect::<Vec<_>>().join(", "));
     line("Broker", text(report, "/target/broker").into());
+    line("Broker's version", text(report, "/target/version").into());
     line("Broker's command", text(report, "/target/command").into());
     line("Scale", format!("{}", number(report, "/scenario/scale")));
     line("Scaled", text(report, "/scenario/scaled").into());
-    let processors = number(report, "/host/processors");
-    line("Processor", format!("{processors:.0} x {}", text(report, "/host/processor")));
-    line("Memory", format!("{:.1} GiB", number(report, "/host/memory_kb") / 1_048_576.0));
-    line("System", text(report, "/host/system").into());
-    line("Kernel", text(report, "/host/kernel").into());
-    line("Local ports", text(report, "/host/local_ports").replace('\t', " to "));
-    let scenario = text(report, "/scenario/text");
-    if !scenario.is_empty() {
-        let _ = writeln!(out, "\n```toml\n{}\n```", scenario.trim_end());
+    for line in super::host_lines(report) {
+        let _ = writeln!(out, "* {line}");
+    }
+    for (what, path, form) in [
+        ("Scenario", "/scenario/text", "toml"),
+        ("Broker's configuration", "/target/configuration", ""),
+    ] {
+        let text = text(report, path).trim();
+        if !text.is_empty() {
+            let _ = writeln!(out, "\n{what}:\n\n```{form}\n{text}\n```");
+        }
     }
 }
 

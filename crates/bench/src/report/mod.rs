@@ -5,12 +5,14 @@
 mod build;
 mod command;
 mod csv;
+mod host;
 mod html;
 mod markdown;
 
 pub(crate) use build::{Subject, build};
 pub(crate) use command::run;
 pub(crate) use csv::{csv, jtl};
+pub(crate) use host::host_lines;
 pub(crate) use html::html;
 pub(crate) use markdown::markdown;
 

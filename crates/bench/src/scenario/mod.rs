@@ -89,12 +89,9 @@ impl Scenario {
         targets: Vec<Target>,
         change: &Change,
     ) -> Result<(Plan, String), String> {
-        let highest = self.groups.iter().filter_map(|task| task.target).max();
-        if let Some(highest) = highest.filter(|highest| *highest >= targets.len()) {
-            return Err(format!(
-                "this scenario needs {} brokers: give --target that often",
-                highest + 1
-            ));
+        let brokers = self.brokers();
+        if brokers > targets.len() {
+            return Err(format!("this scenario needs {brokers} brokers: give --target that often"));
         }
         let groups = self.groups.iter().map(|task| task.group(change)).collect();
         let plan = Plan {
@@ -115,6 +112,11 @@ impl Scenario {
         Ok((plan, scaled))
     }
 
+    /// How many it needs.
+    pub(crate) fn brokers(&self) -> usize {
+        self.groups.iter().filter_map(|task| task.target).max().map_or(1, |highest| highest + 1)
+    }
+
     /// Messages a second that all publishers mean to send.
     pub(crate) fn intended_per_s(&self, change: &Change) -> f64 {
         let publishers = self.groups.iter().filter(|task| task.publish.is_some());
@@ -133,6 +135,10 @@ impl Scenario {
         }
         if change.rate != 1.0 {
             scaled.push(format!("message rates times {}", change.rate));
+        }
+        if plan.connects_per_s != self.connects_per_s {
+            let (now, before) = (plan.connects_per_s, self.connects_per_s);
+            scaled.push(format!("{now} connections a second instead of {before}"));
         }
         if let Some(measured) = change.measure_s.filter(|measured| *measured != self.measure_s) {
             scaled.push(format!("measured {measured} s instead of {}", self.measure_s));

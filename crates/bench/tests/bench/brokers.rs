@@ -167,6 +167,32 @@ fn brokers_are_compared_in_interleaved_rounds() {
     assert_eq!(run.code, Some(1), "a broker that is not there is a fault");
 }
 
+/// Two mosquittos, the first bridged to the second; a broker without a bridge is told so.
+#[test]
+fn a_scenario_of_two_brokers_bridges_them() {
+    if mosquitto().is_none() {
+        return eprintln!("mosquitto is not installed: left out");
+    }
+    let file = scratch().join("bridge.toml");
+    let text = "rounds = 1\nduration = \"1s\"\nwarm = \"1s\"\nuse = [\"mosquitto\", \"rumqttd\"]\n\
+                [[run]]\nscenario = \"emqx-bridge\"\nscale = 0.02\nrate = 2\n";
+    std::fs::write(&file, text).expect("the scratch folder is ours");
+    let json = scratch().join("bridge.json");
+    let path = format!("/usr/sbin:{}", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
+    command.arg("compare").arg(&file).arg("--json").arg(&json).env("PATH", path);
+    let output = command.output().expect("godwit-bench can be run");
+    let table = String::from_utf8_lossy(&output.stdout);
+    let reports = std::fs::read_to_string(&json).expect("it was written");
+    let reports: serde_json::Value = serde_json::from_str(&reports).expect("JSON");
+    // 10 bridged publishers and 10 pairs, 30 messages a second each, for two seconds.
+    let expected = number(&reports[0], "/messages/expected");
+    assert!(expected >= 1_200.0, "{table}");
+    assert_eq!(number(&reports[0], "/messages/received"), expected, "{table}");
+    assert!(table.contains("rumqttd: no bridge is known, and this scenario needs one"), "{table}");
+    assert!(table.contains("mosquitto (mosquitto version"), "{table}");
+}
+
 #[test]
 fn a_ramp_climbs_until_a_limit_and_recommends_a_load() {
     let broker = godwit();
