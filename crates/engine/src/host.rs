@@ -3,9 +3,9 @@
 //! One thread, the host, runs all shards as long as it keeps up: their sockets are registered with
 //! its poller, and a message from one shard to another wakes nobody. A host that is busy most of
 //! the time gives its busiest shard to a thread of its own, a guest, and so on until every shard
-//! has one. A guest gives its shard back and ends when the host could do what both do, by what it
-//! did alone: threads that wake each other compute more and may deliver less. A shard has one owner
-//! at any time; it changes hands by being moved.
+//! has one. A guest gives its shard back and ends when the host could do what both do, judged by
+//! what the host did before: threads that wake each other compute more and may deliver less. A
+//! shard has one owner at any time; it changes hands by being moved.
 
 use crate::body::{Body, WAKER, named, uninterrupted};
 use mio::{Events, Poll, Registry};
