@@ -200,8 +200,12 @@ impl Flight {
             self.unseen = self.unseen.min(self.sent.len());
             self.first = ((u32::from(self.first) + 1) % IDS) as u16;
         }
-        if self.sent.is_empty() && self.sent.capacity() > SLOTS_KEPT {
-            self.sent.shrink_to(SLOTS_KEPT);
+        if self.sent.is_empty() {
+            // The next one takes the first place again, which is still in the cache.
+            self.sent.clear();
+            if self.sent.capacity() > SLOTS_KEPT {
+                self.sent.shrink_to(SLOTS_KEPT);
+            }
         }
     }
 
