@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use crate::shell::{finish, has, is_root, program, target};
 use crate::tree::root;
@@ -84,7 +85,8 @@ fn paho() -> Result<(), String> {
         }
     }
     let name = python().to_string_lossy().into_owned();
-    if finish(program(&name).args(["-c", "import paho.mqtt.client"]).stderr(quiet())).is_ok() {
+    if finish(program(&name).args(["-c", "import paho.mqtt.client"]).stderr(Stdio::null())).is_ok()
+    {
         return Ok(());
     }
     finish(program(&name).args(["-m", "pip", "install", "--quiet", PAHO]))
@@ -111,10 +113,6 @@ fn go_modules() -> Result<(), String> {
         finish(program("go").args(["mod", "download"]).current_dir(folder))?;
     }
     Ok(())
-}
-
-fn quiet() -> std::process::Stdio {
-    std::process::Stdio::null()
 }
 
 const STEPS: &[Step] = &[

@@ -134,7 +134,7 @@ impl Shard {
         let small = will.is_none_or(|will| {
             will.topic.len() + will.payload.len() + will.properties.as_bytes().len() <= SMALL
         });
-        !self.is_tight() || (small && self.sessions.find(client_id).is_some())
+        !self.sessions.is_tight() || (small && self.sessions.find(client_id).is_some())
     }
 
     fn is_new(&self, client_id: &str) -> bool {

@@ -1,4 +1,5 @@
-//! Every bound of a shard that is not an option, and the proof that they fit together.
+//! Bounds of a tick, a ring and a process that are no options, and the proof that they fit
+//! together. What bounds one structure alone stands beside it.
 //!
 //! | bound | when it is reached |
 //! |---|---|

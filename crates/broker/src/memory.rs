@@ -120,21 +120,6 @@ impl Shard {
         self.sessions.full_at = at(10);
     }
 
-    #[inline]
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.sessions.is_crowded()
-    }
-
-    #[inline]
-    pub(crate) fn is_tight(&self) -> bool {
-        self.sessions.is_tight()
-    }
-
-    #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.sessions.is_full()
-    }
-
     /// How much the engine holds for this shard's sockets.
     pub fn hold_for_sockets(&mut self, bytes: usize) {
         self.ledger.sockets = bytes as i64;

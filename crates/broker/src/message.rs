@@ -164,7 +164,7 @@ pub(crate) fn is_expired(at: Now, expiry_s: u32, now: Now) -> bool {
 pub(crate) struct Forms {
     /// QoS 0, by version (5.0 or not) and retain flag.
     pub(crate) qos0: [Option<Range>; 4],
-    /// The last form with a packet id: subscribers in step share even that.
+    /// The first form with a packet id: subscribers in step with it share even that.
     pub(crate) numbered: Option<(u32, Range)>,
 }
 

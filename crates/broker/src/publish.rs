@@ -162,7 +162,7 @@ impl Shard {
     /// The client counts on every alias that it has set: one that there is no memory for ends the
     /// connection.
     fn set_alias(&mut self, conn: ConnId, place: usize, topic: &str) -> Result<(), Refusal> {
-        let tight = self.is_tight();
+        let tight = self.sessions.is_tight();
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
         let before = known.alias_bytes;
         if known.aliases.len() <= place {
@@ -226,7 +226,9 @@ impl Shard {
         // QoS 0 messages need no memory where somebody reads them, and where nobody does they are
         // dropped there.
         let large = packet.payload.len() > SMALL;
-        if packet.qos != QoS::AtMostOnce && (self.is_full() || (large && self.is_tight())) {
+        if packet.qos != QoS::AtMostOnce
+            && (self.sessions.is_full() || (large && self.sessions.is_tight()))
+        {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())
@@ -248,7 +250,7 @@ impl Shard {
     #[cold]
     fn has_no_place_to_retain(&self, topic: &str, payload: &[u8]) -> bool {
         if payload.is_empty() {
-            return self.is_tight() && self.retained.get(topic).is_none();
+            return self.sessions.is_tight() && self.retained.get(topic).is_none();
         }
         let before = self.retained.get(topic).map_or(0, |old| old.payload().len());
         let more = payload.len().saturating_sub(before) as u64;
@@ -411,7 +413,7 @@ impl Shard {
 
     /// To another shard's subscribers. On its way a message takes memory too.
     fn forward(&mut self, shard: usize, draft: &mut Draft<'_>, out: &mut Outbox) {
-        if self.is_full() {
+        if self.sessions.is_full() {
             self.sessions.counters.drops[Drop::OutOfMemory as usize] += 1;
             return;
         }

@@ -1,4 +1,4 @@
-//! One core's whole world. `handle` is the only entry.
+//! One core's whole world. Whatever happens to it enters by `handle`.
 
 use crate::conn::{Conn, End, State};
 use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
@@ -340,8 +340,8 @@ impl Shard {
         }
     }
 
-    /// The greeting's deadline, then the keep-alive: one timer a connection, which moves only when
-    /// it fires and finds that something was heard since.
+    /// The greeting's deadline, then the keep-alive: one timer a connection counts, and it moves
+    /// only when it fires and finds that something was heard since.
     fn check_conn(&mut self, index: u32, generation: u32, out: &mut Outbox) {
         let (now, conn) = (self.now, ConnId(index));
         let Some(known) = self.conn_mut(conn) else { return };

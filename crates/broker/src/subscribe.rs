@@ -184,7 +184,7 @@ impl Shard {
             return Err(Refusal::StoreFull);
         }
         let crowd = group.is_some() && shares.len() >= SHARES_MAX;
-        if session.subscriptions.len() + shares.len() >= room || crowd || self.is_tight() {
+        if session.subscriptions.len() + shares.len() >= room || crowd || self.sessions.is_tight() {
             // Replacing one needs no room.
             let replaces = match group {
                 Some(group) => shares.iter().any(|share| *share.group == *group),

@@ -1,6 +1,6 @@
-//! One wheel of timers a shard. Nothing is ever cancelled: what fires asks its owner whether it
-//! still means anything, and goes back into the wheel if it came too early. Due times are exact to
-//! a turn (100 ms) and never early.
+//! One wheel of timers a shard. Nobody cancels one: what fires asks its owner whether it still
+//! means anything, and goes back into the wheel if it came too early. Only a wheel full of dead
+//! ones is swept. Due times are exact to a turn (100 ms) and never early.
 //!
 //! Four rings of 64 slots: a slot of the lowest is one turn, of the next 64 turns, and so on. What
 //! lies further away than the highest ring reaches (19 days) waits in its last slot and is put in

@@ -88,7 +88,8 @@ impl Shard {
         draft.durability = self.durability_of(&will.topic);
         // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: but a will was accepted long before there was no room
         // for it, and then is sent and not stored.
-        draft.retain = will.retain && !self.retained_is_full(&will.topic) && !self.is_crowded();
+        draft.retain =
+            will.retain && !self.retained_is_full(&will.topic) && !self.sessions.is_crowded();
         if draft.retain {
             self.retain(&mut draft, out);
         }

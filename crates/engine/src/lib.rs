@@ -1,6 +1,6 @@
 //! The body of the broker: shard threads, sockets, rings between shards. It decides nothing that
 //! MQTT knows of: it brings bytes to `broker::Shard`, performs what the outbox says, and tells
-//! time.
+//! time. Only which socket has to go when sockets hold too much is its own choice: see `holding`.
 #![forbid(unsafe_code)]
 
 mod body;

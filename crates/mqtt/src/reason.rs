@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// Also [`Reason::NormalDisconnection`] and [`Reason::GrantedQoS0`].
+    /// Also [`Reason::NormalDisconnection`] and Granted QoS 0.
     #[default]
     Success = 0x00,
     GrantedQoS1 = 0x01,
@@ -54,12 +54,10 @@ pub enum Reason {
     WildcardSubscriptionsNotSupported = 0xA2,
 }
 
-#[expect(non_upper_case_globals, reason = "second names of a variant read like variants")]
+#[expect(non_upper_case_globals, reason = "a second name of a variant reads like a variant")]
 impl Reason {
     /// What DISCONNECT calls 0x00.
     pub const NormalDisconnection: Reason = Reason::Success;
-    /// What SUBACK calls 0x00.
-    pub const GrantedQoS0: Reason = Reason::Success;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -248,11 +248,3 @@ fn subscription_identifier_is_encoded_minimally() {
     let long = Properties::check(b"\x0b\xff\xff\xff\xff\x01", SUBSCRIBE);
     assert_eq!(long, Err(Violation::MalformedIntegerTooLong));
 }
-
-#[test]
-fn cleared_buffer_is_empty() {
-    let mut buf = PropertiesBuf::default();
-    assert!(!buf.push(Property::TopicAlias(1)).as_properties().is_empty());
-    buf.clear();
-    assert_eq!(buf.as_properties(), Properties::default());
-}

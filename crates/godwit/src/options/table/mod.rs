@@ -1,5 +1,5 @@
-//! The option table: one row an option, and nothing about an option stands anywhere else. The
-//! parser, `--help`, the sample file, the docs and the settings come from it.
+//! The option table: one row an option. The parser, `--help`, the sample file, the docs and the
+//! settings come from it. Only the broker's defaults stand in `broker::Options` too.
 //!
 //! Invariant: keys are `section.name` (a few have no section), unique, and the rows of one section
 //! stand together.
