@@ -5,7 +5,7 @@
 use crate::deliver::Hit;
 use crate::flight::{Marks, Slot, State};
 use crate::input::SessionId;
-use crate::journal::{BLOCK, Change, Joins, Number, Positions, Space};
+use crate::journal::{Change, Joins, Number, Positions, Space};
 use crate::limits::NONE;
 use crate::message::{Draft, Message};
 use crate::options::Durability;
@@ -34,13 +34,13 @@ pub(crate) struct Lasting {
     /// The same of the part that only the store has.
     pub(crate) unsent_unread: u64,
     /// QoS 2 messages from this position on wait for the disk.
-    settled: u64,
+    pub(crate) settled: u64,
     /// Where the positions of this process begin.
-    begins: u64,
+    pub(crate) begins: u64,
     /// Where the positions of the process end that gave those in flight. Later ones have the same
     /// ids, and wait until the disk knows that all these are done: what is repeated for an old
     /// message after a power cut would else be taken for another's.
-    barrier: Option<u64>,
+    pub(crate) barrier: Option<u64>,
     /// They are done, and the disk is to know.
     pub(crate) lifting: bool,
     /// What was sent before is not sent again yet: see `Shard::resume_when_kept`.
@@ -81,25 +81,6 @@ impl Lasting {
         let barrier = Some(mark);
         // No position from the mark on was given before.
         Lasting { unread: Some(0), unsent, unsent_unread: unsent.min(mark), barrier, ..new }
-    }
-
-    /// Whether its id is free of the messages of earlier processes.
-    pub(crate) fn is_open(&self, position: u64) -> bool {
-        self.barrier.is_none_or(|barrier| position < barrier)
-    }
-
-    pub(crate) fn has_barrier(&self) -> bool {
-        self.barrier.is_some()
-    }
-
-    /// The next messages to go begin at this position.
-    pub(crate) fn set_barrier_after(&mut self, position: Option<u64>) {
-        let old = position.filter(|position| *position < self.begins);
-        self.barrier = old.map(|position| {
-            let later = (self.begins - 1 - position) / BLOCK;
-            self.begins - later * BLOCK
-        });
-        self.lifting = false;
     }
 
     fn place(&self, slot: &Slot) -> Origin {
@@ -220,36 +201,6 @@ impl Sessions {
         slot.qos != QoS::ExactlyOnce
             || !slot.marks.has(Marks::WAITS)
             || lasting.place(slot).position < lasting.settled
-    }
-
-    /// 0 says that all old messages are done.
-    pub(crate) fn settle_position(&mut self, id: SessionId, position: u64) {
-        let session = self.get_mut(id);
-        let Some(lasting) = &mut session.lasting else { return };
-        lasting.settled = lasting.settled.max(position);
-        if position == 0 {
-            let front = session.flight.as_ref().and_then(|flight| flight.front());
-            let front = front.map(|slot| lasting.positions.whole(slot.position));
-            lasting.set_barrier_after(front);
-        }
-    }
-
-    /// Lifts the barrier once the disk knows what was done so far, if that was all.
-    pub(crate) fn lift_barrier(&mut self, id: SessionId) {
-        let session = self.get_mut(id);
-        let Some(lasting) = &mut session.lasting else { return };
-        let Some(barrier) = lasting.barrier.filter(|_| !lasting.lifting) else { return };
-        let flight = session.flight.as_ref();
-        let front = flight.and_then(|flight| flight.front());
-        let sends = flight.is_some_and(|flight| !flight.sent.is_empty());
-        let done = match front {
-            Some(slot) => lasting.positions.whole(slot.position) >= barrier,
-            None => lasting.unread.is_none(),
-        };
-        if done && !sends {
-            lasting.lifting = true;
-            self.unsettled.push((id, 0));
-        }
     }
 
     pub(crate) fn set_suspended(&mut self, id: SessionId, suspended: bool) {

@@ -25,6 +25,7 @@ mod shared;
 mod topics;
 
 mod alias;
+mod barrier;
 mod deliver;
 mod encode;
 mod explain;

@@ -18,19 +18,16 @@ fn main() -> ExitCode {
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next().and_then(|text| text.parse::<u64>().ok());
         let known = match argument.as_str() {
-            "--count" => number().map(|n| count = n),
-            "--every-cut" => {
-                mode = Mode::EveryCut;
-                Some(())
+            "--count" => number().map(|n| count = n).is_some(),
+            "--every-cut" | "--power" => {
+                let every = argument == "--every-cut";
+                mode = if every { Mode::EveryCut } else { Mode::Power };
+                true
             }
-            "--power" => {
-                mode = Mode::Power;
-                Some(())
-            }
-            "--shards" => number().filter(|n| *n > 0).map(|n| shards = n as usize),
-            seed => seed.parse().ok().map(|seed| first = seed),
+            "--shards" => number().filter(|n| *n > 0).map(|n| shards = n as usize).is_some(),
+            seed => seed.parse().map(|seed| first = seed).is_ok(),
         };
-        if known.is_none() {
+        if !known {
             eprintln!("sim [--power | --every-cut] SEED [--count N] [--shards N]");
             return ExitCode::FAILURE;
         }

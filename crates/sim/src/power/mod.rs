@@ -15,7 +15,7 @@ pub(crate) const PUBLISHERS: usize = 3;
 pub(crate) const CLIENTS: usize = 7;
 /// Clients from here on have sessions that never expire, and only they join groups.
 pub(crate) const STEADY: usize = 5;
-pub(crate) const TOPICS: [&str; 4] = ["a", "a/b", "a/c", "b"];
+pub(crate) const TOPICS: [&str; 5] = ["a", "a/b", "a/c", "b", "r/s"];
 pub(crate) const FILTERS: [&str; 6] = ["a/#", "b", "#", "a/+", "+", "w/+"];
 /// Name, filter and QoS.
 pub(crate) const GROUPS: [(&str, &str, u8); 2] = [("g", "a/#", 2), ("h", "b", 1)];
