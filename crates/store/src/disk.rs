@@ -239,11 +239,12 @@ impl Store for Handle {
             let upto = view.upto();
             for pair in view.pairs(&start)? {
                 let (key, value) = pair?;
-                if !key.starts_with(&prefix) {
-                    return Ok(());
-                }
+                // Asked first: where the view knows no more, the prefix may go on all the same.
                 if upto.as_ref().is_some_and(|upto| key > *upto) {
                     break;
+                }
+                if !key.starts_with(&prefix) {
+                    return Ok(());
                 }
                 if value.is_some_and(|value| !visit(&key[1..], &value)) {
                     return Ok(());

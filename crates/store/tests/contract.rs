@@ -67,6 +67,21 @@ fn a_removed_key_is_gone_from_get_and_scan(store: &mut dyn Store) {
     assert_eq!(keys(store, Space::Retained, "r", ""), ["r2"]);
 }
 
+/// What is in tables goes on behind the prefix, while memory has more of it than is looked at in
+/// one piece.
+fn a_scan_of_many_new_keys_before_old_ones_misses_none(store: &mut dyn Store) {
+    let large = "v".repeat(48 << 10);
+    for old in ["many2", "many3", "many4"] {
+        put(store, Space::Queues, &[(old, &large)]);
+    }
+    let names: Vec<String> = (0..1000).map(|n| format!("many1/{n:04}")).collect();
+    for name in &names {
+        put(store, Space::Queues, &[(name, "")]);
+    }
+    let found = keys(store, Space::Queues, "many1/", "");
+    assert_eq!((found.len(), found == names), (names.len(), true));
+}
+
 fn a_scan_of_many_keys_misses_none(store: &mut dyn Store) {
     let names: Vec<_> = (0..1000).map(|n| format!("many/{n:04}")).collect();
     for some in names.chunks(100) {
@@ -83,6 +98,7 @@ fn keeps_the_contract(store: &mut dyn Store) {
     a_scan_is_ordered_and_stays_within_prefix_and_space(store);
     a_scan_stops_when_told(store);
     a_removed_key_is_gone_from_get_and_scan(store);
+    a_scan_of_many_new_keys_before_old_ones_misses_none(store);
     a_scan_of_many_keys_misses_none(store);
 }
 
@@ -94,7 +110,7 @@ fn memory_keeps_the_contract() {
 #[test]
 fn disk_keeps_the_contract_before_and_after_its_memory_became_tables() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("store-contract");
-    for memory_bytes in [1 << 10, 1 << 20] {
+    for memory_bytes in [1 << 10, 128 << 10, 1 << 20] {
         drop(std::fs::remove_dir_all(&path));
         let options = Options { memory_bytes, ..Options::default() };
         let (store, _) = Disk::open(&path, options, Box::new(|_| {})).expect("the store opens");

@@ -1,0 +1,86 @@
+//! The real program on one data folder, killed and started again on the same address.
+
+use std::fs::{self, File};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+pub(crate) struct Broker {
+    /// Holds the data folder, the log of every life, and what the judge saw.
+    pub(crate) folder: PathBuf,
+    pub(crate) address: SocketAddr,
+    options: Vec<String>,
+    child: Option<Child>,
+}
+
+impl Broker {
+    /// Not started yet. Whoever has another `host` has another address.
+    pub(crate) fn new(name: &str, host: u8, options: Vec<String>) -> Broker {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{name}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("the folder can be made");
+        // An address of this process alone: its port stays free while the program is down.
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let address = IpAddr::V4(Ipv4Addr::new(127, high.max(1), low, host.max(2)));
+        Broker { folder, address: SocketAddr::new(address, PORT), options, child: None }
+    }
+
+    pub(crate) fn start(&mut self, shards: usize) {
+        let log = File::options().create(true).append(true).open(self.folder.join("log"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("GODWIT_") {
+                command.env_remove(name);
+            }
+        }
+        command.args(["serve", "--listen", &format!("tcp://{}", self.address)]);
+        command.arg("--data").arg(self.folder.join("data"));
+        command.args(["--shards", &shards.to_string()]);
+        for option in &self.options {
+            command.args(["--set", option]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.expect("a log"));
+        self.child = Some(command.spawn().expect("the program can be run"));
+    }
+
+    /// What kill -9 does.
+    pub(crate) fn kill(&mut self) {
+        self.look();
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("it runs");
+            let ended = child.wait().expect("it ran");
+            assert_eq!(ended.signal(), Some(9), "{}", self.last_words());
+        }
+    }
+
+    /// It must not end by itself.
+    pub(crate) fn look(&mut self) {
+        let ended = self.child.as_mut().and_then(|child| child.try_wait().expect("it was started"));
+        if let Some(status) = ended {
+            panic!("the broker ended with {status}:\n{}", self.last_words());
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        let from = log.lines().count().saturating_sub(20);
+        log.lines().skip(from).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            println!("what is left is in {}", self.folder.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+const PORT: u16 = 1883;

@@ -1,0 +1,112 @@
+//! One connection, looked at without waiting: what came is handed over, what the socket does not
+//! take waits.
+
+use mqtt::{Packet, PacketId, PacketType, QoS, Reason, Version};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+pub(crate) struct Line {
+    stream: TcpStream,
+    version: Version,
+    came: Vec<u8>,
+    unsent: Vec<u8>,
+}
+
+/// What the broker says, as far as anybody here wants to know.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Ack {
+        kind: PacketType,
+        packet_id: PacketId,
+        reason: Reason,
+    },
+    Message {
+        qos: QoS,
+        /// Sent because it is retained, not because it was just published.
+        retain: bool,
+        packet_id: Option<PacketId>,
+        topic: String,
+        payload: Vec<u8>,
+    },
+    Pong,
+    Subscribed {
+        codes: Vec<u8>,
+    },
+    Welcome {
+        present: bool,
+        reason: Reason,
+    },
+}
+
+impl Line {
+    pub(crate) fn open(address: SocketAddr, version: Version) -> Option<Line> {
+        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+        stream.set_nodelay(true).ok()?;
+        stream.set_nonblocking(true).expect("a socket");
+        Some(Line { stream, version, came: Vec::new(), unsent: Vec::new() })
+    }
+
+    /// On its way with the next `flush`.
+    pub(crate) fn say(&mut self, packet: Packet<'_>) {
+        packet.encode(self.version, &mut self.unsent);
+    }
+
+    /// False where the connection is gone.
+    pub(crate) fn flush(&mut self) -> bool {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(written) => drop(self.unsent.drain(..written)),
+                Err(fault) => return fault.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// What came since the last time; false with it where the connection is gone.
+    pub(crate) fn listen(&mut self) -> (Vec<Heard>, bool) {
+        let mut buffer = [0; 64 * 1024];
+        let lives = match self.stream.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(read) => {
+                self.came.extend_from_slice(&buffer[..read]);
+                true
+            }
+            Err(fault) => fault.kind() == ErrorKind::WouldBlock,
+        };
+        let (mut heard, mut at) = (Vec::new(), 0);
+        while let Some(frame) = mqtt::cut(&self.came[at..], u32::MAX).expect("well formed") {
+            at += frame.len;
+            heard.extend(hear(Packet::decode(frame, self.version).expect("well formed")));
+        }
+        self.came.drain(..at);
+        (heard, lives)
+    }
+}
+
+fn hear(packet: Packet<'_>) -> Option<Heard> {
+    let (kind, ack) = match packet {
+        Packet::PubAck(ack) => (PacketType::PubAck, ack),
+        Packet::PubRec(ack) => (PacketType::PubRec, ack),
+        Packet::PubRel(ack) => (PacketType::PubRel, ack),
+        Packet::PubComp(ack) => (PacketType::PubComp, ack),
+        Packet::PingResp => return Some(Heard::Pong),
+        Packet::SubAck(ack) => return Some(Heard::Subscribed { codes: ack.codes.to_vec() }),
+        Packet::ConnAck(ack) => {
+            return Some(Heard::Welcome { present: ack.session_present, reason: ack.reason });
+        }
+        Packet::Publish(publish) => {
+            return Some(Heard::Message {
+                qos: publish.qos,
+                retain: publish.retain,
+                packet_id: publish.packet_id,
+                topic: publish.topic.to_string(),
+                payload: publish.payload.to_vec(),
+            });
+        }
+        // A connection that is taken over or ends says so; then it is gone.
+        Packet::Disconnect(_) => return None,
+        other => panic!("a broker does not send {other:?}"),
+    };
+    Some(Heard::Ack { kind, packet_id: ack.packet_id, reason: ack.reason })
+}

@@ -1,0 +1,97 @@
+//! What publishers and subscribers have in common: a session that the broker is to keep, and a
+//! connection to it that comes and goes.
+
+use crate::line::{Heard, Line};
+use mqtt::{Ack, Connect, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property};
+use mqtt::{Reason, Version};
+use std::net::SocketAddr;
+
+pub(crate) struct Peer {
+    pub(crate) id: String,
+    pub(crate) version: Version,
+    pub(crate) receive_maximum: u16,
+    /// The broker has acknowledged something that belongs to the session: from now on it has one.
+    pub(crate) is_known: bool,
+    line: Option<Line>,
+    welcomed: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(id: String, version: Version, receive_maximum: u16) -> Peer {
+        Peer { id, version, receive_maximum, is_known: false, line: None, welcomed: false }
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        self.welcomed
+    }
+
+    /// Connects if it must, and gives what it hears. `Welcome` is the first after a connection.
+    pub(crate) fn turn(&mut self, address: SocketAddr) -> Vec<Heard> {
+        if self.line.is_none() {
+            self.line = Line::open(address, self.version);
+            self.greet();
+        }
+        let Some(line) = &mut self.line else { return Vec::new() };
+        let (heard, lives) = line.listen();
+        for heard in &heard {
+            if let Heard::Welcome { present, reason } = heard {
+                assert_eq!(*reason, Reason::Success, "{}", self.id);
+                assert!(*present || !self.is_known, "{}: its session is lost", self.id);
+                self.welcomed = true;
+            }
+        }
+        if !lives {
+            self.cut();
+        }
+        heard
+    }
+
+    fn greet(&mut self) {
+        let mut properties = PropertiesBuf::default();
+        properties.push(Property::SessionExpiryInterval(u32::MAX));
+        properties.push(Property::ReceiveMaximum(self.receive_maximum));
+        let none = Properties::default();
+        let connect = Connect {
+            version: self.version,
+            clean_start: false,
+            keep_alive_s: 0,
+            client_id: &self.id,
+            will: None,
+            user_name: None,
+            password: None,
+            properties: if self.version.is_v5() { properties.as_properties() } else { none },
+        };
+        if let Some(line) = &mut self.line {
+            line.say(Packet::Connect(connect));
+        }
+        self.flush();
+    }
+
+    pub(crate) fn say(&mut self, packet: Packet<'_>) {
+        if let Some(line) = &mut self.line {
+            line.say(packet);
+        }
+    }
+
+    pub(crate) fn acknowledge(&mut self, kind: PacketType, packet_id: PacketId) {
+        let ack = Ack { packet_id, reason: Reason::Success, properties: Properties::default() };
+        self.say(match kind {
+            PacketType::PubAck => Packet::PubAck(ack),
+            PacketType::PubRec => Packet::PubRec(ack),
+            PacketType::PubRel => Packet::PubRel(ack),
+            PacketType::PubComp => Packet::PubComp(ack),
+            other => panic!("{other:?} acknowledges nothing"),
+        });
+    }
+
+    pub(crate) fn flush(&mut self) {
+        if self.line.as_mut().is_some_and(|line| !line.flush()) {
+            self.cut();
+        }
+    }
+
+    /// Without a word.
+    pub(crate) fn cut(&mut self) {
+        (self.line, self.welcomed) = (None, false);
+    }
+}

@@ -1,0 +1,177 @@
+//! A publisher that keeps its side of the protocol: what is not acknowledged is sent again after
+//! every connection, in its order, with DUP, and PUBREL where PUBREC has come [MQTT-4.4.0-1].
+
+use crate::chance::Chance;
+use crate::judge::{Judge, Name};
+use crate::line::Heard;
+use crate::peer::Peer;
+use mqtt::{Packet, PacketId, PacketType, Properties, Publish, QoS, Reason, Version};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+pub(crate) struct Publisher {
+    pub(crate) peer: Peer,
+    qos: QoS,
+    retain: bool,
+    topics: Vec<usize>,
+    window: usize,
+    flight: VecDeque<Flying>,
+    next_id: u16,
+    /// Messages that it may still make in this life of the broker.
+    pub(crate) left: u32,
+}
+
+struct Flying {
+    packet_id: PacketId,
+    name: Name,
+    payload: Vec<u8>,
+    /// PUBREC has come.
+    received: bool,
+}
+
+impl Publisher {
+    pub(crate) fn new(
+        id: String,
+        version: Version,
+        qos: QoS,
+        retain: bool,
+        judge: &mut Judge,
+        chance: &mut Chance,
+    ) -> Publisher {
+        let (kind, count) = if retain { ("r", 6) } else { ("c", 2) };
+        let topics =
+            (0..count).map(|at| judge.topic(format!("{kind}/{id}/{at}"), qos, retain)).collect();
+        let window = chance.of(&[1, 4, 16]);
+        let peer = Peer::new(id, version, u16::MAX);
+        Publisher {
+            peer,
+            qos,
+            retain,
+            topics,
+            window,
+            flight: VecDeque::new(),
+            next_id: 0,
+            left: 1,
+        }
+    }
+
+    /// Nothing to say, and everything that was said is acknowledged to the end.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0 && self.flight.is_empty()
+    }
+
+    /// True if anything happened.
+    pub(crate) fn turn(
+        &mut self,
+        address: SocketAddr,
+        judge: &mut Judge,
+        chance: &mut Chance,
+    ) -> bool {
+        let heard = self.peer.turn(address);
+        let mut moved = !heard.is_empty();
+        for heard in heard {
+            self.hear(heard, judge);
+        }
+        if self.peer.is_here() && self.left > 0 && chance.once_in(4) {
+            for _ in 0..1 + chance.below(8) {
+                moved |= self.make(judge, chance);
+            }
+        }
+        self.peer.flush();
+        moved
+    }
+
+    fn hear(&mut self, heard: Heard, judge: &mut Judge) {
+        let (kind, packet_id) = match heard {
+            Heard::Welcome { .. } => return self.send_again(judge),
+            Heard::Ack { kind, packet_id, reason } => {
+                // The broker may have been killed after it forgot the id and before it said so.
+                let forgotten =
+                    kind == PacketType::PubComp && reason == Reason::PacketIdentifierNotFound;
+                assert!(
+                    (reason as u8) < 0x80 || forgotten,
+                    "{}: {kind:?} {reason:?}",
+                    self.peer.id
+                );
+                (kind, packet_id)
+            }
+            other => panic!("{}: nobody asked for {other:?}", self.peer.id),
+        };
+        let place = self.flight.iter().position(|flying| flying.packet_id == packet_id);
+        let Some(place) = place else {
+            panic!("{}: {kind:?} {packet_id} of nothing", self.peer.id);
+        };
+        let flying = &mut self.flight[place];
+        match (kind, self.qos) {
+            (PacketType::PubAck, QoS::AtLeastOnce) => {
+                judge.acknowledged(flying.name);
+                self.peer.is_known = true;
+                self.flight.remove(place);
+            }
+            (PacketType::PubRec, QoS::ExactlyOnce) => {
+                if !flying.received {
+                    flying.received = true;
+                    judge.acknowledged(flying.name);
+                }
+                self.peer.is_known = true;
+                self.peer.acknowledge(PacketType::PubRel, packet_id);
+            }
+            (PacketType::PubComp, QoS::ExactlyOnce) => {
+                assert!(flying.received, "{}: PUBCOMP before PUBREC", self.peer.id);
+                self.flight.remove(place);
+            }
+            _ => panic!("{}: {kind:?} for {:?}", self.peer.id, self.qos),
+        }
+    }
+
+    fn send_again(&mut self, judge: &mut Judge) {
+        let flight = std::mem::take(&mut self.flight);
+        for flying in &flight {
+            let packet_id = flying.packet_id;
+            judge.note(|judge| {
+                let what = if flying.received { "PubRel" } else { "again" };
+                format!("{} {what} {packet_id}", judge.say(flying.name))
+            });
+            match flying.received {
+                true => self.peer.acknowledge(PacketType::PubRel, flying.packet_id),
+                false => self.send(flying, true, judge),
+            }
+        }
+        self.flight = flight;
+    }
+
+    /// One new message, if the window has room.
+    fn make(&mut self, judge: &mut Judge, chance: &mut Chance) -> bool {
+        if self.flight.len() >= self.window || self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        let topic = chance.of(&self.topics);
+        let clears = self.retain && chance.once_in(4);
+        self.next_id = self.next_id % u16::MAX + 1;
+        let name = judge.sent(topic, clears, self.next_id);
+        let mut payload = Vec::new();
+        if !clears {
+            payload.extend_from_slice(&name.number.to_be_bytes());
+            let len = if chance.once_in(10) { 1 << chance.below(15) } else { chance.below(60) };
+            payload.resize(4 + len as usize, b'.');
+        }
+        let packet_id = PacketId::new(self.next_id).expect("above 0");
+        let flying = Flying { packet_id, name, payload, received: false };
+        self.send(&flying, false, judge);
+        self.flight.push_back(flying);
+        true
+    }
+
+    fn send(&mut self, flying: &Flying, dup: bool, judge: &Judge) {
+        self.peer.say(Packet::Publish(Publish {
+            dup,
+            qos: self.qos,
+            retain: self.retain,
+            topic: judge.name_of(flying.name.topic),
+            packet_id: Some(flying.packet_id),
+            properties: Properties::default(),
+            payload: &flying.payload,
+        }));
+    }
+}

@@ -1,0 +1,97 @@
+//! Somebody who looks at everything that is retained, once.
+
+use crate::judge::{Judge, number_in};
+use crate::line::{Heard, Line};
+use mqtt::Version;
+use mqtt::{Connect, Packet, PacketId, Properties, Subscribe, SubscribeOptions, SubscriptionsBuf};
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+pub(crate) struct Reader {
+    line: Option<Line>,
+    began: Option<Instant>,
+    /// What must be there, as of the moment before it asked.
+    least: Vec<(usize, Option<u32>)>,
+    found: HashSet<usize>,
+    /// Everything that had to come has come.
+    pub(crate) is_done: bool,
+}
+
+impl Reader {
+    pub(crate) fn turn(&mut self, address: SocketAddr, judge: &Judge) -> bool {
+        if self.is_done {
+            return false;
+        }
+        if self.line.is_none() {
+            *self = Reader { line: Line::open(address, Version::V5), ..Reader::default() };
+            self.greet();
+        }
+        let Some(line) = &mut self.line else { return false };
+        let (heard, lives) = line.listen();
+        let moved = !heard.is_empty();
+        for heard in heard {
+            self.hear(heard, judge);
+        }
+        self.look(judge);
+        if !lives || self.line.as_mut().is_some_and(|line| !line.flush()) {
+            self.line = None;
+        }
+        moved
+    }
+
+    fn greet(&mut self) {
+        let Some(line) = &mut self.line else { return };
+        line.say(Packet::Connect(Connect {
+            version: Version::V5,
+            clean_start: true,
+            keep_alive_s: 0,
+            client_id: "reader",
+            will: None,
+            user_name: None,
+            password: None,
+            properties: Properties::default(),
+        }));
+        line.flush();
+    }
+
+    fn hear(&mut self, heard: Heard, judge: &Judge) {
+        match heard {
+            Heard::Welcome { .. } => {
+                self.least = judge.retained();
+                self.began = Some(Instant::now());
+                let mut filters = SubscriptionsBuf::default();
+                filters.push("r/#", SubscribeOptions::default());
+                let (packet_id, properties) = (PacketId::MIN, Properties::default());
+                let filters = filters.as_subscriptions();
+                let subscribe = Subscribe { packet_id, properties, filters };
+                if let Some(line) = &mut self.line {
+                    line.say(Packet::Subscribe(subscribe));
+                }
+            }
+            Heard::Message { retain: true, topic, payload, .. } => {
+                self.found.insert(judge.was_retained(&topic, number_in(&payload), &self.least));
+            }
+            Heard::Message { .. } | Heard::Subscribed { .. } => {}
+            other => panic!("the reader did not ask for {other:?}"),
+        }
+    }
+
+    fn look(&mut self, judge: &Judge) {
+        let Some(began) = self.began else { return };
+        let missing = self.least.iter().find(|(topic, least)| {
+            judge.must_be_retained(*topic, *least) && !self.found.contains(topic)
+        });
+        match missing {
+            None => self.is_done = true,
+            Some((topic, number)) => assert!(
+                began.elapsed() < PATIENCE,
+                "{} {number:?} was acknowledged and is not retained",
+                judge.name_of(*topic)
+            ),
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,250 @@
+//! One round: clients of every kind around one data folder, while the process is killed again and
+//! again.
+
+use crate::broker::Broker;
+use crate::chance::Chance;
+use crate::judge::Judge;
+use crate::publisher::Publisher;
+use crate::reader::Reader;
+use crate::subscriber::{Habit, Subscriber};
+use mqtt::{QoS, Version};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Round {
+    broker: Broker,
+    shards: usize,
+    /// Through the whole round; else their number changes.
+    one_shard: bool,
+    chance: Chance,
+    judge: Judge,
+    publishers: Vec<Publisher>,
+    subscribers: Vec<Subscriber>,
+    reader: Reader,
+}
+
+/// When the process is killed.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    After(Duration),
+    Acknowledgements(u64),
+    Arrivals(u64),
+    Sends(u64),
+}
+
+impl Round {
+    pub(crate) fn new(name: &str, seed: u64) -> Round {
+        let mut chance = Chance::new(seed);
+        let inflight = chance.of(&[3, 20, 1024]);
+        let memory = chance.of(&[64 << 10, 1 << 20]);
+        let options = vec![
+            "queue.messages_max=1000000".to_string(),
+            format!("session.inflight_max={inflight}"),
+            format!("store.memory_bytes={memory}"),
+        ];
+        let one_shard = chance.once_in(2);
+        let shards = if one_shard { 1 } else { 2 };
+        let mut round = Round {
+            broker: Broker::new(name, seed as u8, options),
+            shards,
+            one_shard,
+            judge: Judge::default(),
+            publishers: Vec::new(),
+            subscribers: Vec::new(),
+            reader: Reader::default(),
+            chance,
+        };
+        round.people();
+        round
+    }
+
+    fn people(&mut self) {
+        let (judge, chance) = (&mut self.judge, &mut self.chance);
+        let versions = [Version::V311, Version::V5];
+        let both = [QoS::AtLeastOnce, QoS::ExactlyOnce];
+        let published = if self.one_shard || WHOLE { both } else { [QoS::AtLeastOnce; 2] };
+        for at in 0..4 {
+            let (version, qos) = (chance.of(&versions), published[at % 2]);
+            let id = format!("p{at}");
+            self.publishers.push(Publisher::new(id, version, qos, false, judge, chance));
+        }
+        for (at, qos) in published.into_iter().enumerate() {
+            let (version, id) = (chance.of(&versions), format!("k{at}"));
+            self.publishers.push(Publisher::new(id, version, qos, true, judge, chance));
+        }
+        let habits = [Habit::Steady, Habit::Fickle, Habit::Sleeper];
+        for habit in habits {
+            for qos in both {
+                let id = format!("{habit:?}{}", qos as u8).to_lowercase();
+                let claim = judge.claim(id.clone(), qos, &["c/", "r/"], false);
+                let wants = (&["c/#", "r/#"][..], qos);
+                let version = chance.of(&versions);
+                let one = Subscriber::new(id, version, wants, claim, habit, chance);
+                self.subscribers.push(one);
+            }
+        }
+        for (group, filters, qos) in [
+            ("one", &["$share/one/c/#"][..], QoS::AtLeastOnce),
+            ("two", &["$share/two/c/#"][..], QoS::ExactlyOnce),
+        ] {
+            let claim = judge.claim(group.to_string(), qos, &["c/"], true);
+            for (at, habit) in habits.into_iter().enumerate() {
+                let (version, id) = (chance.of(&versions), format!("{group}{at}"));
+                let one = Subscriber::new(id, version, (filters, qos), claim, habit, chance);
+                self.subscribers.push(one);
+            }
+        }
+    }
+
+    pub(crate) fn run(mut self) {
+        self.broker.start(self.shards);
+        let subscribed = |round: &Round| round.subscribers.iter().all(Subscriber::is_subscribed);
+        self.turn_publishers_until(false, "subscribe", subscribed);
+        // The first message makes a publisher's session known for good.
+        let known = |round: &Round| round.publishers.iter().all(|one| one.peer.is_known);
+        self.turn_until("begin", known);
+        self.subscribers.iter_mut().for_each(|one| one.live(false));
+        for _ in 0..3 + self.chance.below(4) {
+            self.live(MESSAGES);
+        }
+        self.subscribers.iter_mut().for_each(|one| one.live(true));
+        for _ in 0..1 + self.chance.below(2) {
+            self.live(0);
+        }
+        self.finish();
+        self.broker.kill();
+        self.broker.start(self.shards);
+        self.finish();
+        println!(
+            "{} messages acknowledged, {} arrivals",
+            self.judge.acknowledgements, self.judge.arrivals
+        );
+    }
+
+    /// The process goes on until the moment has come, is killed, and starts again.
+    fn live(&mut self, messages: u64) {
+        for one in &mut self.publishers {
+            one.left = if messages > 0 { self.chance.below(messages) as u32 } else { one.left };
+        }
+        let moment = match self.chance.below(5) {
+            0 => Moment::After(Duration::from_micros(self.chance.below(30_000))),
+            1 => Moment::After(Duration::from_millis(10 + self.chance.below(150))),
+            2 => Moment::Acknowledgements(1 + self.chance.below(300)),
+            3 => Moment::Arrivals(1 + self.chance.below(2_000)),
+            _ => Moment::Sends(1 + self.chance.below(300)),
+        };
+        self.judge.note(|_| format!("-- until {moment:?}"));
+        let began = Instant::now();
+        let judge = &self.judge;
+        let before = (judge.acknowledgements, judge.arrivals, judge.sends);
+        while began.elapsed() < LIFE_MAX {
+            let judge = &self.judge;
+            let over = match moment {
+                Moment::After(time) => began.elapsed() >= time,
+                Moment::Acknowledgements(count) => judge.acknowledgements >= before.0 + count,
+                Moment::Arrivals(count) => judge.arrivals >= before.1 + count,
+                Moment::Sends(count) => judge.sends >= before.2 + count,
+            };
+            if over {
+                break;
+            }
+            self.turn(true);
+        }
+        self.broker.kill();
+        if self.chance.once_in(3) {
+            self.shards = self.shards_next();
+        }
+        self.judge.note(|_| "-- killed".to_string());
+        self.reader = Reader::default();
+        self.broker.start(self.shards);
+    }
+
+    fn shards_next(&mut self) -> usize {
+        if self.one_shard { 1 } else { 1 + self.chance.below(3) as usize }
+    }
+
+    /// Everybody is here and takes what there is, until nothing more comes.
+    fn finish(&mut self) {
+        self.judge.note(|_| "-- finish".to_string());
+        self.publishers.iter_mut().for_each(|one| one.left = 0);
+        let published = |round: &Round| round.publishers.iter().all(Publisher::is_done);
+        self.turn_until("publish", published);
+        self.turn_until("drain", |round| round.judge.missing().is_none());
+        let done = |round: &Round| round.subscribers.iter().all(Subscriber::is_done);
+        self.turn_until("answer", done);
+        // Whatever was sent before our ping is here with its answer.
+        for _ in 0..2 {
+            self.subscribers.iter_mut().for_each(Subscriber::ping);
+            let quiet = |round: &Round| {
+                let mut all = round.subscribers.iter();
+                all.all(|one| one.is_done() && one.pings_left() == 0)
+            };
+            self.turn_until("be quiet", quiet);
+        }
+        self.reader = Reader::default();
+        self.turn_until("look at what is retained", |round| round.reader.is_done);
+    }
+
+    fn turn_until(&mut self, what: &str, over: impl Fn(&Round) -> bool) {
+        self.turn_publishers_until(true, what, over);
+    }
+
+    fn turn_publishers_until(
+        &mut self,
+        publishers: bool,
+        what: &str,
+        over: impl Fn(&Round) -> bool,
+    ) {
+        let (mut waited, mut arrivals) = (Duration::ZERO, self.judge.arrivals);
+        while !over(self) {
+            let began = Instant::now();
+            self.turn(publishers);
+            // A host that stood still is no broker that does.
+            waited += began.elapsed().min(TURN_MAX);
+            if arrivals < self.judge.arrivals {
+                (waited, arrivals) = (Duration::ZERO, self.judge.arrivals);
+            }
+            if waited > PATIENCE {
+                panic!("{what}: nothing came any more. {:?}", self.judge.missing());
+            }
+        }
+    }
+
+    fn turn(&mut self, publishers: bool) {
+        self.broker.look();
+        let (address, judge, chance) = (self.broker.address, &mut self.judge, &mut self.chance);
+        let mut moved = false;
+        if publishers {
+            for one in &mut self.publishers {
+                moved |= one.turn(address, judge, chance);
+            }
+        }
+        for one in &mut self.subscribers {
+            moved |= one.turn(address, judge, chance);
+        }
+        moved |= self.reader.turn(address, judge);
+        if !moved {
+            thread::sleep(IDLE);
+        }
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.judge.write_history(&self.broker.folder.join("history"));
+        }
+    }
+}
+
+/// What a publisher makes at most between two kills.
+const MESSAGES: u64 = 200;
+
+/// Publishers of QoS 2 beside several shards. False for as long as what one shard has of a message
+/// may outlive a kill without what another has of it: then PUBREC is given for a part.
+const WHOLE: bool = false;
+
+const LIFE_MAX: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(15);
+const TURN_MAX: Duration = Duration::from_millis(20);
+const IDLE: Duration = Duration::from_micros(100);

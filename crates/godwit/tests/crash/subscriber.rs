@@ -1,0 +1,209 @@
+//! A subscriber with a kept session: it takes messages as the specification says, and answers
+//! when chance lets it.
+
+use crate::chance::Chance;
+use crate::judge::{Judge, number_in};
+use crate::line::Heard;
+use crate::peer::Peer;
+use mqtt::{Disconnect, Packet, PacketId, PacketType, Properties, QoS, Reason, Subscribe};
+use mqtt::{SubscribeOptions, SubscriptionsBuf, Version};
+use std::collections::{HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Subscriber {
+    pub(crate) peer: Peer,
+    filters: &'static [&'static str],
+    qos: QoS,
+    /// Whose arrivals these are: its own, or its group's.
+    claim: usize,
+    habit: Habit,
+    away: bool,
+    /// When it comes back, or goes.
+    turns_at: Instant,
+    /// QoS 2 messages that are not released: more of the same id is the same [MQTT-4.3.3-10].
+    received: HashSet<PacketId>,
+    answers: VecDeque<(PacketType, PacketId)>,
+    subscribed: bool,
+    /// Answers at once.
+    pub(crate) eager: bool,
+    pings: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Habit {
+    /// Comes back at once.
+    Steady,
+    /// Comes and goes.
+    Fickle,
+    /// Is away until the end.
+    Sleeper,
+}
+
+impl Subscriber {
+    pub(crate) fn new(
+        id: String,
+        version: Version,
+        (filters, qos): (&'static [&'static str], QoS),
+        claim: usize,
+        habit: Habit,
+        chance: &mut Chance,
+    ) -> Subscriber {
+        Subscriber {
+            peer: Peer::new(id, version, chance.of(&[2, 10, u16::MAX])),
+            filters,
+            qos,
+            claim,
+            habit,
+            away: false,
+            turns_at: Instant::now(),
+            received: HashSet::new(),
+            answers: VecDeque::new(),
+            subscribed: false,
+            eager: true,
+            pings: 0,
+        }
+    }
+
+    /// From here on it goes by its habit, or stays whatever its habit.
+    pub(crate) fn live(&mut self, stays: bool) {
+        self.eager = stays;
+        self.turns_at = Instant::now();
+        if stays {
+            (self.habit, self.away) = (Habit::Steady, false);
+        }
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.subscribed
+    }
+
+    /// It has answered everything that came.
+    pub(crate) fn is_done(&self) -> bool {
+        self.peer.is_here() && self.answers.is_empty() && self.received.is_empty()
+    }
+
+    /// Asks for a sign of life; `pings_left` counts what is not answered.
+    pub(crate) fn ping(&mut self) {
+        self.pings += 1;
+        self.peer.say(Packet::PingReq);
+    }
+
+    pub(crate) fn pings_left(&self) -> u32 {
+        self.pings
+    }
+
+    pub(crate) fn turn(
+        &mut self,
+        address: SocketAddr,
+        judge: &mut Judge,
+        chance: &mut Chance,
+    ) -> bool {
+        if self.subscribed && !self.comes(chance) {
+            return false;
+        }
+        let heard = self.peer.turn(address);
+        let moved = !heard.is_empty();
+        for heard in heard {
+            self.hear(heard, judge);
+        }
+        if !self.peer.is_here() {
+            self.answers.clear();
+            self.pings = 0;
+        }
+        self.answer(judge, chance);
+        self.peer.flush();
+        moved
+    }
+
+    /// Whether it is here by its habit; it leaves when its time has come.
+    fn comes(&mut self, chance: &mut Chance) -> bool {
+        match self.habit {
+            Habit::Steady => return true,
+            Habit::Sleeper => self.leave(chance),
+            Habit::Fickle if Instant::now() < self.turns_at => {}
+            Habit::Fickle => {
+                self.turns_at = Instant::now() + Duration::from_millis(1 + chance.below(100));
+                if self.away {
+                    self.away = false;
+                } else {
+                    self.leave(chance);
+                }
+            }
+        }
+        !self.away
+    }
+
+    fn leave(&mut self, chance: &mut Chance) {
+        if self.peer.is_here() && chance.once_in(2) {
+            let (reason, properties) = (Reason::Success, Properties::default());
+            self.peer.say(Packet::Disconnect(Disconnect { reason, properties }));
+            self.peer.flush();
+        }
+        self.peer.cut();
+        self.answers.clear();
+        self.away = true;
+    }
+
+    fn hear(&mut self, heard: Heard, judge: &mut Judge) {
+        match heard {
+            Heard::Welcome { .. } => {
+                judge.note(|_| format!("{} is here", self.peer.id));
+                if !self.subscribed {
+                    self.subscribe();
+                }
+            }
+            Heard::Subscribed { codes } => {
+                assert!(codes.iter().all(|&code| code == self.qos as u8), "{codes:?}");
+                self.subscribed = true;
+                self.peer.is_known = true;
+            }
+            Heard::Pong => self.pings -= 1,
+            Heard::Ack { kind: PacketType::PubRel, packet_id, .. } => {
+                judge.note(|_| format!("{} <- PubRel {packet_id}", self.peer.id));
+                self.received.remove(&packet_id);
+                self.answers.push_back((PacketType::PubComp, packet_id));
+            }
+            Heard::Message { qos, packet_id, topic, payload, .. } => {
+                assert!(qos > QoS::AtMostOnce && qos <= self.qos, "{}: {qos:?}", self.peer.id);
+                let packet_id = packet_id.expect("QoS above 0");
+                let two = qos == QoS::ExactlyOnce;
+                self.answers.push_back(match two {
+                    true => (PacketType::PubRec, packet_id),
+                    false => (PacketType::PubAck, packet_id),
+                });
+                if two && !self.received.insert(packet_id) {
+                    return judge.note(|_| format!("{} {packet_id} {topic} known", self.peer.id));
+                }
+                judge.note(|_| {
+                    let number = number_in(&payload);
+                    format!("{} <- {topic} {number:?} as {packet_id}", self.peer.id)
+                });
+                judge.arrived(self.claim, &self.peer.id, &topic, number_in(&payload));
+            }
+            other => panic!("{}: nobody asked for {other:?}", self.peer.id),
+        }
+    }
+
+    fn subscribe(&mut self) {
+        let mut filters = SubscriptionsBuf::default();
+        for filter in self.filters {
+            filters.push(filter, SubscribeOptions { qos: self.qos, ..Default::default() });
+        }
+        let (packet_id, properties) = (PacketId::MIN, Properties::default());
+        let filters = filters.as_subscriptions();
+        self.peer.say(Packet::Subscribe(Subscribe { packet_id, properties, filters }));
+    }
+
+    /// In the order in which things came [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+    fn answer(&mut self, judge: &mut Judge, chance: &mut Chance) {
+        let count = match self.eager {
+            true => self.answers.len(),
+            false => self.answers.len().min(chance.below(8) as usize),
+        };
+        for (kind, packet_id) in self.answers.drain(..count) {
+            judge.note(|_| format!("{} {kind:?} {packet_id}", self.peer.id));
+            self.peer.acknowledge(kind, packet_id);
+        }
+    }
+}
