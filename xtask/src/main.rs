@@ -1,5 +1,6 @@
 //! `cargo x`: everything that is done to this project, in one program without dependencies.
 
+mod crash;
 mod docs;
 mod fuzz;
 mod idle;
@@ -56,6 +57,11 @@ const TASKS: &[Task] = &[
         name: "judge",
         does: "run the benchmark: judge [--shards N] [JUDGE ARGUMENTS]",
         run: judge::run,
+    },
+    Task {
+        name: "crash",
+        does: "kill the broker again and again: crash [--rounds N] [--seed N]",
+        run: crash::run,
     },
     Task { name: "fuzz", does: "fuzz with nightly: fuzz [TARGET] [SECONDS]", run: fuzz::run },
 ];

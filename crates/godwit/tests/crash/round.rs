@@ -242,7 +242,7 @@ const MESSAGES: u64 = 200;
 
 /// Publishers of QoS 2 beside several shards. False for as long as what one shard has of a message
 /// may outlive a kill without what another has of it: then PUBREC is given for a part.
-const WHOLE: bool = false;
+const WHOLE: bool = true;
 
 const LIFE_MAX: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(15);

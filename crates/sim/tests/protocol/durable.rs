@@ -603,4 +603,107 @@ crate::transcripts! {
         a< PUBLISH 2 "t" qos=2 "3"
         "##
     }
+
+    fn pubrel_comes_once_the_client_is_back_where_the_disk_was_faster() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 7 "t" qos=2 "1"
+        p< PUBREC 7
+        a< PUBLISH 1 "t" qos=2 "1"
+        ! disk holds
+        a> PUBREC 1
+        a! cut
+        ! disk syncs
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBREL 1
+        "##
+    }
+
+    fn pubcomp_waits_for_the_disk_on_the_next_connection_too() {
+        r##"
+        # disk: on
+        p> CONNECT id=p expiry=600
+        p< CONNACK present=0
+        p> PUBLISH 7 "t" qos=2 "1"
+        p< PUBREC 7 NoMatchingSubscribers
+        ! disk holds
+        p> PUBREL 7
+        p! cut
+        p> CONNECT id=p clean=0 expiry=600
+        p< CONNACK present=1
+        p> PUBREL 7
+        p> PINGREQ
+        p< PINGRESP
+        ! disk syncs
+        p< PUBCOMP 7 PacketIdentifierNotFound
+        "##
+    }
+
+    fn what_a_member_leaves_unread_when_it_ends_goes_back_to_its_group() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$share/g/t" qos=1 "t" qos=1
+        a< SUBACK 1 [1 1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        a< PUBLISH 2 "t" qos=1 "1"
+        ! power
+        a< CLOSED
+        p< CLOSED
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/t" qos=1
+        b< SUBACK 1 [1]
+        a> CONNECT id=a clean=1
+        a< CONNACK present=0
+        b< PUBLISH 1 "t" qos=1 "1"
+        "##
+    }
+
+    fn what_a_member_may_have_goes_to_no_other() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600 receive_maximum=2
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$share/g/t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "1"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "1"
+        p> PUBLISH 2 "t" qos=2 "2"
+        p< PUBREC 2
+        a< PUBLISH 2 "t" qos=2 "2"
+        ! power
+        a< CLOSED
+        p< CLOSED
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/t" qos=2
+        b< SUBACK 1 [2]
+        a> CONNECT id=a clean=0 expiry=600 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 dup "1"
+        a! cut
+        b> PINGREQ
+        b< PINGRESP
+        a> CONNECT id=a clean=0 expiry=600 receive_maximum=2
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 dup "1"
+        a< PUBLISH 2 "t" qos=2 "2"
+        "##
+    }
 }
