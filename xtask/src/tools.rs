@@ -120,6 +120,7 @@ const STEPS: &[Step] = &[
         what: "mosquitto and its clients",
         install: || debian(&["mosquitto", "mosquitto-clients"]),
     },
+    Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
     Step { what: "paho-mqtt", install: paho },
     Step { what: "MQTT.js", install: mqtt_js },
     Step { what: "Go modules", install: go_modules },

@@ -9,7 +9,7 @@ use crate::metrics::Metrics;
 use crate::plan::{Body, Carrier, Field, Group, Pace, Plan, Publishing, Start, Target};
 use crate::report::{self, Subject};
 use crate::session::{self, Ending};
-use crate::tally::{COUNTS, Count, Sampler, Tally};
+use crate::tally::{COUNTS, Sampler, Tally};
 use crate::target;
 use mqtt::{QoS, Version};
 use serde_json::Value;
@@ -274,7 +274,7 @@ impl Lines {
         let start = if is_terminal { "\r" } else { "" };
         for (count, name) in COUNTS {
             let n = row.tally.count(*count);
-            if n == 0 || [Count::BytesIn, Count::BytesOut].contains(count) {
+            if n == 0 || name.contains("bytes") {
                 continue;
             }
             let (total, rate) = (total.count(*count), n as f64 / seconds);

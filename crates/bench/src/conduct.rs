@@ -256,8 +256,6 @@ impl Conductor<'_> {
         if is_measured {
             self.measured.merge(&second.tally);
         }
-        let span = second.until_ns.saturating_sub(second.from_ns).max(1);
-        let cpu = second.tally.cpu_ns as f64 / span as f64;
         let (parts, row) = self.pending.entry(second.from_ns).or_insert_with(|| {
             let row = Row {
                 from_ns: second.from_ns,
@@ -270,7 +268,7 @@ impl Conductor<'_> {
         });
         *parts += 1;
         row.tally.merge(&second.tally);
-        row.thread_cpu_max = row.thread_cpu_max.max(cpu);
+        row.thread_cpu_max = row.thread_cpu_max.max(second.busy);
         while let Some(first) = self.pending.first_entry()
             && first.get().0 >= self.hands.len()
         {

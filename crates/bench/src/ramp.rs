@@ -62,6 +62,9 @@ fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
     };
     let one = |why: String| vec![why];
     let (text, scenario) = crate::run::load(name)?;
+    if scenario.intended_per_s(&Change::default()) == 0.0 {
+        return Err(vec![format!("{name} publishes at no rate that could be raised")]);
+    }
     let positive = |flag: &str| match line.number::<f64>(flag) {
         Ok(Some(number)) if number > 0.0 => Ok(number),
         Ok(_) => Err(vec![format!("{flag}: use a number above 0")]),

@@ -69,7 +69,14 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 
 fn here(line: &Line, order: &Order) -> Result<Value, String> {
     let metrics = line.text("--metrics").map(Metrics::start).transpose()?;
-    let mut progress = Progress { is_terminal: std::io::stderr().is_terminal(), began_ns: 0 };
+    let plan = &order.plan;
+    let mut progress = Progress {
+        is_terminal: std::io::stderr().is_terminal(),
+        began_ns: 0,
+        spans_s: plan.clients() as f64 / plan.connects_per_s.max(0.001)
+            + plan.warm_s
+            + plan.measure_s.unwrap_or(0.0),
+    };
     let result = session::run(order.plan.clone(), &order.subject, &mut |row, total| {
         progress.show(row);
         metrics.iter().for_each(|metrics| metrics.update(total));
@@ -189,6 +196,8 @@ fn find(name: &str) -> Result<String, String> {
 struct Progress {
     is_terminal: bool,
     began_ns: u64,
+    /// All phases but the last, whose length nobody knows.
+    spans_s: f64,
 }
 
 impl Progress {
@@ -211,7 +220,10 @@ impl Progress {
         );
         let mut err = std::io::stderr().lock();
         let _ = match self.is_terminal {
-            true => write!(err, "\r{text:<78}"),
+            true => {
+                let elapsed = (row.until_ns - self.began_ns) as f64 / 1e9;
+                write!(err, "\r{} {text:<78}", bar(elapsed / self.spans_s.max(0.001)))
+            }
             false => writeln!(err, "{text}"),
         };
     }
@@ -222,6 +234,15 @@ impl Progress {
         }
     }
 }
+
+/// How much of a test is over: `[#####.....]  50 %`.
+fn bar(done: f64) -> String {
+    let done = done.clamp(0.0, 1.0);
+    let full = (done * BAR as f64).round() as usize;
+    format!("[{}{}] {:>3.0} %", "#".repeat(full), ".".repeat(BAR - full), done * 100.0)
+}
+
+const BAR: usize = 20;
 
 const FLAGS: &[Flag] = &[
     Flag {
@@ -306,3 +327,15 @@ const FLAGS: &[Flag] = &[
     Flag { names: &["--csv"], value: "FILE", default: "", doc: "its seconds" },
     Flag { names: &["--jtl"], value: "FILE", default: "", doc: "its seconds, for JMeter" },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_fills_and_never_overflows() {
+        assert_eq!(bar(0.0), "[....................]   0 %");
+        assert_eq!(bar(0.5), "[##########..........]  50 %");
+        assert_eq!(bar(7.0), "[####################] 100 %");
+    }
+}

@@ -37,6 +37,8 @@ pub(crate) enum Count {
     RecvForeign,
     BytesIn,
     BytesOut,
+    PayloadIn,
+    PayloadOut,
 }
 
 /// Names as emqtt_bench prints and exports them where it has the counter.
@@ -59,6 +61,8 @@ pub(crate) const COUNTS: &[(Count, &str)] = &[
     (Count::RecvForeign, "recv_foreign"),
     (Count::BytesIn, "bytes_in"),
     (Count::BytesOut, "bytes_out"),
+    (Count::PayloadIn, "payload_bytes_in"),
+    (Count::PayloadOut, "payload_bytes_out"),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -103,6 +103,7 @@ impl Load {
             count += 1;
         }
         self.tally.add(Count::Recv, count);
+        self.tally.add(Count::PayloadIn, count * payload as u64);
         self.received += count;
         count as usize * first.len()
     }
@@ -110,6 +111,7 @@ impl Load {
     fn message(&mut self, at: u32, publish: &Publish<'_>, now_ns: u64) {
         let client = &mut self.clients[at as usize];
         self.tally.add(Count::Recv, 1);
+        self.tally.add(Count::PayloadIn, publish.payload.len() as u64);
         self.received += 1;
         let now_us = now_ns / 1_000;
         if let Some(stamp) = Stamp::read(publish.payload) {

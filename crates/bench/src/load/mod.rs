@@ -107,6 +107,9 @@ pub(crate) struct Second {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
     pub(crate) tally: Tally,
+    /// Processor time since the last hand-over, by the time that passed since then: a hand-over
+    /// that comes late covers more than its second.
+    pub(crate) busy: f64,
 }
 
 /// A running thread, and how to wake it.

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Flight, State};
 use super::pace::on_grid;
-use super::thread::Load;
+use super::thread::{Load, STEPS_A_LOOK};
 use crate::limits::{SPARE_BYTES_MAX, SPARES_MAX, UNSENT_BYTES_MAX};
 use crate::plan::{Pace, Publishing};
 use crate::stamp::Stamp;
@@ -269,6 +269,7 @@ impl Load {
             payload: self.payloads[at_group].next(stamp, now),
         };
         publish.encode(client.version, &mut out);
+        self.tally.add(Count::PayloadOut, publish.payload.len() as u64);
         drop(filled);
         client.out = out;
         match packet_id {
@@ -289,11 +290,14 @@ impl Load {
 
     /// Writes what has gathered, once a client.
     pub(super) fn flush(&mut self) {
-        // In place: what writing finds out may not make anyone dirty but those in the list.
+        // What comes due meanwhile makes a list of its own, and is written before the rest.
         let mut dirty = std::mem::take(&mut self.dirty);
-        for at in dirty.drain(..) {
+        for (nth, at) in dirty.drain(..).enumerate() {
             self.clients[at as usize].is_dirty = false;
             self.write(at);
+            if nth % STEPS_A_LOOK == STEPS_A_LOOK - 1 {
+                self.keep_time();
+            }
         }
         dirty.append(&mut self.dirty);
         self.dirty = dirty;

@@ -1,13 +1,13 @@
 //! From an outcome to the document. Latencies are milliseconds, rates are a second.
 
 use super::host::{command_of, host};
+use super::samplers::{failed_in, known_percentiles, ms, overview, percentiles, samplers};
 use crate::conduct::{Outcome, Row, Stream};
 use crate::limits::{HOST_CPU_MAX, LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_MAX};
 use crate::plan::Plan;
-use crate::tally::{COUNTS, Count, SAMPLERS, Sampler, Tally};
+use crate::tally::{COUNTS, Count, Sampler, Tally};
 use crate::track::Tracked;
 use crate::watch::{FIGURES, Figure, Sample};
-use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 /// What was tested and how, as the disclosure needs it.
@@ -57,14 +57,7 @@ pub(crate) fn build(
             "scaled": subject.scaled,
             "text": subject.scenario_text,
         },
-        "target": {
-            "urls": plan.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>(),
-            "broker": subject.broker,
-            "version": subject.broker_version,
-            "configuration": subject.configuration,
-            "pid": subject.pid,
-            "command": subject.pid.filter(|_| subject.watched_by.is_none()).and_then(command_of),
-        },
+        "target": target(subject, plan),
         "host": host(plan),
         "began_unix_s": phases.began / 1_000_000_000,
         "phases_s": {
@@ -83,7 +76,8 @@ pub(crate) fn build(
                 / seconds(phases.began, phases.connected).max(0.001),
         },
         "counts": counts(&outcome.total),
-        "samplers": samplers(&outcome.total, measured_s),
+        "samplers": samplers(outcome, &streams, measured_s),
+        "overview": overview(plan, outcome, &streams),
         "messages": messages(plan, outcome, &streams),
         "streams": listed(&outcome.streams),
         "failures": failures(&outcome.total),
@@ -94,6 +88,17 @@ pub(crate) fn build(
         "warnings": warnings,
         "faults": faults,
         "interrupted": outcome.was_interrupted,
+    })
+}
+
+fn target(subject: &Subject, plan: &Plan) -> Value {
+    json!({
+        "urls": plan.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>(),
+        "broker": subject.broker,
+        "version": subject.broker_version,
+        "configuration": subject.configuration,
+        "pid": subject.pid,
+        "command": subject.pid.filter(|_| subject.watched_by.is_none()).and_then(command_of),
     })
 }
 
@@ -112,10 +117,10 @@ fn messages(plan: &Plan, outcome: &Outcome, streams: &Sums) -> Value {
     })
 }
 
-struct Sums {
-    expected: u64,
-    lost: u64,
-    tracked: Tracked,
+pub(super) struct Sums {
+    pub(super) expected: u64,
+    pub(super) lost: u64,
+    pub(super) tracked: Tracked,
     faulty: u64,
 }
 
@@ -134,7 +139,7 @@ fn is_faulty(stream: &Stream) -> bool {
     stream.lost() + stream.tracked.duplicates + stream.tracked.reordered > 0
 }
 
-fn seconds(from: u64, until: u64) -> f64 {
+pub(super) fn seconds(from: u64, until: u64) -> f64 {
     until.saturating_sub(from) as f64 / 1e9
 }
 
@@ -147,73 +152,6 @@ fn failures(tally: &Tally) -> Value {
     let failures = tally.failures.iter();
     let rows = failures.map(|(failure, n)| json!({ "what": failure.to_string(), "count": n }));
     rows.collect()
-}
-
-/// XMeter's detail table, a row a sampler, and more of the tail.
-fn samplers(tally: &Tally, measured_s: f64) -> Value {
-    let rows = SAMPLERS.iter().filter(|(sampler, _)| !tally.times(*sampler).is_empty());
-    rows.map(|(sampler, name)| {
-        let times = tally.times(*sampler);
-        let (good, bad) = match sampler {
-            Sampler::Connect => (Count::ConnectSucc, Count::ConnectFail),
-            Sampler::Subscribe => (Count::Sub, Count::SubFail),
-            Sampler::Pub => (Count::PubSucc, Count::PubFail),
-            _ => (Count::Recv, Count::SubFail),
-        };
-        let failed = if *sampler == Sampler::Sub { 0 } else { tally.count(bad) };
-        let all = (tally.count(good) + failed).max(1);
-        let mut row = percentiles(times);
-        row.insert("name".into(), (*name).into());
-        row.insert("hits".into(), times.len().into());
-        row.insert("per_s".into(), (times.len() as f64 / measured_s.max(0.001)).into());
-        row.insert("failed".into(), failed.into());
-        row.insert("success".into(), (1.0 - failed as f64 / all as f64).into());
-        row.insert("stdev".into(), ms(times.stdev()).into());
-        row.insert("mean_fastest_90".into(), ms(mean_of_fastest(times, 0.9)).into());
-        row.insert("histogram_us".into(), recorded(times));
-        Value::Object(row)
-    })
-    .collect()
-}
-
-fn percentiles(times: &Histogram<u64>) -> Map<String, Value> {
-    let mut row = Map::new();
-    row.insert("min".into(), ms(times.min() as f64).into());
-    row.insert("mean".into(), ms(times.mean()).into());
-    for (name, quantile) in QUANTILES {
-        row.insert((*name).into(), ms(times.value_at_quantile(*quantile) as f64).into());
-    }
-    row.insert("max".into(), ms(times.max() as f64).into());
-    row
-}
-
-/// Absent where nothing was timed: a chart shows a gap, not zero.
-fn known_percentiles(times: &Histogram<u64>) -> Value {
-    if times.is_empty() { Value::Null } else { Value::Object(percentiles(times)) }
-}
-
-/// Each value that occurred and how often: two reports can be merged from it without loss.
-fn recorded(times: &Histogram<u64>) -> Value {
-    times
-        .iter_recorded()
-        .map(|step| json!([step.value_iterated_to(), step.count_at_value()]))
-        .collect()
-}
-
-/// XMeter's "90% average".
-fn mean_of_fastest(times: &Histogram<u64>, share: f64) -> f64 {
-    let wanted = (times.len() as f64 * share).ceil() as u64;
-    let (mut taken, mut sum) = (0, 0.0);
-    for step in times.iter_recorded() {
-        let count = step.count_at_value().min(wanted - taken);
-        taken += count;
-        sum += count as f64 * times.median_equivalent(step.value_iterated_to()) as f64;
-    }
-    sum / taken.max(1) as f64
-}
-
-fn ms(us: f64) -> f64 {
-    (us.round()) / 1_000.0
 }
 
 /// The worst first; the sums are of all.
@@ -250,6 +188,9 @@ fn second(row: &Row, began: u64, sample: Option<&(u64, Sample)>) -> Value {
         "received": rate(Count::Recv),
         "bytes_in": rate(Count::BytesIn),
         "lost_connections": row.tally.count(Count::Lost),
+        "succeeded": rate(Count::PubSucc) + rate(Count::Recv),
+        "failed": failed_in(&row.tally),
+        "connect_ms": known_percentiles(row.tally.times(Sampler::Connect)),
         "sub_ms": known_percentiles(row.tally.times(Sampler::Sub)),
         "pub_ms": known_percentiles(row.tally.times(Sampler::Pub)),
         "thread_cpu_max": row.thread_cpu_max,
@@ -390,34 +331,4 @@ fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
     ];
     let rows = rows.iter().filter(|(n, _)| *n > 0);
     rows.map(|(n, what)| format!("{n} {what}")).collect()
-}
-
-const QUANTILES: &[(&str, f64)] =
-    &[("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fastest_nine_in_ten_leave_the_tail_out() {
-        let mut times = crate::tally::histogram();
-        times.saturating_record_n(10, 9);
-        times.saturating_record(1_000);
-        assert_eq!(mean_of_fastest(&times, 0.9), 10.0);
-        assert_eq!(mean_of_fastest(&crate::tally::histogram(), 0.9), 0.0);
-    }
-
-    #[test]
-    fn a_histogram_in_a_report_holds_every_count() {
-        let mut times = crate::tally::histogram();
-        [1, 1, 5_000].iter().for_each(|us| times.saturating_record(*us));
-        let sum: u64 = recorded(&times)
-            .as_array()
-            .expect("a list")
-            .iter()
-            .filter_map(|step| step[1].as_u64())
-            .sum();
-        assert_eq!(sum, 3);
-    }
 }

@@ -18,29 +18,44 @@ pub(crate) fn csv(report: &Value) -> String {
     out
 }
 
-/// JMeter's CSV results. A row is one response there; here it is one second of one sampler, with
-/// the mean as its time and the hits in its label, since a row a message would be gigabytes.
+/// JMeter's CSV results. A row is one response there; here it is one second of one sampler with the
+/// mean as its time, since a row a message would be gigabytes. Failures have a row each.
 pub(crate) fn jtl(report: &Value) -> String {
-    let mut out = String::from("timeStamp,elapsed,label,responseCode,success,allThreads\n");
+    let mut out = String::from(
+        "timeStamp,elapsed,label,responseCode,responseMessage,threadName,success,bytes,sentBytes,\
+         grpThreads,allThreads,Latency,IdleTime,Connect\n",
+    );
     let began_ms = number(report, "/began_unix_s") * 1_000.0;
+    let row = |out: &mut String, at: f64, elapsed: f64, label: &str, failure: &str, live: f64| {
+        let (code, is_good) = if failure.is_empty() { (200, true) } else { (500, false) };
+        let elapsed = elapsed.round();
+        let _ = writeln!(
+            out,
+            "{at:.0},{elapsed},{label},{code},{failure},load,{is_good},0,0,{live:.0},{live:.0},\
+             {elapsed},0,0"
+        );
+    };
     for second in list(report, "/seconds") {
         let at = began_ms + number(second, "/t") * 1_000.0;
-        let live = number(second, "/live");
-        for (label, rate, mean) in
-            [("Pub", "/published", "/pub_ms/mean"), ("Sub", "/received", "/sub_ms/mean")]
+        for (label, path) in
+            [("Connect", "/connect_ms/mean"), ("Pub", "/pub_ms/mean"), ("Sub", "/sub_ms/mean")]
         {
-            if number(second, rate) > 0.0 {
-                let elapsed = number(second, mean);
-                let _ = writeln!(out, "{at:.0},{elapsed:.0},{label},200,true,{live:.0}");
+            if let Some(mean) = second.pointer(path).and_then(Value::as_f64) {
+                row(&mut out, at, mean, label, "", number(second, "/live"));
             }
         }
     }
     for failure in list(report, "/failures") {
         let what = text(failure, "/what").replace([',', '"', '\n'], " ");
-        let _ = writeln!(out, "{began_ms:.0},0,{what},500,false,0");
+        for _ in 0..(number(failure, "/count") as usize).min(FAILURES_MAX) {
+            row(&mut out, began_ms, 0.0, "failure", &what, 0.0);
+        }
     }
     out
 }
+
+/// Of one kind: JMeter shows shares, and they stay visible.
+const FAILURES_MAX: usize = 1_000;
 
 const COLUMNS: &[(&str, &str)] = &[
     ("t_s", "/t"),
@@ -50,6 +65,9 @@ const COLUMNS: &[(&str, &str)] = &[
     ("received_per_s", "/received"),
     ("bytes_in_per_s", "/bytes_in"),
     ("lost_connections", "/lost_connections"),
+    ("succeeded_per_s", "/succeeded"),
+    ("failed", "/failed"),
+    ("connect_mean_ms", "/connect_ms/mean"),
     ("sub_mean_ms", "/sub_ms/mean"),
     ("sub_p50_ms", "/sub_ms/p50"),
     ("sub_p99_ms", "/sub_ms/p99"),
@@ -62,11 +80,14 @@ const COLUMNS: &[(&str, &str)] = &[
     ("broker_threads", "/target/threads"),
     ("broker_descriptors", "/target/descriptors"),
     ("broker_switches_per_s", "/target/switches_per_s"),
+    ("broker_disk_read_per_s", "/target/disk_read_per_s"),
     ("broker_disk_written_per_s", "/target/disk_written_per_s"),
     ("host_cpu", "/target/host_cpu"),
     ("host_memory_kb", "/target/host_memory_kb"),
     ("host_net_in_per_s", "/target/net_in_per_s"),
     ("host_net_out_per_s", "/target/net_out_per_s"),
+    ("host_packets_in_per_s", "/target/packets_in_per_s"),
+    ("host_packets_out_per_s", "/target/packets_out_per_s"),
 ];
 
 #[cfg(test)]
@@ -90,9 +111,13 @@ mod tests {
         let report = json!({
             "began_unix_s": 2,
             "seconds": [{ "t": 1.0, "live": 3, "received": 7, "sub_ms": { "mean": 4.0 } }],
-            "failures": [{ "what": "a, \"b\"", "count": 1 }],
+            "failures": [{ "what": "a, \"b\"", "count": 2 }],
         });
-        let rows = ["3000,4,Sub,200,true,3", "2000,0,a   b ,500,false,0"];
+        let rows = [
+            "3000,4,Sub,200,,load,true,0,0,3,3,4,0,0",
+            "2000,0,failure,500,a   b ,load,false,0,0,0,0,0,0,0",
+            "2000,0,failure,500,a   b ,load,false,0,0,0,0,0,0,0",
+        ];
         assert_eq!(jtl(&report).lines().skip(1).collect::<Vec<_>>(), rows);
     }
 }

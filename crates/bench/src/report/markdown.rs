@@ -57,6 +57,12 @@ fn overview(report: &Value, out: &mut String) {
     for (name, path) in names {
         row(out, name, format!("{:.0}", number(report, path)));
     }
+    for (name, path, digits) in OVERVIEW {
+        let path = format!("/overview/{path}");
+        if report.pointer(&path).is_some_and(|value| !value.is_null()) {
+            row(out, name, format!("{:.*}", *digits, number(report, &path)));
+        }
+    }
     for name in ["connect", "warm_up", "measure", "drain"] {
         let value = number(report, &format!("/phases_s/{name}"));
         row(out, &format!("phase {name}, s"), format!("{value:.1}"));
@@ -72,7 +78,8 @@ fn detail(report: &Value, out: &mut String) {
     for row in list(report, "/samplers") {
         let _ = write!(out, "| {} | {:.0} ", text(row, "/name"), number(row, "/hits"));
         for (_, path) in DETAIL {
-            let _ = write!(out, "| {:.3} ", number(row, path));
+            let digits = if path.contains("checks") { 0 } else { 3 };
+            let _ = write!(out, "| {:.*} ", digits, number(row, path));
         }
         let success = number(row, "/success") * 100.0;
         let (per_s, failed) = (number(row, "/per_s"), number(row, "/failed"));
@@ -165,6 +172,24 @@ fn disclosure(report: &Value, out: &mut String) {
 
 const LISTED: usize = 20;
 
+/// Name, key of the document, digits: XMeter's overview, and the suite's words for a load.
+const OVERVIEW: &[(&str, &str, usize)] = &[
+    ("requests of all kinds a second", "requests_per_s", 1),
+    ("of them successful", "success_per_s", 1),
+    ("of them failed", "failed_per_s", 1),
+    ("most virtual users", "virtual_users_max", 0),
+    ("response time of all kinds, mean, ms", "response_ms/mean", 3),
+    ("least, ms", "response_ms/min", 3),
+    ("most, ms", "response_ms/max", 3),
+    ("answered with success, of 1", "success", 5),
+    ("verified, of 1", "verified", 5),
+    ("message, KiB", "request_kib", 3),
+    ("publishers", "publishers", 0),
+    ("subscribers", "subscribers", 0),
+    ("topics", "topics", 0),
+    ("subscriptions a second", "subscribe_per_s", 0),
+];
+
 const DETAIL: &[(&str, &str)] = &[
     ("mean", "/mean"),
     ("min", "/min"),
@@ -175,6 +200,11 @@ const DETAIL: &[(&str, &str)] = &[
     ("max", "/max"),
     ("deviation", "/stdev"),
     ("fastest 90 %", "/mean_fastest_90"),
+    ("KiB", "/kib"),
+    ("checks passed", "/checks_passed"),
+    ("checks failed", "/checks_failed"),
+    ("successful a second", "/success_per_s"),
+    ("failed a second", "/failed_per_s"),
 ];
 
 /// Name, key of the document, factor.
@@ -184,9 +214,12 @@ const USE: &[(&str, &str, f64)] = &[
     ("broker threads", "threads", 1.0),
     ("broker descriptors", "descriptors", 1.0),
     ("broker context switches a second", "switches_per_s", 1.0),
+    ("broker disk reads, KB a second", "disk_read_per_s", 1.0 / 1024.0),
     ("broker disk writes, KB a second", "disk_written_per_s", 1.0 / 1024.0),
     ("host CPU, %", "host_cpu", 100.0),
     ("host memory in use, MB", "host_memory_kb", 1.0 / 1024.0),
     ("host network in, KB a second", "net_in_per_s", 1.0 / 1024.0),
     ("host network out, KB a second", "net_out_per_s", 1.0 / 1024.0),
+    ("packets in a second", "packets_in_per_s", 1.0),
+    ("packets out a second", "packets_out_per_s", 1.0),
 ];

@@ -8,6 +8,7 @@ mod csv;
 mod host;
 mod html;
 mod markdown;
+mod samplers;
 
 pub(crate) use build::{Subject, build};
 pub(crate) use command::run;

@@ -316,35 +316,92 @@ fn a_report_draws_its_charts_in_a_browser() {
         return eprintln!("chromium is not installed: left out");
     };
     let shown = String::from_utf8_lossy(&shown.stdout);
-    assert!(shown.contains("data-drawn=\"11\""), "{shown}");
+    assert!(shown.contains("data-drawn=\"21\""), "{shown}");
     assert!(shown.contains("<b class=\"good\">passed</b>"), "{shown}");
+}
+
+/// Who likes it dark gets it dark, and still no black pages out of the printer, nor charts cut off.
+#[test]
+fn a_report_is_dark_where_wanted_and_light_on_paper() {
+    let page = scratch().join("paper.html");
+    let json = scratch().join("paper.json");
+    let seconds: Vec<_> =
+        (0..5).map(|t| serde_json::json!({ "t": t, "received": 7 * t })).collect();
+    let report = |broker: &str| {
+        serde_json::json!({
+            "scenario": { "name": "x" },
+            "began_unix_s": 1,
+            "target": { "broker": broker },
+            "seconds": seconds,
+        })
+    };
+    let both = serde_json::json!([report("one"), report("other")]);
+    std::fs::write(&json, both.to_string()).expect("the scratch folder is ours");
+    let (page, json) = (page.to_str().expect("text"), json.to_str().expect("text"));
+    let run = bench(&["report", json, "--html", page]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let look = r#"<script>
+        const see = (name) => {
+            const style = getComputedStyle(document.documentElement);
+            const width = document.querySelector(".uplot").clientWidth;
+            document.body.dataset[name] = style.getPropertyValue("--page").trim() + " " + width;
+        };
+        // A chart takes its new size in a task of its own.
+        const later = () => new Promise((done) => setTimeout(done, 50));
+        (async () => {
+            see("before");
+            dispatchEvent(new Event("beforeprint"));
+            await later();
+            see("paper");
+            dispatchEvent(new Event("afterprint"));
+            await later();
+            see("after");
+        })();
+        </script></body>"#;
+    let text = std::fs::read_to_string(page).expect("it was written").replace("</body>", look);
+    std::fs::write(page, text).expect("the scratch folder is ours");
+    let mut chromium = Command::new("chromium");
+    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+    chromium.args(["--window-size=1150,900", "--virtual-time-budget=5000"]);
+    chromium.args(["--blink-settings=preferredColorScheme=0"]);
+    let Ok(shown) = chromium.arg(format!("file://{page}")).output() else {
+        return eprintln!("chromium is not installed: left out");
+    };
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("data-before=\"#14181c "), "{shown}");
+    assert!(shown.contains("data-paper=\"#ffffff 330\""), "{shown}");
+    assert!(shown.contains("data-after=\"#14181c "), "{shown}");
+    // Both brokers stand in the legend of the one chart.
+    assert!(shown.contains(">one</") && shown.contains(">other</"), "{shown}");
 }
 
 #[test]
 fn prometheus_reads_counters_while_a_test_runs() {
     let broker = godwit();
     let port = broker.address.port().to_string();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
-    let place = free.local_addr().expect("it is bound").to_string();
-    drop(free);
-    let run = std::thread::spawn({
-        let place = place.clone();
-        move || {
-            let line = ["conn", "-h", "127.0.0.1", "-p", &port, "-c", "7", "-R", "100"];
-            bench(&[&line[..], &["--duration", "3s", "--restapi", &place]].concat())
-        }
-    });
-    let read = || -> Option<String> {
-        let mut stream = std::net::TcpStream::connect(&place).ok()?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        Some(text)
-    };
-    let begun = Instant::now();
-    while !read().is_some_and(|text| text.contains("\nconnect_succ 7\n")) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", read());
-        std::thread::sleep(Duration::from_millis(50));
+    let target = broker.address.to_string();
+    let conn = ["conn", "-h", "127.0.0.1", "-p", &port, "-c", "7", "-R", "100", "--restapi"];
+    let run = ["run", "conn-tcp-10k-100", "--scale", "0.0007", "--target", &target, "--metrics"];
+    for line in [&conn[..], &run[..]] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        let place = free.local_addr().expect("it is bound").to_string();
+        drop(free);
+        let read = || -> Option<String> {
+            let mut stream = std::net::TcpStream::connect(&place).ok()?;
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text).ok()?;
+            Some(text)
+        };
+        std::thread::scope(|scope| {
+            let more = [&place, "--duration", "3s"];
+            let run = scope.spawn(move || bench(&[line, &more[..]].concat()));
+            let begun = Instant::now();
+            while !read().is_some_and(|text| text.contains("\nconnect_succ 7\n")) {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", read());
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            assert_eq!(run.join().expect("it ran").code, Some(0));
+        });
     }
-    assert_eq!(run.join().expect("it ran").code, Some(0));
 }

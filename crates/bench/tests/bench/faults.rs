@@ -1,7 +1,7 @@
 //! Every fault of the bad broker stands in the report, with the right count.
 
 use crate::bad_broker::{BadBroker, Fault};
-use crate::program::{Run, failure, number, report, sampler};
+use crate::program::{Run, bench, failure, number, report, sampler};
 use serde_json::Value;
 
 /// 4 publishers on own topics, 5 subscribers of all, 400 messages: 2,000 deliveries.
@@ -196,4 +196,35 @@ fn order_among_members_of_a_shared_subscription_is_no_fault_and_loss_is() {
         let warnings = report["warnings"].to_string();
         assert!(warnings.contains("order is not judged"), "{warnings}");
     }
+}
+
+#[test]
+fn a_ramp_ends_where_something_is_lost() {
+    let broker = BadBroker::start(Fault::DropEvery(30));
+    let target = broker.address.to_string();
+    let line = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "10", "--to", "80"];
+    let more = ["--factor", "2", "--duration", "1s", "--warm", "0s", "--cpu", "100"];
+    let run = bench(&[&line[..], &more[..], &["--target", &target]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    // Ten messages a topic, then twenty, then forty: one of those is dropped.
+    let last = run.stdout.lines().find(|row| row.starts_with("| 40.000 | "));
+    assert!(last.is_some_and(|row| row.ends_with("| 10 deliveries lost |")), "{}", run.stdout);
+    assert!(!run.stdout.contains("| 80.000 | "), "{}", run.stdout);
+    let recommended = run.stdout.lines().find(|line| line.starts_with("Recommended load: "));
+    assert!(recommended.is_some_and(|line| !line.contains("40.000")), "{}", run.stdout);
+    let run = bench(&["ramp", "conn-tcp-10k-100", "--target", &target]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("publishes at no rate"), "{}", run.stderr);
+}
+
+/// The broker reads nothing for a while, so messages leave later than they were meant to.
+#[test]
+fn what_the_tester_could_not_send_in_time_is_a_warning() {
+    let (_, report, run) = run(Fault::DelayMs(20), 1);
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("later than intended"), "{warnings}");
+    let lateness = number(&report, "/own/lateness_ms/p99");
+    assert!(lateness > 10.0, "{lateness}: {}", run.stderr);
+    let busiest = number(&report, "/own/thread_cpu_max");
+    assert!((0.0..=1.0).contains(&busiest), "{busiest}");
 }

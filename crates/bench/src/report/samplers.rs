@@ -1,0 +1,184 @@
+//! XMeter's tables: a row for each kind of request, and the overview of all of them.
+
+use super::build::Sums;
+use crate::conduct::Outcome;
+use crate::plan::Plan;
+use crate::tally::{Count, SAMPLERS, Sampler, Tally, histogram};
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+/// XMeter's detail table, a row a sampler, and more of the tail.
+pub(super) fn samplers(outcome: &Outcome, sums: &Sums, measured_s: f64) -> Value {
+    let tally = &outcome.total;
+    let rows = SAMPLERS.iter().filter(|(sampler, _)| !tally.times(*sampler).is_empty());
+    rows.map(|(sampler, name)| {
+        let times = tally.times(*sampler);
+        let (good, bad) = match sampler {
+            Sampler::Connect => (Count::ConnectSucc, Count::ConnectFail),
+            Sampler::Subscribe => (Count::Sub, Count::SubFail),
+            Sampler::Pub => (Count::PubSucc, Count::PubFail),
+            _ => (Count::Recv, Count::SubFail),
+        };
+        let failed = if *sampler == Sampler::Sub { 0 } else { tally.count(bad) };
+        let all = (tally.count(good) + failed).max(1);
+        let mut row = percentiles(times);
+        row.insert("name".into(), (*name).into());
+        row.insert("hits".into(), times.len().into());
+        row.insert("per_s".into(), (times.len() as f64 / measured_s.max(0.001)).into());
+        row.insert("failed".into(), failed.into());
+        row.insert("success".into(), (1.0 - failed as f64 / all as f64).into());
+        let (passed, unpassed) = checks(*sampler, outcome, sums);
+        let per_s = |n: f64| n / measured_s.max(0.001);
+        row.insert("success_per_s".into(), per_s(times.len() as f64).into());
+        row.insert("failed_per_s".into(), per_s(failed as f64).into());
+        row.insert("kib".into(), kib(*sampler, tally).into());
+        row.insert("checks_passed".into(), passed.into());
+        row.insert("checks_failed".into(), unpassed.into());
+        row.insert("stdev".into(), ms(times.stdev()).into());
+        row.insert("mean_fastest_90".into(), ms(mean_of_fastest(times, 0.9)).into());
+        row.insert("histogram_us".into(), recorded(times));
+        Value::Object(row)
+    })
+    .collect()
+}
+
+pub(super) fn percentiles(times: &Histogram<u64>) -> Map<String, Value> {
+    let mut row = Map::new();
+    row.insert("min".into(), ms(times.min() as f64).into());
+    row.insert("mean".into(), ms(times.mean()).into());
+    for (name, quantile) in QUANTILES {
+        row.insert((*name).into(), ms(times.value_at_quantile(*quantile) as f64).into());
+    }
+    row.insert("max".into(), ms(times.max() as f64).into());
+    row
+}
+
+/// Absent where nothing was timed: a chart shows a gap, not zero.
+pub(super) fn known_percentiles(times: &Histogram<u64>) -> Value {
+    if times.is_empty() { Value::Null } else { Value::Object(percentiles(times)) }
+}
+
+/// Each value that occurred and how often: two reports can be merged from it without loss.
+fn recorded(times: &Histogram<u64>) -> Value {
+    times
+        .iter_recorded()
+        .map(|step| json!([step.value_iterated_to(), step.count_at_value()]))
+        .collect()
+}
+
+/// XMeter's "90% average".
+fn mean_of_fastest(times: &Histogram<u64>, share: f64) -> f64 {
+    let wanted = (times.len() as f64 * share).ceil() as u64;
+    let (mut taken, mut sum) = (0, 0.0);
+    for step in times.iter_recorded() {
+        let count = step.count_at_value().min(wanted - taken);
+        taken += count;
+        sum += count as f64 * times.median_equivalent(step.value_iterated_to()) as f64;
+    }
+    sum / taken.max(1) as f64
+}
+
+pub(super) fn ms(us: f64) -> f64 {
+    (us.round()) / 1_000.0
+}
+
+/// Answers that were what they had to be, and those that were not or never came.
+fn checks(sampler: Sampler, outcome: &Outcome, sums: &Sums) -> (u64, u64) {
+    let count = |count: Count| outcome.total.count(count);
+    let tracked = &sums.tracked;
+    match sampler {
+        Sampler::Connect => (count(Count::ConnectSucc), count(Count::ConnectFail)),
+        Sampler::Subscribe => (count(Count::Sub), count(Count::SubFail)),
+        Sampler::Pub => {
+            (count(Count::PubSucc), count(Count::PubFail) + count(Count::PubUnanswered))
+        }
+        Sampler::Sub => (
+            tracked.received.saturating_sub(tracked.reordered),
+            sums.lost + tracked.duplicates + tracked.reordered,
+        ),
+        Sampler::Reconnect => (count(Count::ReconnectSucc), 0),
+        Sampler::Lateness => (0, 0),
+    }
+}
+
+/// Of one message, its payload alone.
+fn kib(sampler: Sampler, tally: &Tally) -> f64 {
+    let (bytes, messages) = match sampler {
+        Sampler::Pub => (Count::PayloadOut, Count::Pub),
+        Sampler::Sub => (Count::PayloadIn, Count::Recv),
+        _ => return 0.0,
+    };
+    tally.count(bytes) as f64 / tally.count(messages).max(1) as f64 / 1024.0
+}
+
+pub(super) fn failed_in(tally: &Tally) -> u64 {
+    [Count::ConnectFail, Count::SubFail, Count::PubFail].iter().map(|one| tally.count(*one)).sum()
+}
+
+/// All requests together, and what the Open MQTT Benchmark Suite says of a load.
+pub(super) fn overview(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Value {
+    let tally = &outcome.total;
+    let mut times = histogram();
+    let (mut passed, mut unpassed) = (0, 0);
+    for (sampler, _) in SAMPLERS.iter().filter(|(sampler, _)| *sampler != Sampler::Lateness) {
+        times += tally.times(*sampler);
+        let (good, bad) = checks(*sampler, outcome, sums);
+        (passed, unpassed) = (passed + good, unpassed + bad);
+    }
+    let answered = [Count::ConnectSucc, Count::Sub, Count::PubSucc, Count::Recv];
+    let answered: u64 = answered.iter().map(|one| tally.count(*one)).sum();
+    let failed = failed_in(tally);
+    let share = |good: u64, bad: u64| good as f64 / (good + bad).max(1) as f64;
+    let of = |has: fn(&crate::plan::Group) -> bool| -> u64 {
+        plan.groups.iter().filter(|group| has(group)).map(|group| group.clients).sum()
+    };
+    let topics: std::collections::BTreeSet<&str> =
+        outcome.streams.iter().map(|stream| stream.end.topic.as_str()).collect();
+    let all = (outcome.phases.began, outcome.phases.drained.max(outcome.phases.connected));
+    let per_s = |n: u64| n as f64 / super::build::seconds(all.0, all.1).max(0.001);
+    json!({
+        "requests_per_s": per_s(answered + failed),
+        "success_per_s": per_s(answered),
+        "failed_per_s": per_s(failed),
+        "virtual_users_max": outcome.rows.iter().map(|row| row.live).max().unwrap_or(0),
+        "response_ms": known_percentiles(&times),
+        "success": share(answered, failed),
+        "verified": share(passed, unpassed),
+        "request_kib": kib(Sampler::Pub, tally),
+        "publishers": of(|group| group.publish.is_some()),
+        "subscribers": of(|group| !group.subscribe.is_empty()),
+        "topics": topics.len(),
+        "subscribe_per_s": tally.count(Count::Sub) as f64
+            / super::build::seconds(outcome.phases.began, outcome.phases.connected).max(0.001),
+    })
+}
+
+const QUANTILES: &[(&str, f64)] =
+    &[("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_nine_in_ten_leave_the_tail_out() {
+        let mut times = crate::tally::histogram();
+        times.saturating_record_n(10, 9);
+        times.saturating_record(1_000);
+        assert_eq!(mean_of_fastest(&times, 0.9), 10.0);
+        assert_eq!(mean_of_fastest(&crate::tally::histogram(), 0.9), 0.0);
+    }
+
+    #[test]
+    fn a_histogram_in_a_report_holds_every_count() {
+        let mut times = crate::tally::histogram();
+        [1, 1, 5_000].iter().for_each(|us| times.saturating_record(*us));
+        let sum: u64 = recorded(&times)
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|step| step[1].as_u64())
+            .sum();
+        assert_eq!(sum, 3);
+    }
+}
