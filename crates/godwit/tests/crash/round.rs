@@ -104,7 +104,7 @@ impl Round {
         let known = |round: &Round| round.publishers.iter().all(|one| one.peer.is_known);
         self.turn_until("begin", known);
         self.subscribers.iter_mut().for_each(|one| one.live(false));
-        for _ in 0..3 + self.chance.below(4) {
+        for _ in 0..3 + self.chance.below(3) {
             self.live(MESSAGES);
         }
         self.subscribers.iter_mut().for_each(|one| one.live(true));
@@ -238,7 +238,7 @@ impl Drop for Round {
 }
 
 /// What a publisher makes at most between two kills.
-const MESSAGES: u64 = 120;
+const MESSAGES: u64 = 80;
 
 /// Publishers of QoS 2 with more than one shard. Asserted is what is true: a kill between what the
 /// subscriber's shard keeps and what the publisher's shard keeps of a message doubles it.
