@@ -78,9 +78,8 @@ impl Lasting {
     /// As the store has it: nothing of its queue is in memory.
     pub(crate) fn restored(number: Number, mark: u64, unsent: u64) -> Lasting {
         let new = Lasting::new(number, mark);
-        let barrier = Some(mark);
         // No position from the mark on was given before.
-        Lasting { unread: Some(0), unsent, unsent_unread: unsent.min(mark), barrier, ..new }
+        Lasting { unread: Some(0), unsent, unsent_unread: unsent.min(mark), ..new }
     }
 
     fn place(&self, slot: &Slot) -> Origin {

@@ -351,7 +351,7 @@ impl Shard {
         waits: bool,
         out: &mut Outbox,
     ) {
-        if waits || self.owes(conn) || (kind != PacketType::PubAck && self.may_repeat(conn)) {
+        if waits || self.owes(conn) {
             return self.owe(Answer::Ack { conn, kind, packet_id, reason });
         }
         if let Some(id) = self.conn(conn).and_then(|known| known.session()) {
@@ -359,18 +359,11 @@ impl Shard {
         }
     }
 
-    /// Whether an answer may repeat one that was owed to an earlier connection of the session, and
-    /// is still to wait for the same.
-    fn may_repeat(&self, conn: ConnId) -> bool {
-        let session = || self.conn(conn).and_then(|known| known.session());
-        !self.owed.ticks.is_empty()
-            && session().is_some_and(|id| self.sessions.get(id).lasting.is_some())
-    }
-
-    /// The client of a session is back. While the disk does not know yet that it has a QoS 2
-    /// message, PUBREL must not be sent again either: the client would forget the id.
+    /// The client of a session is back. What it repeats is not answered, and PUBREL not sent again,
+    /// before the disk has what its last connection did: an answer promises the same each time.
     pub(crate) fn resume_when_kept(&mut self, conn: ConnId, id: SessionId) {
-        let waits = self.may_repeat(conn);
+        let lasts = self.sessions.get(id).lasting.is_some();
+        let waits = lasts && !self.owed.ticks.is_empty();
         self.sessions.set_suspended(id, waits);
         if waits {
             self.owe(Answer::Resumed { conn });
