@@ -177,4 +177,22 @@ mod tests {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn the_documented_runs_name_every_scenario_once() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reports");
+        let mut named = Vec::new();
+        for file in std::fs::read_dir(folder).expect("it is there").flatten() {
+            if file.path().extension().is_some_and(|extension| extension == "toml") {
+                let text = std::fs::read_to_string(file.path()).expect("it can be read");
+                named.extend(read(&text).expect("it is right").tasks);
+            }
+        }
+        let mut named: Vec<String> = named.into_iter().map(|task| task.scenario).collect();
+        let built_in = crate::scenario::BUILT_IN.iter();
+        let mut known: Vec<String> = built_in.map(|(name, _)| (*name).to_string()).collect();
+        named.sort();
+        known.sort();
+        assert_eq!(named, known);
+    }
 }
