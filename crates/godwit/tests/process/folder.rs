@@ -1,6 +1,6 @@
 //! `godwit store`: a data folder is checked, and carried from one place to another.
 
-use crate::broker::{godwit, run, scratch};
+use crate::broker::{Broker, godwit, run, scratch};
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
@@ -88,4 +88,47 @@ fn a_wrong_command_line_is_refused() {
         assert_eq!(code, Some(2));
         assert!(stderr.contains(why), "{stderr}");
     }
+}
+
+/// Why the broker does not start on a folder.
+fn refused(data: &str) -> String {
+    let (code, stdout, stderr) = run(&["serve", "--data", data, "--listen", "tcp://127.0.0.1:0"]);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    stderr
+}
+
+#[test]
+fn a_folder_belongs_to_one_process() {
+    let folder = scratch("store-locked").join("data");
+    let data = folder.to_str().unwrap();
+    let mut first = Broker::start(&["--data", data]);
+    let why = format!("godwit: {data}: another process uses the data folder {data}\n");
+    assert_eq!(refused(data), why);
+    first.program.signal("TERM");
+    assert_eq!(first.program.exit_code(), Some(0));
+}
+
+#[test]
+fn a_damaged_store_starts_only_with_repair_and_an_unknown_one_not_at_all() {
+    let folder = scratch("store-serve-damaged").join("data");
+    import(&folder, LINES);
+    let log = folder.join("log.1");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[30] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let data = folder.to_str().unwrap();
+    let why = refused(data);
+    assert!(why.contains("the store is damaged: batch 1 is missing. Nothing was changed"), "{why}");
+    assert!(why.contains("--repair starts without what is missing"), "{why}");
+    let mut repaired = Broker::start(&["--data", data, "--repair"]);
+    repaired.program.signal("TERM");
+    assert_eq!(repaired.program.exit_code(), Some(0));
+    drop(Broker::start(&["--data", data]));
+
+    let manifest = folder.join("store");
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    bytes[8] = 9;
+    std::fs::write(&manifest, bytes).unwrap();
+    let why = refused(data);
+    assert!(why.contains("the store has format 9, and this program knows format 1 alone"), "{why}");
 }
