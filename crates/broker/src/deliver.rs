@@ -133,11 +133,16 @@ impl Sessions {
         if let Alias::New(_) = form.alias {
             self.count_aliases(hit.session);
         }
+        self.release_hit(hit);
+        self.count_sent(hit.session, sent, out);
+    }
+
+    /// Nothing is kept of the hit: what it owns goes.
+    pub(crate) fn release_hit(&mut self, hit: Hit) {
         self.release_ids(hit.ids);
         if hit.group != NONE {
             self.release_group(hit.group);
         }
-        self.count_sent(hit.session, sent, out);
     }
 
     /// A QoS 1 or 2 message whose slot is in the flight.
@@ -207,10 +212,7 @@ impl Sessions {
         let clean_and_away = away && session.expiry_s == 0;
         // QoS 1 and 2 wait for who is away [3.1.1:MQTT-3.1.2-5].
         if clean_and_away || (qos == QoS::AtMostOnce && away && !self.options.queue_qos0) {
-            self.release_ids(hit.ids);
-            if hit.group != NONE {
-                self.release_group(hit.group);
-            }
+            self.release_hit(hit);
             return self.dropped(hit.session, Drop::Offline, 1, out);
         }
         let message = self.messages.keep(draft);

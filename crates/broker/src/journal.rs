@@ -4,6 +4,7 @@
 //! A message that one session wants stands in that session's queue record; one that several want in
 //! the same tick stands once, and their records name it.
 
+use crate::lasting::Origin;
 use crate::message::{KeptId, Messages};
 use crate::records::{self, Body, Entry};
 use foldhash::fast::FixedState;
@@ -137,7 +138,6 @@ pub(crate) struct Journal {
     own_from: u64,
     /// Messages that stand once for several queues of which memory has not all.
     pub(crate) uncounted: u64,
-    pub(crate) bytes: usize,
 }
 
 impl Journal {
@@ -168,7 +168,6 @@ impl Journal {
 
     /// Nobody waits for this.
     pub(crate) fn change(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
         self.ops.push(Op::Change(Change { space, key, value }));
     }
 
@@ -178,14 +177,13 @@ impl Journal {
     }
 
     /// The caller's reference to the message is kept until the tick ends.
-    pub(crate) fn queue(&mut self, joins: Joins, bytes: usize) {
-        self.bytes += bytes;
+    pub(crate) fn queue(&mut self, joins: Joins) {
         self.ops.push(Op::Queue(joins));
     }
 
     /// A place of a queue is free.
-    pub(crate) fn strike(&mut self, number: Number, position: u64) {
-        self.change(Space::Queues, records::queue_key(number, position), None);
+    pub(crate) fn strike(&mut self, place: Origin) {
+        self.change(Space::Queues, records::queue_key(place.number, place.position), None);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -216,7 +214,6 @@ impl Journal {
             let key = records::number_key(body);
             changes.push(Change { space: Space::Messages, key, value: None });
         }
-        self.bytes = 0;
         (changes, std::mem::take(&mut self.urgent))
     }
 

@@ -148,9 +148,8 @@ impl Sessions {
         let Some(lasting) = &self.get(id).lasting else { return };
         let number = lasting.number;
         let entry = self.entry(slot);
-        let bytes = self.messages.get(slot.message).bytes();
         let (message, is_unread) = (slot.message, !slot.marks.has(Marks::STORED));
-        self.journal.queue(Joins { number, position, entry, message, is_unread }, bytes);
+        self.journal.queue(Joins { number, position, entry, message, is_unread });
         if durability != Durability::Sync {
             return;
         }
@@ -185,10 +184,7 @@ impl Sessions {
                 lasting.spooled += 1;
             }
         }
-        self.release_ids(hit.ids);
-        if hit.group != NONE {
-            self.release_group(hit.group);
-        }
+        self.release_hit(hit);
         if full {
             self.dropped(hit.session, Drop::QueueFull, 1, out);
         }
@@ -217,9 +213,8 @@ impl Sessions {
     }
 
     fn strike_stored(&mut self, id: SessionId, slot: &Slot) {
-        if let Some(lasting) = &self.get(id).lasting {
-            let place = lasting.place(slot);
-            self.journal.strike(place.number, place.position);
+        if let Some(place) = self.origin(self.get(id).lasting.as_deref(), slot) {
+            self.journal.strike(place);
         }
     }
 
@@ -305,9 +300,8 @@ impl Shard {
             return Durability::Memory;
         }
         let options = &self.options;
-        let special = options.durabilities.iter();
-        let special =
-            special.clone().find(|(filter, _)| mqtt::topic::filter_matches(filter, topic));
+        let mut special = options.durabilities.iter();
+        let special = special.find(|(filter, _)| mqtt::topic::filter_matches(filter, topic));
         special.map_or(options.durability, |(_, durability)| *durability)
     }
 

@@ -455,8 +455,8 @@ impl Sessions {
         if slot.group != NONE && again && !slot.marks.has(Marks::RELEASED) {
             let group = self.group_name(slot.group);
             self.orphans.push((group, self.messages.message(slot.message), origin));
-        } else if let Some(Origin { number, position }) = origin {
-            self.journal.strike(number, position);
+        } else if let Some(place) = origin {
+            self.journal.strike(place);
         }
         self.forget(slot);
     }

@@ -179,7 +179,7 @@ impl Shard {
                 (Some(group), Some(message)) => {
                     self.sessions.orphans.push((group, message, Some(origin)));
                 }
-                _ => self.sessions.journal.strike(number, position),
+                _ => self.sessions.journal.strike(origin),
             }
         }
     }

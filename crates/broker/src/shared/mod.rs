@@ -245,7 +245,7 @@ impl Shard {
             self.sessions.journal.change(Space::Sessions, key, None);
             for waiting in &group.queue {
                 if let Some(position) = waiting.position {
-                    self.sessions.journal.strike(number, position);
+                    self.sessions.journal.strike(Origin { number, position });
                 }
             }
         }
@@ -372,8 +372,8 @@ impl Shard {
 
     /// Whoever keeps a message that came from elsewhere has it now, in the same tick.
     pub(crate) fn strike(&mut self, origin: Option<Origin>) {
-        if let Some(Origin { number, position }) = origin {
-            self.sessions.journal.strike(number, position);
+        if let Some(place) = origin {
+            self.sessions.journal.strike(place);
         }
     }
 
@@ -511,8 +511,8 @@ impl Shard {
             let bytes = oldest.message.bytes() as u64;
             room += bytes;
             self.groups.queue_bytes -= bytes + cost::SLOT;
-            if let Some(Origin { number, position }) = group.origin(oldest.position) {
-                self.sessions.journal.strike(number, position);
+            if let Some(place) = group.origin(oldest.position) {
+                self.sessions.journal.strike(place);
             }
             self.sessions.counters.drops[drop as usize] += 1;
         }
