@@ -72,11 +72,6 @@ impl Shelf {
         refuses
     }
 
-    /// Whether the store is to be tried again.
-    pub(crate) fn owes(&self) -> bool {
-        self.is_full()
-    }
-
     /// When to try again.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let tried = self.tried.filter(|_| self.is_full())?;
@@ -193,15 +188,10 @@ impl Body {
     /// The tick's records go down before anything that says so goes out.
     pub(crate) fn store(&mut self) {
         let Some(shelf) = &mut self.shelf else { return };
-        let has_records = self.shard.has_records();
-        if !has_records && !shelf.owes() {
-            return;
-        }
-        let (changes, urgent) = match has_records {
-            true => self.shard.take_records(),
-            false => Default::default(),
-        };
-        if let Committed::Under(seq) = shelf.commit(changes, urgent) {
+        // What is paid at once may write more: the id of a QoS 2 message that several shards had.
+        while self.shard.has_records() || shelf.is_full() {
+            let (changes, urgent) = self.shard.take_records();
+            let Committed::Under(seq) = shelf.commit(changes, urgent) else { return };
             let durable = shelf.durable();
             self.shard.handle(self.now, Input::Committed { seq, durable }, &mut self.out);
         }
