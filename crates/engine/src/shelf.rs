@@ -6,20 +6,18 @@
 
 use crate::body::Body;
 use broker::{Change, Input, Note, Stored, Unreadable};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Batch, Handle, Store};
+use store::{Batch, Handle, Space, Store};
 
 pub(crate) struct Shelf {
     handle: Handle,
     log: Arc<dyn Fn(&Note) + Send + Sync>,
     /// Refused by the store, in order.
-    parked: Vec<Change>,
-    parked_keys: HashSet<(broker::Space, Vec<u8>)>,
+    parked: Batch,
+    parked_keys: BTreeSet<(Space, Vec<u8>)>,
     tried: Option<Instant>,
-    /// Somebody waits for the parked ones.
-    urgent: bool,
     /// What `refuses` said last.
     refused: bool,
 }
@@ -40,10 +38,9 @@ impl Shelf {
         Shelf {
             handle,
             log,
-            parked: Vec::new(),
-            parked_keys: HashSet::new(),
+            parked: Batch::default(),
+            parked_keys: BTreeSet::new(),
             tried: None,
-            urgent: false,
             refused: false,
         }
     }
@@ -79,72 +76,54 @@ impl Shelf {
     }
 
     pub(crate) fn commit(&mut self, changes: Vec<Change>, urgent: bool) -> Committed {
+        let mut batch = batch_of(changes, urgent);
         if self.is_full() {
-            return self.commit_behind(changes, urgent);
+            return self.commit_behind(batch);
         }
-        if changes.is_empty() {
+        if batch.is_empty() {
             return Committed::Under(0);
         }
-        match self.put(&changes, urgent) {
-            Some(seq) => Committed::Under(seq),
-            None => {
-                self.park(changes, urgent);
+        match self.handle.offer(&mut batch) {
+            Ok(seq) => Committed::Under(seq.0),
+            Err(_) => {
+                self.park(batch);
                 Committed::Parked
             }
         }
     }
 
     /// With something parked: removals go past it where they do not concern it.
-    fn commit_behind(&mut self, changes: Vec<Change>, urgent: bool) -> Committed {
-        let free = |change: &Change| {
-            change.value.is_none()
-                && !self.parked_keys.contains(&(change.space, change.key.clone()))
-        };
-        if !changes.is_empty()
-            && (!changes.iter().all(free) || self.put(&changes, urgent).is_none())
-        {
-            self.park(changes, urgent);
+    fn commit_behind(&mut self, mut batch: Batch) -> Committed {
+        let concerns =
+            |(space, key): (Space, &[u8])| self.parked_keys.contains(&(space, key.to_vec()));
+        let passes = !batch.grows() && !batch.keys().any(concerns);
+        if passes && !batch.is_empty() {
+            // What is taken leaves nothing behind, and what is refused stays to be parked.
+            let _ = self.handle.offer(&mut batch);
+        }
+        if !batch.is_empty() {
+            self.park(batch);
         }
         if self.retry_after().is_some_and(|wait| !wait.is_zero()) {
             return Committed::Parked;
         }
         self.tried = Some(Instant::now());
-        let parked = std::mem::take(&mut self.parked);
-        match self.put(&parked, self.urgent) {
-            Some(seq) => {
-                self.parked_keys = HashSet::new();
-                self.urgent = false;
-                Committed::Under(seq)
+        match self.handle.offer(&mut self.parked) {
+            Ok(seq) => {
+                self.parked_keys = BTreeSet::new();
+                Committed::Under(seq.0)
             }
-            None => {
-                self.parked = parked;
-                Committed::Parked
-            }
+            Err(_) => Committed::Parked,
         }
     }
 
-    fn park(&mut self, changes: Vec<Change>, urgent: bool) {
-        if self.parked.is_empty() {
-            self.tried = Some(Instant::now());
+    fn park(&mut self, batch: Batch) {
+        self.parked_keys.extend(batch.keys().map(|(space, key)| (space, key.to_vec())));
+        if self.is_full() {
+            return self.parked.extend(batch);
         }
-        self.urgent |= urgent;
-        self.parked_keys.extend(changes.iter().map(|change| (change.space, change.key.clone())));
-        self.parked.extend(changes);
-    }
-
-    fn put(&mut self, changes: &[Change], urgent: bool) -> Option<u64> {
-        let mut batch = Batch::default();
-        for change in changes {
-            let (space, key) = (space(change.space), change.key.clone());
-            match &change.value {
-                Some(value) => batch.put(space, key, value.clone()),
-                None => batch.remove(space, key),
-            }
-        }
-        if !urgent {
-            batch.lazy();
-        }
-        self.handle.commit(batch).ok().map(|seq| seq.0)
+        self.tried = Some(Instant::now());
+        self.parked = batch;
     }
 
     fn said(&self, fault: &store::Fault) -> Unreadable {
@@ -153,18 +132,32 @@ impl Shelf {
     }
 }
 
-fn space(space: broker::Space) -> store::Space {
+fn space(space: broker::Space) -> Space {
     match space {
-        broker::Space::Messages => store::Space::Messages,
-        broker::Space::Queues => store::Space::Queues,
-        broker::Space::Retained => store::Space::Retained,
-        broker::Space::Sessions => store::Space::Sessions,
+        broker::Space::Messages => Space::Messages,
+        broker::Space::Queues => Space::Queues,
+        broker::Space::Retained => Space::Retained,
+        broker::Space::Sessions => Space::Sessions,
     }
+}
+
+fn batch_of(changes: Vec<Change>, urgent: bool) -> Batch {
+    let mut batch = Batch::default();
+    for Change { space: of, key, value } in changes {
+        match value {
+            Some(value) => batch.put(space(of), key, value),
+            None => batch.remove(space(of), key),
+        }
+    }
+    if !urgent {
+        batch.lazy();
+    }
+    batch
 }
 
 impl std::fmt::Debug for Shelf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shelf").field("parked", &self.parked.len()).finish_non_exhaustive()
+        f.debug_struct("Shelf").field("parked", &self.parked.bytes()).finish_non_exhaustive()
     }
 }
 

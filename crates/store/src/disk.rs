@@ -166,19 +166,18 @@ impl Handle {
         shared.tight.store(tight, Ordering::Relaxed);
         tight
     }
-}
 
-impl Store for Handle {
-    fn commit(&mut self, batch: Batch) -> Result<Seq, Fault> {
+    /// The same as `commit`, but what is refused stays with the caller.
+    pub fn offer(&mut self, batch: &mut Batch) -> Result<Seq, Fault> {
         let shared = &*self.shared;
         let mut state = shared.lock();
-        shared.admit(&mut state, &batch)?;
+        shared.admit(&mut state, batch)?;
         state.last += 1;
         let seq = state.last;
         let durable = shared.durable.load(Ordering::Acquire);
-        record::write(&mut state.inbox, shared.id, seq, durable, &batch);
+        record::write(&mut state.inbox, shared.id, seq, durable, batch);
         state.urgent |= !batch.lazy;
-        state.apply(batch);
+        state.apply(std::mem::take(batch));
         if state.seal_if_grown(&shared.options) {
             shared.to_keep.notify_one();
         }
@@ -195,6 +194,12 @@ impl Store for Handle {
             shared.to_write.notify_one();
         }
         Ok(Seq(seq))
+    }
+}
+
+impl Store for Handle {
+    fn commit(&mut self, mut batch: Batch) -> Result<Seq, Fault> {
+        self.offer(&mut batch)
     }
 
     fn durable(&self) -> Seq {

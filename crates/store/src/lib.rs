@@ -97,7 +97,19 @@ impl Batch {
         self.changes.is_empty()
     }
 
-    fn grows(&self) -> bool {
+    /// Another one's changes after this one's.
+    pub fn extend(&mut self, later: Batch) {
+        self.lazy &= later.lazy;
+        self.changes.extend(later.changes);
+    }
+
+    /// Every key that it puts or removes.
+    pub fn keys(&self) -> impl Iterator<Item = (Space, &[u8])> {
+        self.changes.iter().map(|change| (change.space, &change.key[..]))
+    }
+
+    /// Whether it puts anything: what only removes makes room.
+    pub fn grows(&self) -> bool {
         self.changes.iter().any(|change| change.value.is_some())
     }
 
