@@ -48,7 +48,7 @@ impl Sessions {
         let Some(barrier) = lasting.barrier.filter(|_| !lasting.lifting) else { return };
         let flight = session.flight.as_ref();
         let front = flight.and_then(|flight| flight.front());
-        let sends = flight.is_some_and(|flight| !flight.sent.is_empty());
+        let sends = flight.is_some_and(|flight| !flight.has_none_sent());
         let done = match front {
             Some(slot) => lasting.positions.whole(slot.position) >= barrier,
             None => lasting.unread.is_none(),

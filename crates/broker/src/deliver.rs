@@ -417,7 +417,6 @@ impl Sessions {
             }
             let Some((packet_id, slot)) = flight.resend(window) else { return };
             match slot.state {
-                State::Done => {}
                 State::Released => {
                     self.acknowledge(id, PacketType::PubRel, packet_id, Reason::Success, out);
                 }
@@ -456,7 +455,7 @@ impl Sessions {
         let session = self.get_mut(id);
         let len = form.len(draft);
         if len > session.packet_bytes_max as usize {
-            session.flight().settle(at);
+            session.flight().finish(at, slot.state, slot.qos);
             self.strike(id, &slot);
             self.forget(slot);
             return self.count_sent(id, None, out);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!              send            PUBACK (QoS 1), or a reason from 0x80 on
-//!   waiting ----------> Sent -------------------------------------------> Done
+//!   waiting ----------> Sent -------------------------------------------> gone
 //!                        |  PUBREC                        PUBCOMP          ^
 //!                        +----------> Released ----------------------------+
 //! ```
@@ -11,8 +11,9 @@
 //! Packet ids count up with the places of `sent`: an id names its slot without a search, and the
 //! front of `sent` is always the oldest that is not done.
 
-use crate::limits::{FLIGHT_SPAN_MAX, NONE};
+use crate::limits::FLIGHT_SPAN_MAX;
 use crate::message::KeptId;
+use crate::sent::Sent;
 use crate::topics::Packed;
 use mqtt::{PacketId, QoS};
 use std::collections::VecDeque;
@@ -23,11 +24,10 @@ pub(crate) enum State {
     Sent,
     /// PUBREC came, PUBREL sent.
     Released,
-    Done,
 }
 
 /// One message on its way to one session.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) message: KeptId,
     /// Subscription Identifiers, packed as `session::ids` says.
@@ -56,6 +56,10 @@ impl Marks {
     /// It waits, and for all that the store knows it was sent before the process began.
     pub(crate) const WAS_SENT: Marks = Marks(8);
 
+    pub(crate) const fn none() -> Marks {
+        Marks(0)
+    }
+
     #[inline]
     pub(crate) fn has(self, mark: Marks) -> bool {
         self.0 & mark.0 != 0
@@ -66,17 +70,19 @@ impl Marks {
     }
 }
 
+/// What a delivery touches stands together.
+#[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    pub(crate) sent: VecDeque<Slot>,
+    sent: Sent,
+    /// How many of the last slots of `sent` the present connection has not seen yet: it may take
+    /// fewer at a time than the one before.
+    unseen: usize,
     /// Zero-based id of the front of `sent`.
     first: u16,
     /// Slots of `sent` that are not done: what Receive Maximum bounds [MQTT-3.3.4-9].
     pub(crate) unacknowledged: u16,
-    /// How many of the last slots of `sent` the present connection has not seen yet: it may take
-    /// fewer at a time than the one before.
-    unseen: usize,
-    /// How many of those are not done.
+    /// How many of the unseen ones are not done.
     unseen_open: u16,
     /// Slots were put into `sent` that this connection has not seen, since the store had them.
     pub(crate) was_read_back: bool,
@@ -109,20 +115,40 @@ impl Flight {
 
     /// The next slot to send again, as far as the window goes [MQTT-3.3.4-9].
     pub(crate) fn resend(&mut self, window: u16) -> Option<(PacketId, Slot)> {
-        let seen = usize::from(self.unacknowledged - self.unseen_open);
-        if self.unseen == 0 || seen >= usize::from(window) {
-            return None;
+        loop {
+            let seen = usize::from(self.unacknowledged - self.unseen_open);
+            if self.unseen == 0 || seen >= usize::from(window) {
+                return None;
+            }
+            let place = self.sent.len() - self.unseen;
+            self.unseen -= 1;
+            if let Some(slot) = self.sent.get(place) {
+                self.unseen_open -= 1;
+                return Some((self.id_at(place), slot));
+            }
         }
-        let place = self.sent.len() - self.unseen;
-        self.unseen -= 1;
-        self.unseen_open -= u16::from(self.sent[place].state != State::Done);
-        Some((self.id_at(place), self.sent[place]))
+    }
+
+    /// Slots that were sent and are not done, the oldest first.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = Slot> {
+        self.sent.iter()
+    }
+
+    /// Whether nothing is sent and not done.
+    pub(crate) fn has_none_sent(&self) -> bool {
+        self.sent.is_empty()
     }
 
     #[inline]
     fn id_at(&self, place: usize) -> PacketId {
-        let zero_based = (u32::from(self.first) + place as u32) % IDS;
-        PacketId::MIN.saturating_add(zero_based as u16)
+        PacketId::MIN.saturating_add(self.zero_based(place))
+    }
+
+    /// The zero-based id of a place, which is below `IDS`.
+    #[inline]
+    fn zero_based(&self, place: usize) -> u16 {
+        let straight = u32::from(self.first) + place as u32;
+        (if straight < IDS { straight } else { straight - IDS }) as u16
     }
 
     /// The next id is unused, since all those in use lie behind it [MQTT-2.2.1-4] [MQTT-4.3.2-1]
@@ -130,7 +156,7 @@ impl Flight {
     #[inline]
     pub(crate) fn send(&mut self, slot: Slot) -> PacketId {
         let id = self.id_at(self.sent.len());
-        self.sent.push_back(slot);
+        self.sent.push(slot);
         self.unacknowledged += 1;
         id
     }
@@ -154,7 +180,7 @@ impl Flight {
             self.first = (position % u64::from(IDS)) as u16;
         }
         for _ in self.sent.len()..self.place_at(position) {
-            self.sent.push_back(Slot::hole());
+            self.sent.push_hole();
         }
         self.send(slot)
     }
@@ -168,45 +194,54 @@ impl Flight {
         usize::from(zero_based) + IDS as usize - usize::from(first)
     }
 
+    /// The slot of an id, unless it is done.
     #[inline]
-    pub(crate) fn find(&mut self, id: PacketId) -> Option<&mut Slot> {
-        let place = self.place_of(id);
-        self.sent.get_mut(place).filter(|slot| slot.state != State::Done)
+    pub(crate) fn find(&self, id: PacketId) -> Option<Slot> {
+        self.sent.get(self.place_of(id))
+    }
+
+    /// PUBREC came for it: its message is the client's.
+    pub(crate) fn release(&mut self, id: PacketId) {
+        self.sent.release(self.place_of(id));
     }
 
     /// The slot is done if it is in the given state: its id is free once everything before it is.
     #[inline]
     pub(crate) fn finish(&mut self, id: PacketId, state: State, qos: QoS) -> Option<Slot> {
-        let slot = *self.find(id)?;
+        let place = self.place_of(id);
+        let slot = self.sent.get(place)?;
         if slot.state != state || slot.qos != qos {
             return None;
         }
-        self.settle(id);
+        self.settle(place);
         Some(slot)
     }
 
-    /// The slot that was found is done.
+    /// The slot at a place, which is not done yet, is.
     #[inline]
-    pub(crate) fn settle(&mut self, id: PacketId) {
-        let place = self.place_of(id);
-        if let Some(slot) = self.sent.get_mut(place).filter(|slot| slot.state != State::Done) {
-            slot.state = State::Done;
-            self.unacknowledged -= 1;
-            let unseen = place + self.unseen >= self.sent.len();
-            self.unseen_open -= u16::from(unseen);
+    fn settle(&mut self, place: usize) {
+        self.sent.finish(place);
+        self.unacknowledged -= 1;
+        if place + self.unseen >= self.sent.len() {
+            self.unseen_open -= 1;
         }
-        while self.sent.front().is_some_and(|slot| slot.state == State::Done) {
-            self.sent.pop_front();
-            self.unseen = self.unseen.min(self.sent.len());
-            self.first = ((u32::from(self.first) + 1) % IDS) as u16;
+        let dropped = self.sent.drop_done();
+        self.unseen = self.unseen.min(self.sent.len());
+        self.first = self.zero_based(dropped);
+    }
+
+    /// The message of the oldest slot, which is done, if this is its id and there is nothing else
+    /// about it: what a subscriber that keeps up acknowledges.
+    #[inline]
+    pub(crate) fn finish_oldest(&mut self, id: PacketId) -> Option<KeptId> {
+        if self.place_of(id) != 0 || self.unseen != 0 {
+            return None;
         }
-        if self.sent.is_empty() {
-            // The next one takes the first place again, which is still in the cache.
-            self.sent.clear();
-            if self.sent.capacity() > SLOTS_KEPT {
-                self.sent.shrink_to(SLOTS_KEPT);
-            }
-        }
+        let message = self.sent.pop_plain()?;
+        self.unacknowledged -= 1;
+        let dropped = 1 + self.sent.drop_done();
+        self.first = self.zero_based(dropped);
+        Some(message)
     }
 
     /// The first QoS 1 or 2 message that waits.
@@ -231,7 +266,7 @@ impl Flight {
 
     /// The zero-based id of the next to be sent.
     pub(crate) fn next_id(&self) -> u16 {
-        ((u32::from(self.first) + self.sent.len() as u32) % IDS) as u16
+        self.zero_based(self.sent.len())
     }
 
     pub(crate) fn starting_at(first: u16) -> Flight {
@@ -250,12 +285,6 @@ impl Slot {
     pub(crate) fn may_move(&self, was_sent: bool) -> bool {
         self.qos != QoS::ExactlyOnce || !(was_sent || self.marks.has(Marks::WAS_SENT))
     }
-
-    /// Keeps the place of an id that no message has.
-    fn hole() -> Slot {
-        let slot = Slot::new(KeptId(NONE), QoS::AtLeastOnce, false, 0, NONE);
-        Slot { state: State::Done, ..slot }
-    }
 }
 
 /// The QoS a subscriber gets: the lower of the two [MQTT-3.8.4-8].
@@ -263,8 +292,6 @@ impl Slot {
 pub(crate) fn granted(published: QoS, options: Packed) -> QoS {
     published.min(options.qos())
 }
-
-const SLOTS_KEPT: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -274,13 +301,18 @@ mod tests {
         Slot::new(KeptId(0), QoS::AtLeastOnce, false, 0, crate::limits::NONE)
     }
 
+    fn acknowledge(flight: &mut Flight, id: PacketId) {
+        let slot = flight.finish(id, State::Sent, QoS::AtLeastOnce);
+        assert!(slot.is_some());
+    }
+
     #[test]
     fn ids_run_from_1_to_65535_and_round_again() {
         let mut flight = Flight::default();
         for expected in (1..=65_535).chain(1..=10) {
             let id = flight.send(slot());
             assert_eq!(id.get(), expected);
-            flight.settle(id);
+            acknowledge(&mut flight, id);
         }
     }
 
@@ -288,10 +320,10 @@ mod tests {
     fn an_acknowledgement_out_of_order_keeps_its_id_until_the_older_one_is_done() {
         let mut flight = Flight::default();
         let (one, two) = (flight.send(slot()), flight.send(slot()));
-        flight.settle(two);
+        acknowledge(&mut flight, two);
         assert_eq!((flight.unacknowledged, flight.sent.len()), (1, 2));
         assert!(flight.find(two).is_none());
-        flight.settle(one);
+        acknowledge(&mut flight, one);
         assert_eq!((flight.unacknowledged, flight.sent.len()), (0, 0));
         assert_eq!(flight.send(slot()).get(), 3);
     }

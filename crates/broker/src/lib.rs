@@ -38,6 +38,7 @@ mod owed;
 mod receipt;
 mod records;
 mod restore;
+mod sent;
 mod session;
 
 mod slab;

@@ -11,7 +11,9 @@
 //! | shared groups of a session | refused with 0x97 |
 //! | memory bytes (option) | see `memory`: queues count as full, then what needs it is refused |
 
-/// Connections and sessions are indexes of 32 bits; the last one means "none".
+/// Indexes of owners have 31 bits, and the last two say something else where they are packed.
+pub const INDEX_MAX: u32 = (1 << 31) - 2;
+/// "None", where an index stands in 32 bits.
 pub const NONE: u32 = u32::MAX;
 
 /// One connection's share of a tick.

@@ -1,6 +1,6 @@
 //! PUBACK, PUBREC, PUBREL and PUBCOMP from a client: its side of the handshakes.
 
-use crate::flight::{Marks, State};
+use crate::flight::{Slot, State};
 use crate::input::SessionId;
 use crate::outbox::Outbox;
 use crate::session::Sessions;
@@ -10,7 +10,7 @@ impl Sessions {
     /// A run of PUBACKs without a reason, which is what a busy subscriber sends. How many bytes it
     /// takes; the first that is anything else is left to the codec.
     pub(crate) fn pubacks(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
-        let mut taken = 0;
+        let mut taken = self.pubacks_in_step(id, bytes);
         while let [0x40, 2, high, low, ..] = bytes[taken..]
             && let Some(packet_id) = PacketId::new(u16::from_be_bytes([high, low]))
             && !out.is_full()
@@ -20,6 +20,26 @@ impl Sessions {
         }
         self.counters.messages_received += taken as u64 / 4;
         self.counters.bytes_received += taken as u64;
+        taken
+    }
+
+    /// The same as far as they come in the order of the messages and nothing waits for any of them:
+    /// the session is looked up once for all.
+    fn pubacks_in_step(&mut self, id: SessionId, bytes: &[u8]) -> usize {
+        let (session, messages) = self.with_messages(id);
+        let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+        let Some(flight) = &mut session.flight else { return 0 };
+        if session.is_member || session.lasting.is_some() || feeds || !flight.waiting.is_empty() {
+            return 0;
+        }
+        let mut taken = 0;
+        while let [0x40, 2, high, low, ..] = bytes[taken..]
+            && let Some(packet_id) = PacketId::new(u16::from_be_bytes([high, low]))
+            && let Some(message) = flight.finish_oldest(packet_id)
+        {
+            taken += 4;
+            messages.release(message);
+        }
         taken
     }
 
@@ -41,22 +61,23 @@ impl Sessions {
         ack: &Ack<'_>,
         out: &mut Outbox,
     ) -> Option<(Reason, bool)> {
-        let flight = self.get_mut(id).flight.as_mut();
-        let slot = flight.and_then(|flight| flight.find(ack.packet_id));
+        let flight = &mut self.get_mut(id).flight;
+        let slot = flight.as_ref().and_then(|flight| flight.find(ack.packet_id));
         let slot = slot.filter(|slot| slot.qos == QoS::ExactlyOnce);
-        let Some(slot) = slot else { return Some((Reason::PacketIdentifierNotFound, false)) };
+        let (Some(slot), Some(flight)) = (slot, flight) else {
+            return Some((Reason::PacketIdentifierNotFound, false));
+        };
         if ack.reason.is_error() {
             if slot.state == State::Sent {
                 self.finish(id, ack.packet_id, State::Sent, QoS::ExactlyOnce, out);
             }
             return None;
         }
-        slot.state = State::Released;
         let mut waits = false;
-        if !slot.marks.has(Marks::RELEASED) {
-            slot.marks.set(Marks::RELEASED);
-            let slot = *slot;
-            waits = self.release_stored(id, &slot);
+        if slot.state == State::Sent {
+            flight.release(ack.packet_id);
+            let released = Slot { state: State::Released, ..slot };
+            waits = self.release_stored(id, &released);
             self.messages.release(slot.message);
         }
         Some((Reason::Success, waits)) // [MQTT-4.3.3-4]

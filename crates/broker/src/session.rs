@@ -4,7 +4,7 @@
 
 use crate::alias::AliasesOut;
 use crate::feed::Cursors;
-use crate::flight::{Flight, Marks, Slot, State};
+use crate::flight::{Flight, Marks, Slot};
 use crate::input::{ConnId, Now, SessionId};
 use crate::journal::Journal;
 use crate::lasting::{Lasting, Origin};
@@ -316,6 +316,10 @@ impl Sessions {
         &mut self.slab[id.0]
     }
 
+    pub(crate) fn with_messages(&mut self, id: SessionId) -> (&mut Session, &mut Messages) {
+        (&mut self.slab[id.0], &mut self.messages)
+    }
+
     pub(crate) fn current(&self, id: SessionId, generation: u32) -> bool {
         self.slab.get(id.0).is_some_and(|session| session.generation == generation)
     }
@@ -435,7 +439,7 @@ impl Sessions {
         self.texts -= session.client_id.len() as u64;
         if let Some(flight) = session.flight.take() {
             let lasting = session.lasting.as_deref();
-            for slot in flight.sent.into_iter().filter(|slot| slot.state != State::Done) {
+            for slot in flight.unfinished() {
                 self.abandon(lasting, slot, slot.may_move(true));
             }
             for slot in flight.waiting {

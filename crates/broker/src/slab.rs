@@ -1,6 +1,6 @@
 //! A vector whose free places are used again: owners live in it, everyone else holds an index.
 
-use crate::limits::NONE;
+use crate::limits::INDEX_MAX;
 
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
@@ -25,7 +25,7 @@ impl<T> Slab<T> {
             return index;
         }
         let index = self.places.len() as u32;
-        assert!(index < NONE, "the last index means none");
+        assert!(index < INDEX_MAX, "an index has 31 bits, and the last two say something else");
         self.places.push(Some(value));
         index
     }

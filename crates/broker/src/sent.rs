@@ -1,0 +1,221 @@
+//! The slots of what one session was sent, as small as they can be: a busy shard writes and
+//! forgets millions of them a second, in turn for hundreds of sessions, and what that costs is
+//! lines of the cache. Most slots are nothing but a message at QoS 1 or 2, which is one word.
+//!
+//! ```text
+//!   31    30 ............ 0
+//!  QoS 2 | message, RELEASED or DONE
+//! ```
+
+use crate::flight::{Marks, Slot, State};
+use crate::limits::{INDEX_MAX, NONE};
+use crate::message::KeptId;
+use crate::session::ids;
+use mqtt::QoS;
+use std::collections::VecDeque;
+
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    words: VecDeque<u32>,
+    /// What else the slots say: one for each, once one of them says anything.
+    #[expect(
+        clippy::box_collection,
+        reason = "a word here, so that the flight's numbers share the line"
+    )]
+    rests: Option<Box<VecDeque<Rest>>>,
+}
+
+const QOS_2: u32 = 1 << 31;
+/// PUBREC came: what is left is the id, and that it was QoS 2.
+const RELEASED: u32 = QOS_2 - 2;
+const DONE: u32 = QOS_2 - 1;
+
+const _: () = assert!(INDEX_MAX <= RELEASED);
+
+/// What few slots have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rest {
+    ids: u32,
+    group: u32,
+    position: u32,
+    retain: bool,
+    marks: Marks,
+}
+
+impl Rest {
+    const NOTHING: Rest =
+        Rest { ids: ids::NONE, group: NONE, position: 0, retain: false, marks: Marks::none() };
+
+    #[inline]
+    fn of(slot: &Slot) -> Rest {
+        let &Slot { ids, group, position, retain, marks, .. } = slot;
+        Rest { ids, group, position, retain, marks }
+    }
+}
+
+impl Sent {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, slot: Slot) {
+        let rest = Rest::of(&slot);
+        if self.rests.is_some() || rest != Rest::NOTHING {
+            self.push_rest(rest);
+        }
+        let what = match slot.state {
+            State::Sent => slot.message.0,
+            State::Released => RELEASED,
+        };
+        let qos = if slot.qos == QoS::ExactlyOnce { QOS_2 } else { 0 };
+        self.words.push_back(what | qos);
+    }
+
+    /// Keeps the place of an id that no message has.
+    pub(crate) fn push_hole(&mut self) {
+        if self.rests.is_some() {
+            self.push_rest(Rest::NOTHING);
+        }
+        self.words.push_back(DONE);
+    }
+
+    fn push_rest(&mut self, rest: Rest) {
+        let len = self.words.len();
+        let rests = self.rests.get_or_insert_default();
+        rests.resize(len, Rest::NOTHING);
+        rests.push_back(rest);
+    }
+
+    /// `None` too where the slot is done.
+    #[inline]
+    pub(crate) fn get(&self, place: usize) -> Option<Slot> {
+        let word = *self.words.get(place)?;
+        let (message, state) = match word & !QOS_2 {
+            DONE => return None,
+            RELEASED => (NONE, State::Released),
+            message => (message, State::Sent),
+        };
+        let qos = if word & QOS_2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+        let rest = self.rests.as_ref().and_then(|rests| rests.get(place));
+        let Rest { ids, group, position, retain, mut marks } = *rest.unwrap_or(&Rest::NOTHING);
+        if state == State::Released {
+            marks.set(Marks::RELEASED);
+        }
+        Some(Slot { message: KeptId(message), ids, group, position, state, qos, retain, marks })
+    }
+
+    pub(crate) fn release(&mut self, place: usize) {
+        if let Some(word) = self.words.get_mut(place) {
+            *word = QOS_2 | RELEASED;
+        }
+    }
+
+    /// The caller has taken what the slot held.
+    #[inline]
+    pub(crate) fn finish(&mut self, place: usize) {
+        if let Some(word) = self.words.get_mut(place) {
+            *word = DONE;
+        }
+    }
+
+    /// The message of the oldest slot, if that is all it is, at QoS 1.
+    #[inline]
+    pub(crate) fn pop_plain(&mut self) -> Option<KeptId> {
+        let word = *self.words.front()?;
+        if word >= RELEASED || self.rests.is_some() {
+            return None;
+        }
+        self.words.pop_front();
+        Some(KeptId(word))
+    }
+
+    /// Takes the done ones off the front; how many.
+    #[inline]
+    pub(crate) fn drop_done(&mut self) -> usize {
+        let mut dropped = 0;
+        while self.words.front().is_some_and(|word| word & !QOS_2 == DONE) {
+            self.words.pop_front();
+            dropped += 1;
+        }
+        if let Some(rests) = &mut self.rests {
+            rests.drain(..dropped);
+        }
+        if self.words.is_empty() {
+            // The next one takes the first place again, which is still in the cache.
+            self.words.clear();
+            if self.words.capacity() > KEPT {
+                self.words.shrink_to(KEPT);
+            }
+            if self.rests.as_ref().is_some_and(|rests| rests.capacity() > KEPT) {
+                self.rests = None;
+            }
+        }
+        dropped
+    }
+
+    /// Those that are not done.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> {
+        (0..self.len()).filter_map(|place| self.get(place))
+    }
+}
+
+const KEPT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(message: u32) -> Slot {
+        Slot::new(KeptId(message), QoS::AtLeastOnce, false, ids::NONE, NONE)
+    }
+
+    #[test]
+    fn a_slot_comes_back_as_it_was() {
+        let mut special = Slot::new(KeptId(INDEX_MAX - 1), QoS::ExactlyOnce, true, 7, 3);
+        special.position = 70_000;
+        special.marks.set(Marks::STORED);
+        let mut sent = Sent::default();
+        for slot in [plain(0), special, plain(2)] {
+            sent.push(slot);
+        }
+        let back: Vec<_> = sent.iter().collect();
+        assert_eq!(back, [plain(0), special, plain(2)]);
+    }
+
+    #[test]
+    fn only_slots_that_say_more_take_more() {
+        let mut sent = Sent::default();
+        sent.push(plain(1));
+        assert!(sent.rests.is_none());
+        assert_eq!(size_of_val(&sent.words[0]), 4);
+    }
+
+    #[test]
+    fn places_stay_in_step_when_done_ones_go() {
+        let mut sent = Sent::default();
+        sent.push(plain(1));
+        sent.push(Slot::new(KeptId(2), QoS::AtLeastOnce, true, 9, NONE));
+        sent.finish(0);
+        assert_eq!(sent.drop_done(), 1);
+        assert_eq!(sent.get(0).map(|slot| (slot.message, slot.ids)), Some((KeptId(2), 9)));
+        sent.push(plain(3));
+        assert_eq!(sent.get(1), Some(plain(3)));
+    }
+
+    #[test]
+    fn a_released_slot_is_qos_2_without_a_message() {
+        let mut sent = Sent::default();
+        sent.push(Slot::new(KeptId(5), QoS::ExactlyOnce, false, ids::NONE, NONE));
+        sent.release(0);
+        let slot = sent.get(0).expect("it is not done");
+        assert_eq!((slot.state, slot.qos), (State::Released, QoS::ExactlyOnce));
+        assert!(slot.marks.has(Marks::RELEASED));
+    }
+}
