@@ -24,53 +24,86 @@ impl Range {
 
 /// A range of the arena that stands before byte `at` of the connection's own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    pub at: u32,
-    pub range: Range,
+struct Segment {
+    at: u32,
+    range: Range,
 }
 
+impl Segment {
+    const EMPTY: Segment = Segment { at: 0, range: Range { start: 0, end: 0 } };
+}
+
+/// One line of the cache, since a message to a thousand subscribers touches a thousand of them.
+#[repr(align(64))]
 #[derive(Debug)]
 pub struct Write {
     pub conn: ConnId,
+    /// The last segment; empty until there is one.
+    last: Segment,
     pub own: Vec<u8>,
-    pub segments: Vec<Segment>,
+    segments: Vec<Segment>,
 }
 
+const _: () = assert!(size_of::<Write>() == 64 || size_of::<usize>() != 8);
+
 impl Write {
+    fn new(conn: ConnId) -> Write {
+        Write { conn, last: Segment::EMPTY, own: Vec::new(), segments: Vec::new() }
+    }
+
     /// Names a range of the arena as the next bytes.
     #[inline]
     pub fn share(&mut self, range: Range) {
         let at = self.own.len() as u32;
-        if let Some(last) = self.segments.last_mut()
-            && last.at == at
-            && last.range.end == range.start
-        {
-            last.range.end = range.end;
+        if self.last.at == at && self.last.range.end == range.start {
+            self.last.range.end = range.end;
             return;
         }
-        self.segments.push(Segment { at, range });
+        if self.last.range.len() > 0 {
+            self.segments.push(self.last);
+        }
+        self.last = Segment { at, range };
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().chain(Some(&self.last).filter(|last| last.range.len() > 0))
     }
 
     pub fn len(&self) -> usize {
-        let shared: u32 =
-            self.segments.iter().map(|segment| segment.range.end - segment.range.start).sum();
-        self.own.len() + shared as usize
+        let shared: usize = self.segments().map(|segment| segment.range.len()).sum();
+        self.own.len() + shared
     }
 
     pub fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.segments.is_empty()
+        self.own.is_empty() && self.last.range.len() == 0
     }
 
     /// The slices to write, in order.
     pub fn slices<'a>(&'a self, arena: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let mut from = 0;
-        let shared = self.segments.iter().flat_map(move |segment| {
+        let shared = self.segments().flat_map(move |segment| {
             let own = &self.own[from..segment.at as usize];
             from = segment.at as usize;
             [own, &arena[segment.range.start as usize..segment.range.end as usize]]
         });
-        let tail = self.segments.last().map_or(0, |segment| segment.at as usize);
-        shared.chain([&self.own[tail..]]).filter(|slice| !slice.is_empty())
+        shared.chain([&self.own[self.last.at as usize..]]).filter(|slice| !slice.is_empty())
+    }
+
+    /// No more slices than this.
+    pub fn slices_max(&self) -> usize {
+        2 * self.segments.len() + 3
+    }
+
+    fn clear(&mut self) {
+        self.last = Segment::EMPTY;
+        self.own.clear();
+        self.segments.clear();
+        if self.own.capacity() > OWN_BYTES_KEPT {
+            self.own = Vec::new();
+        }
+        if self.segments.capacity() > SEGMENTS_KEPT {
+            self.segments = Vec::new();
+        }
     }
 }
 
@@ -153,7 +186,7 @@ impl Outbox {
         }
         *slot = self.writes_len as u32;
         if self.writes_len == self.writes.len() {
-            self.writes.push(Write { conn, own: Vec::new(), segments: Vec::new() });
+            self.writes.push(Write::new(conn));
         }
         let write = &mut self.writes[self.writes_len];
         write.conn = conn;
@@ -164,16 +197,7 @@ impl Outbox {
     /// After the engine has performed everything but the lanes. Buffers stay for the next tick;
     /// those that one burst made large do not.
     pub fn clear(&mut self) {
-        for write in &mut self.writes[..self.writes_len] {
-            write.own.clear();
-            write.segments.clear();
-            if write.own.capacity() > OWN_BYTES_KEPT {
-                write.own = Vec::new();
-            }
-            if write.segments.capacity() > SEGMENTS_KEPT {
-                write.segments = Vec::new();
-            }
-        }
+        self.writes[..self.writes_len].iter_mut().for_each(Write::clear);
         if self.writes.len() > WRITES_KEPT {
             self.writes.truncate(WRITES_KEPT);
         }

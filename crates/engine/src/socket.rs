@@ -102,14 +102,20 @@ impl Socket {
             write.slices(arena).for_each(|slice| unsent.bytes.extend_from_slice(slice));
             return Ok(());
         }
-        if write.segments.is_empty() {
-            return self.send_slice(&write.own);
-        }
-        if let ([segment], true) = (&write.segments[..], write.own.is_empty()) {
-            return self
-                .send_slice(&arena[segment.range.start as usize..segment.range.end as usize]);
-        }
-        let few = write.segments.len() * 2 < SLICES_MAX;
+        let mut slices = write.slices(arena);
+        let (Some(first), None) = (slices.next(), slices.next()) else {
+            return self.send_slices(write, arena, gathered);
+        };
+        self.send_slice(first)
+    }
+
+    fn send_slices(
+        &mut self,
+        write: &Write,
+        arena: &[u8],
+        gathered: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let few = write.slices_max() <= SLICES_MAX;
         if few || write.len() > GATHER_BYTES_MAX {
             return self.send_vectored(write, arena);
         }
