@@ -1,10 +1,10 @@
 //! The body of the broker: shard threads, sockets, rings between shards. It decides nothing that
 //! MQTT knows of: it brings bytes to `broker::Shard`, performs what the outbox says, and tells
 //! time. Only which socket has to go when sockets hold too much is its own choice: see `holding`.
-#![forbid(unsafe_code)]
 
 mod body;
 mod clock;
+mod heap;
 mod holding;
 mod host;
 mod intake;
