@@ -86,8 +86,6 @@ pub(crate) struct Body {
 
 /// Beyond the last socket: the listeners of shard 0.
 const LISTENER_FIRST: usize = INDEX_MAX - 64;
-/// So many connections leave something behind that is worth giving back.
-const CROWD: usize = 1_000;
 /// How long a closed connection's peer may go on before it gets a reset.
 const LINGER_MS: u64 = 2_000;
 /// The same when the whole process ends.
@@ -452,16 +450,7 @@ impl Body {
         self.work += out.deliveries as u64 * WORK_OF_DELIVERY;
         out.clear();
         self.out = out;
-        self.free.append(&mut self.freed);
-        if self.free.len() == self.sockets.len() {
-            let was_crowd = self.sockets.len() > CROWD;
-            self.sockets = Vec::new();
-            self.free = Vec::new();
-            // It takes the allocator's locks for milliseconds, which now keeps nobody waiting.
-            if was_crowd {
-                crate::heap::give_back();
-            }
-        }
+        self.free_places();
         // What the writes found out is the next tick's input, and so is what the store holds.
         for reading in std::mem::take(&mut self.readings) {
             if let Some(stored) = &self.shelf {

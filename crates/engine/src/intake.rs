@@ -11,6 +11,8 @@ use std::io;
 const ACCEPTS_PER_TICK: usize = 256;
 /// How long nothing is accepted when the process is out of descriptors or memory.
 const ACCEPT_PAUSE_MS: u64 = 1_000;
+/// So many connections leave something behind that is worth giving back.
+const CROWD: usize = 1_000;
 /// A tail up to here is copied in front of what is read next; a longer one is read into.
 pub(crate) const TAIL_COPIED_MAX: usize = 16 * 1024;
 
@@ -191,6 +193,21 @@ impl Body {
             let _ = self.registry.deregister(&mut socket.stream);
             self.freed.push(index);
             self.count_out(&socket);
+        }
+    }
+
+    /// Places of connections that ended may be used again.
+    pub(crate) fn free_places(&mut self) {
+        self.free.append(&mut self.freed);
+        if self.free.len() < self.sockets.len() {
+            return;
+        }
+        let was_crowd = self.sockets.len() > CROWD;
+        self.sockets = Vec::new();
+        self.free = Vec::new();
+        // It takes the allocator's locks for milliseconds, which now keeps nobody waiting.
+        if was_crowd {
+            crate::heap::give_back();
         }
     }
 
