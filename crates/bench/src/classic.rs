@@ -135,6 +135,7 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
         warm_s: 0.0,
         measure_s: line.seconds("--duration")?,
         drain_s: DRAIN_S_DEFAULT,
+        from_sending: false,
         window: line.number("--window")?.unwrap_or(WINDOW_DEFAULT),
         seed: session::seed(),
         share: Plan::default().share,

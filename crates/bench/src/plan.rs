@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     /// None ends by count, by a signal, or never.
     pub(crate) measure_s: Option<f64>,
     pub(crate) drain_s: f64,
+    /// Latency counts from the sending, and not from when the message was due.
+    pub(crate) from_sending: bool,
     /// Deliveries under way where a group publishes as fast as it is taken.
     pub(crate) window: u64,
     pub(crate) seed: u64,
@@ -157,6 +159,7 @@ impl Default for Plan {
             warm_s: 0.0,
             measure_s: None,
             drain_s: limits::DRAIN_S_DEFAULT,
+            from_sending: false,
             window: limits::WINDOW_DEFAULT,
             seed: 1,
             share: Share { index: 0, of: 1 },

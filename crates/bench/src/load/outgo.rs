@@ -235,7 +235,7 @@ impl Load {
         {
             return;
         }
-        let due_us = due_ns / 1_000;
+        let due_us = if plan.from_sending { now / 1_000 } else { due_ns / 1_000 };
         let stream = (plan.seed as u32).wrapping_add(publisher.stream);
         let stamp = Stamp { time_us: due_us, stream, seq: publisher.seq };
         publisher.seq = publisher.seq.wrapping_add(1);

@@ -271,12 +271,24 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<St
     }
     let late = outcome.total.times(Sampler::Lateness).value_at_quantile(0.99);
     if !plan.is_closed_loop() && late > LATENESS_US_MAX {
+        let held = if plan.from_sending {
+            "do not hold this wait"
+        } else {
+            "hold this wait, as they must"
+        };
         warnings.push(format!(
             "One message in a hundred left {:.1} ms later than intended, or more: the tester or \
              its window of unacknowledged messages was too slow for the schedule. The latencies \
-             hold this wait, as they must.",
+             {held}.",
             ms(late as f64)
         ));
+    }
+    if plan.from_sending {
+        warnings.push(
+            "Latency counts from the sending, as the scenario wants it: what the tester itself was \
+             late is in Lateness only."
+                .into(),
+        );
     }
     let is_stamped = plan.groups.iter().filter_map(|group| group.publish.as_ref());
     if is_stamped.clone().any(|publishing| !publishing.body.is_stamped()) {

@@ -62,6 +62,13 @@ impl Scenario {
             "warm_s" => self.warm_s = number(value)?,
             "measure_s" => self.measure_s = positive(value)?,
             "drain_s" => self.drain_s = number(value)?,
+            "latency_from" => {
+                self.from_sending = match &*string(value)? {
+                    "due" => false,
+                    "sent" => true,
+                    _ => return Err("use \"due\" or \"sent\"".into()),
+                }
+            }
             "threads" => self.threads = whole(value)? as usize,
             "window" => self.window = whole(value)?,
             "group" => {

@@ -105,6 +105,18 @@ fn a_slow_broker_does_not_hide_its_queue() {
     assert!(mean > 300.0 && max > 700.0, "mean {mean} ms, max {max} ms");
 }
 
+/// Each of four publishers waits for its PUBACK, so four messages are under way at most.
+#[test]
+fn latency_from_the_sending_leaves_out_what_waited_to_be_sent() {
+    let broker = BadBroker::start(Fault::DelayMs(5));
+    let scenario = format!("latency_from = \"sent\"\n{}", scenario(1)) + "inflight = 1\n";
+    let (report, run) = report(&scenario, broker.address, &[]);
+    let (sent, late) = (sampler(&report, "Sub", "p50"), sampler(&report, "Lateness", "p50"));
+    assert!(sent < 100.0 && late > 300.0, "{sent} ms, {late} ms later than due: {}", run.stderr);
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("counts from the sending"), "{warnings}");
+}
+
 #[test]
 fn a_stall_is_in_the_latency_of_all_that_waited() {
     let broker = BadBroker::start(Fault::StallMs(30, 100));
