@@ -113,6 +113,8 @@ pub enum Cross {
     Publish {
         message: Message,
         ticket: u64,
+        /// Where the store has it meanwhile, if it is to come once: see `transit`.
+        origin: Option<Origin>,
     },
     /// What the receiver asked for under these tickets is kept.
     Kept {
@@ -125,6 +127,7 @@ pub enum Cross {
         message: Message,
         stamp: Stamp,
         ticket: u64,
+        origin: Option<Origin>,
     },
     /// A member joins (or changes its options in) the group that the receiver owns.
     Join {

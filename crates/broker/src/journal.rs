@@ -54,6 +54,13 @@ pub(crate) struct Number(pub(crate) u64);
 const BOOT_AT: u32 = 44;
 const SHARD_AT: u32 = 38;
 
+impl Number {
+    /// Counts begin at 1: before them stands what is on its way from a shard to the others.
+    pub(crate) fn of_transit(boot: u32, shard: u8) -> Number {
+        Number(first_of(boot) | u64::from(shard) << SHARD_AT)
+    }
+}
+
 /// The first of the numbers that belong to a start of the process.
 pub(crate) fn first_of(boot: u32) -> u64 {
     u64::from(boot) << BOOT_AT
@@ -138,12 +145,14 @@ pub(crate) struct Journal {
     own_from: u64,
     /// Messages that stand once for several queues of which memory has not all.
     pub(crate) uncounted: u64,
+    /// The next position in the transit.
+    transit_next: u64,
 }
 
 impl Journal {
     pub(crate) fn open(boot: u32, shard: u8) -> Journal {
         let process_from = first_of(boot);
-        let own_from = process_from | u64::from(shard) << SHARD_AT;
+        let Number(own_from) = Number::of_transit(boot, shard);
         Journal { is_on: true, next: own_from, process_from, own_from, ..Journal::default() }
     }
 
@@ -166,6 +175,12 @@ impl Journal {
         Number(self.next)
     }
 
+    /// A place for what is on its way to another shard.
+    pub(crate) fn transit(&mut self) -> Origin {
+        self.transit_next += 1;
+        Origin { number: Number(self.own_from), position: self.transit_next }
+    }
+
     /// Nobody waits for this.
     pub(crate) fn change(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
         self.ops.push(Op::Change(Change { space, key, value }));
@@ -186,12 +201,17 @@ impl Journal {
         self.change(Space::Queues, records::queue_key(place.number, place.position), None);
     }
 
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// The tick's changes, in order, and whether somebody waits for them.
-    pub(crate) fn take(&mut self, messages: &mut Messages) -> (Vec<Change>, bool) {
+    /// The tick's changes, in order.
+    pub(crate) fn take(&mut self, messages: &mut Messages) -> Vec<Change> {
+        self.urgent = false;
         let mut wanted: HashMap<u32, Wanted, FixedState> = HashMap::default();
         for op in &self.ops {
             if let Op::Queue(joins) = op {
@@ -214,7 +234,7 @@ impl Journal {
             let key = records::number_key(body);
             changes.push(Change { space: Space::Messages, key, value: None });
         }
-        (changes, std::mem::take(&mut self.urgent))
+        changes
     }
 
     /// A body that a record names is removed by the last in memory that wants it, unless queues

@@ -163,11 +163,10 @@ impl Sessions {
     fn entry(&self, slot: &Slot) -> Entry {
         let group = (slot.group != NONE).then(|| self.group_name(slot.group));
         Entry {
-            qos: slot.qos,
-            retain: slot.retain,
             state: slot.state,
             ids: self.ids_of(slot.ids).as_slice().into(),
             group,
+            ..Entry::new(slot.qos, slot.retain)
         }
     }
 
@@ -226,9 +225,7 @@ impl Sessions {
         }
         let Some(lasting) = &self.get(id).lasting else { return false };
         let Origin { number, position } = lasting.place(slot);
-        let (ids, group) = (Box::default(), None);
-        let entry =
-            Entry { qos: slot.qos, retain: slot.retain, state: State::Released, ids, group };
+        let entry = Entry { state: State::Released, ..Entry::new(slot.qos, slot.retain) };
         let value = records::queue_value(&entry, Body::None);
         self.journal.change(Space::Queues, records::queue_key(number, position), Some(value));
         self.hurry()
@@ -396,14 +393,19 @@ impl Shard {
 
     /// What this tick adds to the store, and whether somebody waits for it.
     pub fn take_records(&mut self) -> (Vec<Change>, bool) {
-        for id in std::mem::take(&mut self.sessions.dirty) {
-            self.write_session(id);
-        }
         for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
             if self.sessions.contains(session) {
                 let generation = self.sessions.get(session).generation;
                 self.owe(Answer::Settled { session, generation, position });
             }
+        }
+        let is_urgent = self.sessions.journal.is_urgent();
+        (self.take_changes(), is_urgent)
+    }
+
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        for id in std::mem::take(&mut self.sessions.dirty) {
+            self.write_session(id);
         }
         self.sessions.journal.take(&mut self.sessions.messages)
     }

@@ -31,6 +31,7 @@ mod encode;
 mod explain;
 mod feed;
 mod flight;
+mod home;
 mod journal;
 mod lasting;
 mod leftovers;
@@ -46,6 +47,7 @@ mod subscribe;
 pub mod sys;
 mod timer;
 mod trace;
+mod transit;
 mod unread;
 mod will;
 

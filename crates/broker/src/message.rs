@@ -148,6 +148,7 @@ impl<'a> View<'a> {
             at: self.at(),
             durability: Durability::from_bits(self.0[18] >> KEEP_AT).unwrap_or_default(),
             publisher: self.u32_at(19),
+            once: false,
             forms: Forms::default(),
             message: None,
             kept: None,
@@ -189,6 +190,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) durability: Durability,
     /// A hash of the publisher's client id, for shared groups that choose by it.
     pub(crate) publisher: u32,
+    /// Through a power cut too it is to come once: other shards get it by `transit`.
+    pub(crate) once: bool,
     pub(crate) forms: Forms,
     pub(crate) message: Option<Message>,
     /// Taken back by whoever forgets the slot that it was kept for: the place may be free again.
@@ -208,6 +211,7 @@ impl<'a> Draft<'a> {
             at: now,
             durability: Durability::Memory,
             publisher: 0,
+            once: false,
             forms: Forms::default(),
             message: None,
             kept: None,

@@ -89,16 +89,6 @@ pub(crate) enum Answer {
         conn: ConnId,
         bytes: Box<[u8]>,
     },
-    /// A QoS 2 message is kept wherever it was to be: now its id is, and then PUBREC leaves. Were
-    /// the id first, a power cut between the two would lose the message, since its publisher's next
-    /// sending would be taken for one that is here.
-    Received {
-        conn: Option<ConnId>,
-        session: SessionId,
-        generation: u32,
-        packet_id: PacketId,
-        reason: Reason,
-    },
     /// What an earlier connection of the session did is kept: the flight goes on.
     Resumed {
         conn: ConnId,
@@ -120,10 +110,8 @@ impl Shard {
 
     /// Holds an answer back until everything of this tick is kept.
     pub(crate) fn owe(&mut self, answer: Answer) {
-        if let Answer::Ack { conn, .. }
-        | Answer::Bytes { conn, .. }
-        | Answer::Received { conn: Some(conn), .. }
-        | Answer::Resumed { conn } = answer
+        if let Answer::Ack { conn, .. } | Answer::Bytes { conn, .. } | Answer::Resumed { conn } =
+            answer
             && let Some(known) = self.conn_mut(conn)
         {
             known.owed += 1;
@@ -160,6 +148,12 @@ impl Shard {
             self.tick_of_now().awaits.extend(asked);
         }
         any
+    }
+
+    /// What the shards began with is in the store under this number: what they promise from here
+    /// on waits for it too.
+    pub fn began_with(&mut self, seq: u64) {
+        self.owed.last = self.owed.last.max(seq);
     }
 
     /// Something that another shard sent has been handled: it hears when that is kept, and what
@@ -287,18 +281,6 @@ impl Shard {
                     self.sessions.reply(id, &bytes, out);
                 }
             }
-            Answer::Received { conn, session, generation, packet_id, reason } => {
-                if let Some(known) = conn.and_then(|conn| self.conn_mut(conn)) {
-                    known.owed -= 1;
-                }
-                if self.sessions.current(session, generation) {
-                    self.sessions.write_received(session, packet_id);
-                    if let Some(conn) = conn {
-                        let kind = PacketType::PubRec;
-                        self.acknowledge(conn, (kind, packet_id, reason), true, out);
-                    }
-                }
-            }
             Answer::Resumed { conn } => {
                 if let Some(id) = self.paid(conn) {
                     self.sessions.set_suspended(id, false);
@@ -327,18 +309,11 @@ impl Shard {
             return;
         }
         for tick in &mut self.owed.ticks {
-            for answer in &mut tick.answers {
-                if let Answer::Received { conn: to, .. } = answer
-                    && *to == Some(conn)
-                {
-                    *to = None;
-                }
-            }
             tick.answers.retain(|answer| match answer {
                 Answer::Ack { conn: to, .. }
                 | Answer::Bytes { conn: to, .. }
                 | Answer::Resumed { conn: to } => *to != conn,
-                Answer::Received { .. } | Answer::Settled { .. } => true,
+                Answer::Settled { .. } => true,
             });
         }
     }

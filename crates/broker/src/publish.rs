@@ -4,17 +4,17 @@
 use crate::conn::End;
 use crate::deliver::Hit;
 use crate::explain::explained;
-use crate::input::{ConnId, Cross, SessionId, ShardId};
+use crate::input::{ConnId, Cross, SessionId, ShardId, Stamp};
 use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::options::Durability;
 use crate::outbox::Outbox;
-use crate::owed::Answer;
 use crate::refusal::Refusal;
-use crate::session::ids;
+use crate::session::{Sessions, ids};
 use crate::shard::Shard;
 use crate::sys::Drop;
+use crate::topics::{FilterId, Subscriber};
 use mqtt::{Ack, PacketType, Property, Publish, QoS, Reason, Version, Violation};
 use std::sync::Arc;
 
@@ -63,6 +63,7 @@ impl Shard {
             draft.publisher = self.publisher_hash(id);
         }
         draft.durability = self.durability_of(topic);
+        draft.once = packet.qos == QoS::ExactlyOnce && awaited(&draft) && self.waits_for_store(id);
         self.sessions.journal.keeps = false;
         self.owed.asked.clear();
         // [MQTT-3.3.1-8]
@@ -75,33 +76,12 @@ impl Shard {
         // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
         if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
             self.sessions.get_mut(id).flight().received.push(packet_id);
-            if self.shards == 1 || !self.waits_for_store(id) {
-                self.sessions.write_received(id, packet_id);
-            }
+            self.sessions.write_received(id, packet_id);
         }
         let reason = if matched { Reason::Success } else { Reason::NoMatchingSubscribers };
         let asked = self.await_asked();
-        if self.shards > 1 && packet.qos == QoS::ExactlyOnce && self.waits_for_store(id) {
-            return self.receive_when_kept(conn, id, &packet, reason);
-        }
         let waits = self.sessions.journal.keeps || asked;
         self.receipt(conn, &packet, reason, waits, out);
-        Ok(())
-    }
-
-    /// With several shards the message and its id are not in one batch.
-    fn receive_when_kept(
-        &mut self,
-        conn: ConnId,
-        session: SessionId,
-        packet: &Publish<'_>,
-        reason: Reason,
-    ) -> Result<(), End> {
-        if let Some(packet_id) = packet.packet_id {
-            let generation = self.sessions.get(session).generation;
-            let conn = Some(conn);
-            self.owe(Answer::Received { conn, session, generation, packet_id, reason });
-        }
         Ok(())
     }
 
@@ -374,12 +354,15 @@ impl Shard {
         let message = draft.message().clone();
         let keeper = self.home_of(draft.topic);
         let own = usize::from(self.id.0);
+        // Of the others only those that want it need what is written for them.
+        let wanting = if draft.once { self.interest.of(draft.topic, &mut Vec::new()) } else { !0 };
         for lane in (0..self.shards).filter(|&lane| lane != own) {
             let shard = ShardId(lane as u8);
-            let asks = awaited(draft) && (shard == keeper || self.interest.lasts(shard.0));
-            let ticket = if asks { self.ask(shard) } else { 0 };
+            let wants = wanting >> lane & 1 == 1 && self.interest.lasts(shard.0);
+            let asks = awaited(draft) && (shard == keeper || wants);
+            let (ticket, origin) = self.entrust(shard, asks, draft, stamp);
             let message = message.clone();
-            out.lanes[lane].push_back(Cross::Retain { message, stamp, ticket });
+            out.lanes[lane].push_back(Cross::Retain { message, stamp, ticket, origin });
         }
         if self.retained.set(message.clone(), stamp, self.now, self.shards > 1) {
             self.write_retained(&message);
@@ -421,8 +404,8 @@ impl Shard {
         self.ledger.crossing += message.bytes() as i64;
         let id = ShardId(shard as u8);
         let asks = awaited(draft) && self.interest.lasts(id.0);
-        let ticket = if asks { self.ask(id) } else { 0 };
-        out.lanes[shard].push_back(Cross::Publish { message, ticket });
+        let (ticket, origin) = self.entrust(id, asks, draft, Stamp::default());
+        out.lanes[shard].push_back(Cross::Publish { message, ticket, origin });
     }
 
     /// To this shard's subscribers, every one whose filter matches, and the shared groups that it
@@ -437,16 +420,16 @@ impl Shard {
         let mut filters = std::mem::take(&mut self.scratch.filters);
         self.topics.matching(draft.topic, &mut filters);
         let from = from.unwrap_or(SessionId(NONE));
+        // [MQTT-3.8.3-3]
+        let takes = |subscriber: &Subscriber| {
+            !(subscriber.options.no_local() && subscriber.session == from)
+        };
         match filters[..] {
             [] => {}
             [filter] => {
                 let filter = self.topics.filter(filter);
                 let alone = filter.subscribers.len() == 1;
-                for subscriber in &filter.subscribers {
-                    // [MQTT-3.8.3-3]
-                    if subscriber.options.no_local() && subscriber.session == from {
-                        continue;
-                    }
+                for subscriber in filter.subscribers.iter().filter(|one| takes(one)) {
                     let hit = Hit {
                         session: subscriber.session,
                         options: subscriber.options,
@@ -458,7 +441,7 @@ impl Shard {
                     self.sessions.deliver(hit, draft, out);
                 }
             }
-            _ => self.deliver_overlapping(&filters, from, draft, out),
+            _ => self.deliver_overlapping(&filters, |_, one| takes(one), draft, out),
         }
         if self.groups.any {
             self.dispatch_all(&filters, draft, out);
@@ -470,10 +453,10 @@ impl Shard {
 
     /// Several filters match: each session gets one copy, at the highest QoS granted and with all
     /// Subscription Identifiers [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4].
-    fn deliver_overlapping(
+    pub(crate) fn deliver_overlapping(
         &mut self,
-        filters: &[crate::topics::FilterId],
-        from: SessionId,
+        filters: &[FilterId],
+        takes: impl Fn(&Sessions, &Subscriber) -> bool,
         draft: &mut Draft<'_>,
         out: &mut Outbox,
     ) {
@@ -481,7 +464,7 @@ impl Shard {
         hits.clear();
         for &filter in filters {
             for subscriber in &self.topics.filter(filter).subscribers {
-                if subscriber.options.no_local() && subscriber.session == from {
+                if !takes(&self.sessions, subscriber) {
                     continue;
                 }
                 let hit = Hit {

@@ -3,13 +3,15 @@
 //! Numbers in keys are big-endian, so that they are in order; those in values are little-endian.
 
 use crate::flight::State;
+use crate::home::Homes;
+use crate::input::{ShardId, Stamp};
 use crate::journal::Number;
 use crate::will::Will;
 use mqtt::{PacketId, QoS, Version};
 
 /// The first byte of a key among the sessions.
 pub(crate) mod kind {
-    /// How often the store was opened.
+    /// How often the store was opened, and where its last process had what.
     pub(crate) const BOOT: u8 = b'b';
     /// A subscription: the session's number, the filter.
     pub(crate) const FILTER: u8 = b'f';
@@ -31,6 +33,22 @@ pub(crate) struct Entry {
     pub(crate) state: State,
     pub(crate) ids: Box<[u32]>,
     pub(crate) group: Option<std::sync::Arc<str>>,
+    /// Of what stands in a transit.
+    pub(crate) way: Option<Way>,
+}
+
+impl Entry {
+    pub(crate) fn new(qos: QoS, retain: bool) -> Entry {
+        Entry { qos, retain, state: State::Sent, ids: Box::default(), group: None, way: None }
+    }
+}
+
+/// Where something in a transit is going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) to: ShardId,
+    /// Of a message that is retained.
+    pub(crate) stamp: Stamp,
 }
 
 /// Where the message of a queue record stands.
@@ -46,6 +64,7 @@ const RETAIN: u8 = 1 << 2;
 const RELEASED: u8 = 1 << 3;
 const ELSEWHERE: u8 = 1 << 4;
 const GROUPED: u8 = 1 << 5;
+const ON_ITS_WAY: u8 = 1 << 6;
 
 pub(crate) fn number_key(number: Number) -> Vec<u8> {
     number.0.to_be_bytes().to_vec()
@@ -68,6 +87,7 @@ pub(crate) fn queue_value(entry: &Entry, body: Body<'_>) -> Vec<u8> {
     flags |= if body == Body::None { RELEASED } else { 0 };
     flags |= if let Body::Elsewhere(_) = body { ELSEWHERE } else { 0 };
     flags |= if entry.group.is_some() { GROUPED } else { 0 };
+    flags |= if entry.way.is_some() { ON_ITS_WAY } else { 0 };
     let mut value = vec![flags];
     value.extend_from_slice(&(entry.ids.len() as u32).to_le_bytes());
     for id in &entry.ids {
@@ -75,6 +95,12 @@ pub(crate) fn queue_value(entry: &Entry, body: Body<'_>) -> Vec<u8> {
     }
     if let Some(group) = &entry.group {
         put_text(&mut value, group);
+    }
+    if let Some(Way { to, stamp }) = entry.way {
+        value.push(to.0);
+        value.extend_from_slice(&stamp.at.to_le_bytes());
+        value.extend_from_slice(&stamp.counter.to_le_bytes());
+        value.push(stamp.shard);
     }
     match body {
         Body::Here(bytes) => value.extend_from_slice(bytes),
@@ -90,6 +116,7 @@ pub(crate) fn read_queue(value: &[u8]) -> Option<(Entry, Body<'_>)> {
     let count = from.u32()? as usize;
     let ids = (0..count.min(value.len())).map(|_| from.u32()).collect::<Option<Box<[u32]>>>()?;
     let group = if flags & GROUPED != 0 { Some(from.text()?.into()) } else { None };
+    let way = if flags & ON_ITS_WAY != 0 { Some(from.way()?) } else { None };
     let released = flags & RELEASED != 0;
     let entry = Entry {
         qos: QoS::from_bits(flags & 3)?,
@@ -97,6 +124,7 @@ pub(crate) fn read_queue(value: &[u8]) -> Option<(Entry, Body<'_>)> {
         state: if released { State::Released } else { State::Sent },
         ids,
         group,
+        way,
     };
     let body = match () {
         () if released => Body::None,
@@ -104,6 +132,19 @@ pub(crate) fn read_queue(value: &[u8]) -> Option<(Entry, Body<'_>)> {
         () => Body::Here(from.0),
     };
     Some((entry, body))
+}
+
+pub(crate) fn boot_value(boot: u32, homes: Homes) -> Vec<u8> {
+    let mut value = boot.to_le_bytes().to_vec();
+    value.push(homes.shards);
+    value.extend_from_slice(&homes.key.to_le_bytes());
+    value
+}
+
+pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, Homes)> {
+    let mut from = Reader(value);
+    let (boot, shards) = (from.u32()?, from.byte()?);
+    Some((boot, Homes { shards, key: from.u64()? }))
 }
 
 /// What is kept of a session beside its subscriptions and its queue.
@@ -244,6 +285,12 @@ impl<'a> Reader<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
+    }
+
+    fn way(&mut self) -> Option<Way> {
+        let to = ShardId(self.byte()?);
+        let (at, counter, shard) = (self.u64()?, self.u32()?, self.byte()?);
+        Some(Way { to, stamp: Stamp { at, counter, shard } })
     }
 
     fn text(&mut self) -> Option<&'a str> {

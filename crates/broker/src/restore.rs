@@ -2,7 +2,7 @@
 //! back, queues when their clients do.
 
 use crate::input::{Member, Now, SessionId, Stamp};
-use crate::journal::{Number, Space, Stored, Unreadable};
+use crate::journal::{Change, Number, Space, Stored, Unreadable};
 use crate::lasting::Lasting;
 use crate::message::Message;
 use crate::outbox::Outbox;
@@ -11,6 +11,7 @@ use crate::session::Share;
 use crate::shard::Shard;
 use crate::timer::Timer;
 use crate::topics::Packed;
+use crate::transit::restore_transits;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt::{PacketId, SubscribeOptions};
@@ -24,27 +25,28 @@ pub struct Restored {
     pub retained: u64,
 }
 
-type Homes = HashMap<u64, (usize, SessionId), FixedState>;
+type Found = HashMap<u64, (usize, SessionId), FixedState>;
 
 /// Fills all shards of a process that begins. They are handed over before any of them runs, so
-/// that what one session wants of another shard's group is done at once.
+/// that what one session wants of another shard's group is done at once. What they have for the
+/// store is one batch, the first of all: `Shard::began_with` hears its number.
 pub fn restore(
     shards: &mut [Shard],
     stored: &dyn Stored,
     now: Now,
-) -> Result<Restored, Unreadable> {
-    let boot = stored.get(Space::Sessions, &[kind::BOOT])?;
-    let boot = boot.and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
-    let boot = boot.unwrap_or(0) + 1;
+) -> Result<(Restored, Vec<Change>), Unreadable> {
+    let last = stored.get(Space::Sessions, &[kind::BOOT])?;
+    let last = last.and_then(|value| records::read_boot(&value));
+    let boot = last.map_or(0, |(boot, _)| boot) + 1;
     for shard in shards.iter_mut() {
         shard.keep(boot);
     }
-    let value = boot.to_le_bytes().to_vec();
+    let value = records::boot_value(boot, shards[0].homes);
     let first = &mut shards[0].sessions.journal;
     first.change(Space::Sessions, vec![kind::BOOT], Some(value));
     shards.iter_mut().for_each(Shard::plan_search);
     let mut restored = Restored::default();
-    let mut homes = Homes::default();
+    let mut homes = Found::default();
     stored.scan(Space::Sessions, &[kind::SESSION], &[], &mut |key, value| {
         let client_id = key.get(1..).and_then(|id| std::str::from_utf8(id).ok());
         if let (Some(client_id), Some(record)) = (client_id, records::read_session(value)) {
@@ -81,10 +83,14 @@ pub fn restore(
         restored.retained += u64::from(restore_retained(shards, key, value, now));
         true
     })?;
-    Ok(restored)
+    if let Some(last) = last {
+        restore_transits(shards, stored, last, now)?;
+    }
+    let changes = shards.iter_mut().flat_map(Shard::take_changes).collect();
+    Ok((restored, changes))
 }
 
-fn restore_filter(shards: &mut [Shard], homes: &Homes, key: &[u8], value: &[u8]) -> bool {
+fn restore_filter(shards: &mut [Shard], homes: &Found, key: &[u8], value: &[u8]) -> bool {
     let found = records::numbered(key).and_then(|(number, filter)| {
         Some((homes.get(&number.0)?, std::str::from_utf8(filter).ok()?))
     });

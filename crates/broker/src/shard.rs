@@ -1,6 +1,7 @@
 //! One core's whole world. Whatever happens to it enters by `handle`.
 
 use crate::conn::{Conn, End, State};
+use crate::home::Homes;
 use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
 use crate::interest::{Interest, Wants};
 use crate::journal::Number;
@@ -43,8 +44,9 @@ pub struct Shard {
     pub(crate) ledger: Ledger,
     pub(crate) timers: Wheel,
     pub(crate) tree: Tree,
-    /// Keyed anew in every process: where a client id or group is at home.
-    home: FixedState,
+    pub(crate) homes: Homes,
+    /// What publishers are told apart by.
+    publishers: FixedState,
     pub(crate) random: u64,
     /// The highest stamp given or seen: what is published here later gets a higher one.
     pub(crate) stamp: Stamp,
@@ -109,7 +111,8 @@ impl Shard {
             ledger: Ledger::new(memory),
             timers: Wheel::new(now),
             tree: Tree::default(),
-            home: FixedState::with_seed(seed.rotate_left(17)),
+            homes: Homes { key: seed.rotate_left(17), shards: shards as u8 },
+            publishers: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
             stamp: Stamp::default(),
             draining: false,
@@ -402,19 +405,18 @@ impl Shard {
     fn cross(&mut self, from: ShardId, cross: Cross, out: &mut Outbox) {
         self.owed.asked.clear();
         match cross {
-            Cross::Publish { message, ticket } => {
+            Cross::Publish { message, ticket, origin } => {
                 self.ledger.crossing -= message.bytes() as i64;
-                let mut draft = message.draft();
-                self.route_here(None, &mut draft, out);
+                self.route_from_elsewhere(&message, origin, out);
                 self.answer_ticket(from, ticket);
             }
             Cross::Kept { first, last } => self.kept(from, (first, last), out),
-            Cross::Retain { message, stamp, ticket } => {
+            Cross::Retain { message, stamp, ticket, origin } => {
                 self.stamp = self.stamp.max(stamp);
                 if self.retained.set(message.clone(), stamp, self.now, true) {
                     self.write_retained(&message);
                 }
-                self.route_here(None, &mut message.draft(), out);
+                self.route_from_elsewhere(&message, origin, out);
                 self.plan_sweep();
                 self.answer_ticket(from, ticket);
             }
@@ -438,7 +440,7 @@ impl Shard {
             } => {
                 self.ledger.crossing -= message.bytes() as i64;
                 let given = Given { member, options, id: subscription_id };
-                self.dispatched(&group, given, &message, origin, out);
+                self.dispatched(from, &group, given, &message, origin, out);
                 self.answer_ticket(from, ticket);
             }
             Cross::Return { group, message, origin } => {
@@ -456,7 +458,7 @@ impl Shard {
     }
 
     pub(crate) fn home_of(&self, name: &str) -> ShardId {
-        ShardId((self.home.hash_one(name) % self.shards as u64) as u8)
+        self.homes.of(name)
     }
 
     pub(crate) fn member(&self, id: SessionId) -> Member {
@@ -465,7 +467,7 @@ impl Shard {
     }
 
     pub(crate) fn publisher_hash(&self, id: SessionId) -> u32 {
-        self.home.hash_one(&*self.sessions.get(id).client_id) as u32
+        self.publishers.hash_one(&*self.sessions.get(id).client_id) as u32
     }
 
     /// xorshift64*: good enough to choose among equals, and repeatable from a seed.

@@ -4,6 +4,7 @@ use crate::input::{Now, SessionId};
 use crate::memory::cost;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::outbox::Outbox;
+use crate::publish::awaited;
 use crate::shard::Shard;
 use crate::timer::Timer;
 use mqtt::{Property, QoS};
@@ -86,6 +87,8 @@ impl Shard {
         draft.expiry_s = will.expiry_s.min(self.options.message_expiry_s_max);
         draft.publisher = publisher;
         draft.durability = self.durability_of(&will.topic);
+        // The batch that has it go is the one in which the store forgets it.
+        draft.once = awaited(&draft) && self.waits_for_store(id);
         // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: but a will was accepted long before there was no room
         // for it, and then is sent and not stored.
         draft.retain =

@@ -4,7 +4,7 @@ use crate::body::{Body, Control, Log, WAKER};
 use crate::clock::Clock;
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
-use crate::shelf::Shelf;
+use crate::shelf::{Committed, Shelf};
 use broker::{Command, Interest, Memory, Note, Options, Shard, ShardId};
 use mio::Poll;
 use std::hash::{BuildHasher, RandomState};
@@ -99,13 +99,18 @@ impl Server {
         let clock = Clock::starting(setup.store.is_some());
         let write_bytes_max = setup.options.write_bytes_max as usize;
         let mut all = make_shards(shards, &setup.options, setup.seed, clock);
-        let (mut disk, mut report) = (None, None);
+        let (mut disk, mut report, mut first_shelf) = (None, None, None);
         if let Some(shelter) = setup.store {
             let (opened, found) = open(shelter, &bells, &log)?;
-            let shelf = Shelf::new(opened.handle(), log.clone());
+            let mut shelf = Shelf::new(opened.handle(), log.clone());
             let restored = broker::restore(&mut all, &shelf, clock.now());
-            report = Some((found, restored.map_err(|_| Fault::Unreadable)?));
+            let (restored, changes) = restored.map_err(|_| Fault::Unreadable)?;
+            if let Committed::Under(seq) = shelf.commit(changes, true) {
+                all.iter_mut().for_each(|shard| shard.began_with(seq));
+            }
+            report = Some((found, restored));
             disk = Some(opened);
+            first_shelf = Some(shelf);
         }
         let mut controls = Vec::new();
         for (at, ((poll, rings), shard)) in polls.into_iter().zip(rings).zip(all).enumerate() {
@@ -114,6 +119,9 @@ impl Server {
             // Shard 0 accepts for all: a second process on the port gets "address in use".
             let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
             let registry = host.registry().map_err(Fault::Poller)?;
+            // What the store refused of the start waits on the first shelf.
+            let new_shelf = |disk: &Disk| Shelf::new(disk.handle(), log.clone());
+            let shelf = first_shelf.take().or_else(|| disk.as_ref().map(new_shelf));
             let body = Body::new(
                 id,
                 shard,
@@ -123,7 +131,7 @@ impl Server {
                 control,
                 own,
                 clock,
-                disk.as_ref().map(|disk| Shelf::new(disk.handle(), log.clone())),
+                shelf,
                 log.clone(),
                 write_bytes_max,
             )

@@ -181,7 +181,7 @@ impl Body {
     /// The tick's records go down before anything that says so goes out.
     pub(crate) fn store(&mut self) {
         let Some(shelf) = &mut self.shelf else { return };
-        // What is paid at once may write more: the id of a QoS 2 message that several shards had.
+        // What is paid at once may write more: a message whose turn came may have expired.
         while self.shard.has_records() || shelf.is_full() {
             let (changes, urgent) = self.shard.take_records();
             let Committed::Under(seq) = shelf.commit(changes, urgent) else { return };

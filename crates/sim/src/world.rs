@@ -151,8 +151,11 @@ impl World {
             Shard::new(id, shards, options, interest, memory, seed, own_chance, now)
         };
         let mut all: Vec<Shard> = (0..shards).map(shard).collect();
-        if let Some(disk) = &self.disk {
-            broker::restore(&mut all, disk, now).expect("this disk can be read");
+        if let Some(disk) = &mut self.disk {
+            let restored = broker::restore(&mut all, disk, now);
+            let (_, changes) = restored.expect("this disk can be read");
+            let seq = disk.commit(changes);
+            all.iter_mut().for_each(|shard| shard.began_with(seq));
         }
         let place = |shard| {
             let lanes = (0..shards).map(|_| VecDeque::new()).collect();
@@ -414,7 +417,8 @@ impl World {
     fn commit(&mut self, at: usize) {
         let Some(disk) = &mut self.disk else { return };
         let place = &mut self.places[at];
-        if place.shard.has_records() {
+        // As in the engine: what is paid at once may write more.
+        while place.shard.has_records() {
             let (changes, _) = place.shard.take_records();
             let seq = if changes.is_empty() { 0 } else { disk.commit(changes) };
             let durable = disk.durable();

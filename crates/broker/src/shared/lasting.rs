@@ -1,7 +1,6 @@
 //! Groups whose members outlive the process: the store has their queues too.
 
 use super::Waiting;
-use crate::flight::State;
 use crate::journal::{Number, Positions, Space, Stored, Unreadable};
 use crate::memory::cost;
 use crate::message::Message;
@@ -18,7 +17,17 @@ impl Shard {
         }
         let number = self.sessions.journal.number();
         self.groups.groups[at].lasting = Some((number, Positions::from_mark(0)));
+        self.count_lasting(1);
         self.write_group(at);
+    }
+
+    /// The last member left. What waited goes, and what is still on its way to a member.
+    pub(super) fn forget_group(&mut self, name: &str, number: Number) {
+        self.count_lasting(-1);
+        let journal = &mut self.sessions.journal;
+        journal.change(Space::Sessions, records::text_key(kind::GROUP, name), None);
+        journal.change(Space::Sessions, records::grave_key(number), Some(Vec::new()));
+        self.graves.push(number);
     }
 
     /// All that were made by sessions that came back: the member may be on the disk and the group
@@ -49,7 +58,7 @@ impl Shard {
         if moved {
             self.write_group(at);
         }
-        let entry = Entry { qos, retain, state: State::Sent, ids: Box::default(), group: None };
+        let entry = Entry::new(qos, retain);
         let value = records::queue_value(&entry, Body::Here(message.view().as_bytes()));
         let key = records::queue_key(number, position);
         self.sessions.journal.change(Space::Queues, key, Some(value));
@@ -70,6 +79,7 @@ impl Shard {
     ) -> Result<bool, Unreadable> {
         let Some(&at) = self.groups.by_name.get(name) else { return Ok(false) };
         self.groups.groups[at].lasting = Some((number, Positions::from_mark(mark)));
+        self.count_lasting(1);
         let prefix = records::number_key(number);
         let (groups, mut bytes_all) = (&mut self.groups, 0);
         stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {

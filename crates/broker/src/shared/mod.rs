@@ -6,8 +6,8 @@ mod lasting;
 
 use crate::deliver::Hit;
 use crate::flight::granted;
-use crate::input::{Cross, Member};
-use crate::journal::{Number, Positions, Space};
+use crate::input::{Cross, Member, ShardId};
+use crate::journal::{Number, Positions};
 use crate::lasting::Origin;
 use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
@@ -15,7 +15,6 @@ use crate::message::{Draft, Message};
 use crate::options::{Options, QueuePolicy, Strategy};
 use crate::outbox::Outbox;
 use crate::publish::awaited;
-use crate::records::{self, kind};
 use crate::session::{Share, ids};
 use crate::shard::Shard;
 use crate::sys::Drop;
@@ -240,20 +239,15 @@ impl Shard {
             return;
         }
         let filter = group.filter;
-        if let Some((number, _)) = group.lasting {
-            let key = records::text_key(kind::GROUP, name);
-            self.sessions.journal.change(Space::Sessions, key, None);
-            for waiting in &group.queue {
-                if let Some(position) = waiting.position {
-                    self.sessions.journal.strike(Origin { number, position });
-                }
-            }
-        }
+        let lasting = group.lasting;
         let dropped = group.queue.len() as u64;
         self.groups.queue_bytes -= group.queue_bytes + dropped * cost::SLOT;
         self.sessions.counters.drops[Drop::Offline as usize] += dropped;
         self.groups.by_name.remove(name);
         self.groups.groups.remove(at);
+        if let Some((number, _)) = lasting {
+            self.forget_group(name, number);
+        }
         self.groups.any = !self.groups.by_name.is_empty();
         self.topics.filter_mut(filter).groups.retain(|&group| group != at);
         let text = self.topics.filter(filter).text.clone();
@@ -312,13 +306,10 @@ impl Shard {
     /// Messages whose member ended before it had them.
     pub(crate) fn return_orphans(&mut self, out: &mut Outbox) {
         for (group, message, origin) in std::mem::take(&mut self.sessions.orphans) {
-            let owner = self.home_of(&group);
-            if owner == self.id {
+            if self.home_of(&group) == self.id {
                 self.dispatch(&group, &message, origin, out);
             } else {
-                self.ledger.crossing += message.bytes() as i64;
-                let back = Cross::Return { group, message, origin };
-                out.lanes[usize::from(owner.0)].push_back(back);
+                self.give_back(group, message, origin, out);
             }
         }
     }
@@ -334,6 +325,23 @@ impl Shard {
             for place in 0..self.topics.filter(filter).groups.len() {
                 let at = self.topics.filter(filter).groups[place];
                 self.dispatch_to(at, draft, None, out);
+            }
+        }
+    }
+
+    /// The same after a start, for groups that were at home on the shard that did not get to it.
+    pub(crate) fn dispatch_again(
+        &mut self,
+        filters: &[FilterId],
+        was_there: impl Fn(&str) -> bool,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        for &filter in filters {
+            for at in self.topics.filter(filter).groups.clone() {
+                if was_there(&self.groups.groups[at].name) {
+                    self.dispatch_to(at, draft, None, out);
+                }
             }
         }
     }
@@ -408,7 +416,8 @@ impl Shard {
         if member.shard != self.id {
             let (group, message) = (group.name.clone(), draft.message().clone());
             self.ledger.crossing += message.bytes() as i64;
-            let asks = awaited(draft) && self.interest.lasts(member.shard.0);
+            let origin = self.stand_in_group(at, &message, draft.once, origin);
+            let asks = origin.is_none() && awaited(draft) && self.interest.lasts(member.shard.0);
             let ticket = if asks { self.ask(member.shard) } else { 0 };
             out.lanes[usize::from(member.shard.0)].push_back(Cross::Dispatch {
                 group,
@@ -425,6 +434,26 @@ impl Shard {
         self.deliver_as_member(&name, Given { member, options, id }, draft, out);
         self.strike(origin);
         true
+    }
+
+    /// What is to come once stands in the group's queue while it is on its way to a member of
+    /// another shard, and so does what a member had in its own: where a session's queue is gone
+    /// nobody looks for it.
+    fn stand_in_group(
+        &mut self,
+        at: u32,
+        message: &Message,
+        once: bool,
+        origin: Option<Origin>,
+    ) -> Option<Origin> {
+        let own = self.groups.groups[at].lasting.map(|(number, _)| number);
+        let moves = origin.is_some_and(|before| Some(before.number) != own);
+        if !moves && (origin.is_some() || !once) {
+            return origin;
+        }
+        let Some(position) = self.write_waiting(at, message) else { return origin };
+        self.strike(origin);
+        self.groups.groups[at].origin(Some(position))
     }
 
     fn deliver_as_member(
@@ -456,6 +485,7 @@ impl Shard {
     /// has: then another member gets the message.
     pub(crate) fn dispatched(
         &mut self,
+        owner: ShardId,
         group: &Arc<str>,
         given: Given,
         message: &Message,
@@ -465,7 +495,11 @@ impl Shard {
         let member = given.member;
         let known = self.sessions.current(member.session, member.generation);
         if !known || self.sessions.get(member.session).conn == NONE {
-            self.sessions.orphans.push((group.clone(), message.clone(), origin));
+            // It stands in the group's queue still, if it does in any.
+            let (group, message) = (group.clone(), message.clone());
+            self.ledger.crossing += message.bytes() as i64;
+            let back = Cross::Return { group, message, origin };
+            out.lanes[usize::from(owner.0)].push_back(back);
             return;
         }
         let mut draft = message.draft();

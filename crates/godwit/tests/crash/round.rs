@@ -62,13 +62,12 @@ impl Round {
         let (judge, chance) = (&mut self.judge, &mut self.chance);
         let versions = [Version::V311, Version::V5];
         let both = [QoS::AtLeastOnce, QoS::ExactlyOnce];
-        let published = if self.one_shard || WHOLE { both } else { [QoS::AtLeastOnce; 2] };
         for at in 0..4 {
-            let (version, qos) = (chance.of(&versions), published[at % 2]);
+            let (version, qos) = (chance.of(&versions), both[at % 2]);
             let id = format!("p{at}");
             self.publishers.push(Publisher::new(id, version, qos, false, judge, chance));
         }
-        for (at, qos) in published.into_iter().enumerate() {
+        for (at, qos) in both.into_iter().enumerate() {
             let (version, id) = (chance.of(&versions), format!("k{at}"));
             self.publishers.push(Publisher::new(id, version, qos, true, judge, chance));
         }
@@ -239,10 +238,6 @@ impl Drop for Round {
 
 /// What a publisher makes at most between two kills.
 const MESSAGES: u64 = 80;
-
-/// Publishers of QoS 2 with more than one shard. Asserted is what is true: a kill between what the
-/// subscriber's shard keeps and what the publisher's shard keeps of a message doubles it.
-const WHOLE: bool = false;
 
 const LIFE_MAX: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(15);
