@@ -355,3 +355,24 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Interest, Memory, Now, Options};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_a_start_wrote_is_waited_for_by_whoever_writes_nothing_more() {
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
+        let mut out = Outbox::new(1);
+        shard.began_with(5);
+        shard.owe(Answer::Settled { session: SessionId(0), generation: 0, position: 1 });
+        shard.committed(0, 4, &mut out);
+        assert!(shard.waits_for_disk());
+        shard.durable(5, &mut out);
+        assert!(!shard.waits_for_disk());
+    }
+}

@@ -18,8 +18,10 @@ pub struct Disk {
     durable: u64,
     /// The power goes with this batch.
     last: Option<u64>,
-    /// It syncs nothing until told.
+    /// It syncs nothing until told, ...
     pub holds: bool,
+    /// ... but for so many batches.
+    pub lets: usize,
 }
 
 impl Disk {
@@ -37,11 +39,13 @@ impl Disk {
 
     /// How many batches could be synced.
     pub fn unsynced(&self) -> usize {
-        if self.holds { 0 } else { self.pending.len() }
+        let lets = if self.holds { self.lets } else { usize::MAX };
+        self.pending.len().min(lets)
     }
 
     /// Keeps so many batches for good.
     pub fn sync(&mut self, batches: usize) {
+        self.lets = self.lets.saturating_sub(batches);
         for changes in self.pending.drain(..batches) {
             apply(&mut self.kept, &changes);
             self.durable += 1;
@@ -68,7 +72,7 @@ impl Disk {
 
     /// What was not synced is gone.
     pub fn forget(&mut self) {
-        self.last = None;
+        (self.last, self.lets) = (None, 0);
         self.pairs = self.kept.clone();
         self.taken -= self.pending.len() as u64;
         self.pending.clear();

@@ -16,7 +16,7 @@
 //!   ! drain, ! close_all     the control plane speaks
 //!   ! reload queue_qos0=true
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
-//!   ! disk holds, ! disk syncs
+//!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
 //!   ! stored                 says, as the client `disk`, how many records the store holds
 //!   + 5s, + 300ms            time passes
 //! ```
@@ -64,6 +64,8 @@ pub enum Act {
     },
     Disk {
         holds: bool,
+        /// So many batches are synced all the same.
+        lets: usize,
     },
     Drain,
     Pass {
@@ -242,8 +244,9 @@ fn command(text: &str) -> Result<Act, String> {
     Ok(match text {
         "drain" => Act::Drain,
         "close_all" => Act::CloseAll,
-        "disk holds" => Act::Disk { holds: true },
-        "disk syncs" => Act::Disk { holds: false },
+        "disk holds" => Act::Disk { holds: true, lets: 0 },
+        "disk syncs" => Act::Disk { holds: false, lets: 0 },
+        "disk syncs 1 batch" => Act::Disk { holds: true, lets: 1 },
         "power" => Act::Power,
         "stored" => Act::Stored,
         _ => {

@@ -96,6 +96,8 @@ pub(crate) struct Cut {
     pub(crate) shards: usize,
     /// ... after this time.
     pub(crate) down_s: u64,
+    /// Nothing of what they begin with is synced until the disk is told to.
+    pub(crate) holds: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +133,7 @@ pub fn check_every_cut(seed: u64, shards_max: usize) -> Result<usize, Failure> {
             batches += 1;
             let mut kept = 0;
             loop {
-                let cut = Cut { batches, kept, shards: batches + kept, down_s: 0 };
+                let cut = Cut { batches, kept, shards: batches + kept, down_s: 0, holds: false };
                 match live(seed, shards_max, actions, Some(cut)) {
                     Err(failure) => return Some(failure),
                     Ok(None) => return None,
@@ -231,6 +233,7 @@ fn act(cuts: bool, chance: &mut Chance) -> Act {
             kept: chance.below(4),
             shards: chance.below(6),
             down_s: [0, 3][chance.below(2)],
+            holds: chance.one_in(3),
         }),
         19..21 => Act::Silence { client: subscriber, silent: chance.one_in(2) },
         21 | 22 => Act::Subscribe { client: subscriber, filter, qos: 1 + chance.below(2) as u8 },

@@ -415,7 +415,7 @@ impl Run {
             return Ok(());
         }
         let cut = self.cut.take();
-        let Cut { kept, shards, down_s, .. } = cut.expect("the disk stops at the cut");
+        let Cut { kept, shards, down_s, holds, .. } = cut.expect("the disk stops at the cut");
         let shards = 1 + shards % self.shards_max;
         let disk = self.world.disk().expect("there is one");
         let pending = disk.pending();
@@ -426,6 +426,7 @@ impl Run {
         // What had arrived by then is read.
         self.read_all()?;
         self.world.power(shards);
+        self.world.disk().into_iter().for_each(|disk| disk.holds = holds);
         for client in 0..CLIENTS {
             if self.clients[client].wire.is_some() {
                 self.leave(client);
@@ -441,6 +442,7 @@ impl Run {
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.note("# everybody comes back");
         self.world.disk().into_iter().for_each(|disk| disk.holds = false);
+        self.cut.iter_mut().for_each(|cut| cut.holds = false);
         self.rest()?;
         self.black_out_if_stopped()?;
         for client in 0..CLIENTS {

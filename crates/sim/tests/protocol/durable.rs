@@ -110,6 +110,75 @@ crate::transcripts! {
         "##
     }
 
+    // What the subscriber's shard did not come to write is in the batch of the publisher's.
+    fn qos_2_is_exactly_once_through_a_power_cut_between_two_shards() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        a! cut
+        p> CONNECT id=p expiry=600
+        p< CONNACK present=0
+        ! disk holds
+        p> PUBLISH 7 "t" qos=2 "1"
+        ! disk syncs 1 batch
+        p< PUBREC 7
+        ! power
+        p< CLOSED
+        p> CONNECT id=p clean=0 expiry=600
+        p< CONNACK present=1
+        p> PUBLISH 7 "t" qos=2 dup "1"
+        p< PUBREC 7
+        ! power
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 "1"
+        a> PUBREC 1
+        a< PUBREL 1
+        a> PUBCOMP 1
+        p> CONNECT id=p clean=0 expiry=600
+        p< CONNACK present=1
+        p> PUBREL 7
+        p< PUBCOMP 7
+        ! stored
+        disk< messages 0, queues 0, retained 0, sessions 4
+        "##
+    }
+
+    fn what_a_member_gave_back_survives_a_power_cut_before_its_group_has_it() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/t" qos=1
+        b< SUBACK 1 [1]
+        b! cut
+        a> SUBSCRIBE 1 "$share/g/t" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        a! cut
+        ! disk holds
+        a> CONNECT id=a clean=1 expiry=600
+        a< CONNACK present=0
+        ! disk syncs 1 batch
+        ! power
+        a< CLOSED
+        p< CLOSED
+        b> CONNECT id=b clean=0 expiry=600
+        b< CONNACK present=1
+        b< PUBLISH * "t" qos=1 "1"
+        "##
+    }
+
     fn qos_2_is_exactly_once_through_a_power_cut_before_pubrec() {
         r##"
         # disk: on
