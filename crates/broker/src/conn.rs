@@ -44,8 +44,12 @@ pub(crate) enum State {
     Live {
         session: SessionId,
     },
-    /// A SUBACK waits until the owners of shared groups have answered: what the client says
+    /// CONNACK waits until the disk has forgotten the client's last session: what the client says
     /// meanwhile stays unread.
+    Unwelcomed {
+        session: SessionId,
+    },
+    /// A SUBACK waits until the owners of shared groups have answered: the same.
     Held {
         session: SessionId,
         suback: Box<HeldSubAck>,
@@ -86,8 +90,16 @@ impl Conn {
     pub(crate) fn session(&self) -> Option<SessionId> {
         match self.state {
             State::Greeting => None,
-            State::Live { session } | State::Held { session, .. } => Some(session),
+            State::Live { session }
+            | State::Held { session, .. }
+            | State::Unwelcomed { session } => Some(session),
         }
+    }
+
+    /// The session of one that has had its CONNACK: nothing else goes before that
+    /// [MQTT-3.2.0-1] [MQTT-3.14.0-1].
+    pub(crate) fn welcomed(&self) -> Option<SessionId> {
+        self.session().filter(|_| !matches!(self.state, State::Unwelcomed { .. }))
     }
 }
 
@@ -109,7 +121,7 @@ impl Shard {
                 return;
             };
             let live = match known.state {
-                State::Held { .. } => return,
+                State::Held { .. } | State::Unwelcomed { .. } => return,
                 State::Greeting => None,
                 State::Live { session } => Some(session),
             };
@@ -263,7 +275,7 @@ impl Shard {
     /// [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.2.2-7] [MQTT-3.14.4-2].
     pub(crate) fn end(&mut self, conn: ConnId, end: End, out: &mut Outbox) {
         let Some(known) = self.conn(conn) else { return };
-        let (peer, session) = (known.peer, known.session());
+        let (peer, session, welcomed) = (known.peer, known.session(), known.welcomed());
         let client_id: Box<str> =
             session.map(|id| self.sessions.get(id).client_id.clone()).unwrap_or_default();
         let note = match end {
@@ -280,8 +292,8 @@ impl Shard {
             End::Violation(violation) => Some((violation.reason(), violation.what())),
             End::Refusal(refusal) => Some((refusal.reason(), refusal.what())),
         };
-        // Before CONNACK there is no session, and no DISCONNECT [MQTT-3.14.0-1].
-        if let (Some(id), Some((reason, what))) = (session, said) {
+        // Before CONNACK there is no DISCONNECT [MQTT-3.14.0-1].
+        if let (Some(id), Some((reason, what))) = (welcomed, said) {
             self.sessions.say_disconnect(id, reason, Some(what), out);
         }
         out.effects.push(Effect::Close { conn });

@@ -2,7 +2,7 @@
 //! alone, ended.
 
 use crate::alias::AliasesOut;
-use crate::conn::{End, Moved, State};
+use crate::conn::{Conn, End, Moved, State};
 use crate::explain::explained;
 use crate::flight::Marks;
 use crate::input::{ConnId, Cross, Now, SessionId, ShardId};
@@ -364,7 +364,10 @@ impl Shard {
         // [MQTT-3.2.0-1] [MQTT-3.2.0-2].
         let mut bytes = Vec::with_capacity(64);
         welcoming(packet.version, present, agreed).encode(packet.version, &mut bytes);
-        self.sessions.reply(id, &bytes, out);
+        match !present && self.has_forgotten(client_id) {
+            true => self.welcome_when_kept(conn, id, bytes, out),
+            false => self.sessions.reply(id, &bytes, out),
+        }
         self.announce(id, true, out);
         if let Some(flight) = &mut self.sessions.get_mut(id).flight {
             flight.forget_seen();
@@ -433,7 +436,9 @@ impl Shard {
         let session = self.sessions.get(id);
         let Some(conn) = session.conn() else { return };
         out.notes.push(Note::TakenOver { client_id: session.client_id.clone(), by });
-        self.sessions.say_disconnect(id, Reason::SessionTakenOver, None, out);
+        if self.conn(conn).and_then(Conn::welcomed).is_some() {
+            self.sessions.say_disconnect(id, Reason::SessionTakenOver, None, out);
+        }
         out.effects.push(Effect::Close { conn });
         self.take_conn(conn);
         self.go_away(id, out);

@@ -59,6 +59,8 @@ pub(crate) struct Numbered {
     id: PacketId,
     qos: QoS,
     retain: bool,
+    /// It was sent before [MQTT-3.3.1-1].
+    dup: bool,
     ids: u32,
 }
 
@@ -112,7 +114,7 @@ impl Sessions {
             out.write(ConnId(session.conn), &mut session.write).share(range);
             return self.count_sent(hit.session, Some(range.len()), out);
         }
-        let numbered = Numbered { id, qos, retain, ids: hit.ids };
+        let numbered = Numbered { id, qos, retain, dup: false, ids: hit.ids };
         self.send_numbered(hit.session, numbered, hit.alone, draft, out);
     }
 
@@ -160,7 +162,7 @@ impl Sessions {
             qos: numbered.qos,
             retain: numbered.retain,
             // Ours, whatever the publisher's said [MQTT-3.3.1-3] [MQTT-4.3.2-2] [MQTT-4.3.3-2].
-            dup: false,
+            dup: numbered.dup,
             id: Some(numbered.id),
             subscription_ids: list.as_slice(),
             alias: Alias::None,
@@ -378,7 +380,8 @@ impl Sessions {
             slot.state = State::Sent;
             let packet_id = self.get_mut(id).number_slot(slot);
             let (qos, retain, ids) = (slot.qos, slot.retain, slot.ids);
-            let numbered = Numbered { id: packet_id, qos, retain, ids };
+            let dup = slot.marks.has(Marks::WAS_SENT);
+            let numbered = Numbered { id: packet_id, qos, retain, dup, ids };
             self.send_numbered(id, numbered, true, &mut draft, out);
         }
         self.messages.restore(slot.message, bytes);

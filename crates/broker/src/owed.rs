@@ -6,8 +6,9 @@
 //! shards wait for nothing but what was done for their question: if they waited for each other, or
 //! for clients' answers, two shards could wait for each other for ever.
 
+use crate::conn::State;
 use crate::input::{ConnId, Cross, SessionId, ShardId};
-use crate::outbox::Outbox;
+use crate::outbox::{Effect, Outbox};
 use crate::shard::Shard;
 use mqtt::{PacketId, PacketType, Reason};
 use std::collections::VecDeque;
@@ -27,6 +28,9 @@ pub(crate) struct Owed {
     last: u64,
     /// What is awaited goes on in this tick.
     goes_on: bool,
+    /// Clients, hashed, whose sessions ended, and the store's number for that; none in the present
+    /// tick.
+    forgotten: VecDeque<(u64, Option<u64>)>,
 }
 
 /// Tickets of one shard in a row, and how many of them are not answered.
@@ -89,6 +93,11 @@ pub(crate) enum Answer {
         conn: ConnId,
         bytes: Box<[u8]>,
     },
+    /// The disk has forgotten the client's last session: CONNACK, and what the client says next.
+    Welcome {
+        conn: ConnId,
+        bytes: Box<[u8]>,
+    },
     /// What an earlier connection of the session did is kept: the flight goes on.
     Resumed {
         conn: ConnId,
@@ -110,8 +119,10 @@ impl Shard {
 
     /// Holds an answer back until everything of this tick is kept.
     pub(crate) fn owe(&mut self, answer: Answer) {
-        if let Answer::Ack { conn, .. } | Answer::Bytes { conn, .. } | Answer::Resumed { conn } =
-            answer
+        if let Answer::Ack { conn, .. }
+        | Answer::Bytes { conn, .. }
+        | Answer::Welcome { conn, .. }
+        | Answer::Resumed { conn } = answer
             && let Some(known) = self.conn_mut(conn)
         {
             known.owed += 1;
@@ -225,6 +236,9 @@ impl Shard {
         self.owed.durable = self.owed.durable.max(durable);
         self.owed.last = self.owed.last.max(seq);
         let last = self.owed.last;
+        for (_, seq) in self.owed.forgotten.iter_mut().rev().take_while(|(_, seq)| seq.is_none()) {
+            *seq = Some(last);
+        }
         for answer in self.owed.to_shards.iter_mut().rev().take_while(|new| new.seq.is_none()) {
             answer.seq = Some(last);
         }
@@ -247,6 +261,10 @@ impl Shard {
 
     fn pay(&mut self, out: &mut Outbox) {
         let durable = self.owed.durable;
+        let is_over = |(_, seq): &(u64, Option<u64>)| seq.is_some_and(|seq| seq <= durable);
+        while self.owed.forgotten.front().is_some_and(is_over) {
+            self.owed.forgotten.pop_front();
+        }
         self.owed.to_shards.retain(|answer| {
             let ready = answer.seq.is_some_and(|seq| seq <= durable) && answer.awaits.is_empty();
             if ready {
@@ -281,6 +299,15 @@ impl Shard {
                     self.sessions.reply(id, &bytes, out);
                 }
             }
+            Answer::Welcome { conn, bytes } => {
+                if let Some(id) = self.paid(conn) {
+                    self.sessions.reply(id, &bytes, out);
+                    if let Some(known) = self.conn_mut(conn) {
+                        known.state = State::Live { session: id };
+                    }
+                    out.effects.push(Effect::Resume { conn });
+                }
+            }
             Answer::Resumed { conn } => {
                 if let Some(id) = self.paid(conn) {
                     self.sessions.set_suspended(id, false);
@@ -312,6 +339,7 @@ impl Shard {
             tick.answers.retain(|answer| match answer {
                 Answer::Ack { conn: to, .. }
                 | Answer::Bytes { conn: to, .. }
+                | Answer::Welcome { conn: to, .. }
                 | Answer::Resumed { conn: to } => *to != conn,
                 Answer::Settled { .. } => true,
             });
@@ -343,6 +371,33 @@ impl Shard {
         if waits {
             self.owe(Answer::Resumed { conn });
         }
+    }
+
+    pub(crate) fn note_forgotten(&mut self, id: SessionId) {
+        let client = self.client_hash(&self.sessions.get(id).client_id);
+        self.owed.forgotten.push_back((client, None));
+    }
+
+    /// Whether a session of the client ended, and may be there again after a power cut.
+    pub(crate) fn has_forgotten(&self, client_id: &str) -> bool {
+        let client = self.client_hash(client_id);
+        self.owed.forgotten.iter().any(|(known, _)| *known == client)
+    }
+
+    /// The client is not told that it has no session before that is so for good. Nor is it read,
+    /// so that nothing comes before its CONNACK.
+    pub(crate) fn welcome_when_kept(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        bytes: Vec<u8>,
+        out: &mut Outbox,
+    ) {
+        if let Some(known) = self.conn_mut(conn) {
+            known.state = State::Unwelcomed { session };
+        }
+        out.effects.push(Effect::Hold { conn });
+        self.owe(Answer::Welcome { conn, bytes: bytes.into() });
     }
 
     /// One of the others, encoded already.

@@ -230,5 +230,8 @@ impl Shard {
         self.graves.extend(grave);
         self.sessions.get_mut(id).lasting = Some(lasting);
         self.count_lasting(-1);
+        if self.sessions.hurry() {
+            self.note_forgotten(id);
+        }
     }
 }

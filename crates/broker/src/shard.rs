@@ -45,8 +45,8 @@ pub struct Shard {
     pub(crate) timers: Wheel,
     pub(crate) tree: Tree,
     pub(crate) homes: Homes,
-    /// What publishers are told apart by.
-    publishers: FixedState,
+    /// What clients are told apart by where a mistake does no harm.
+    clients: FixedState,
     pub(crate) random: u64,
     /// The highest stamp given or seen: what is published here later gets a higher one.
     pub(crate) stamp: Stamp,
@@ -112,7 +112,7 @@ impl Shard {
             timers: Wheel::new(now),
             tree: Tree::default(),
             homes: Homes { key: seed.rotate_left(17), shards: shards as u8 },
-            publishers: FixedState::with_seed(seed.rotate_left(17)),
+            clients: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
             stamp: Stamp::default(),
             draining: false,
@@ -389,8 +389,10 @@ impl Shard {
                 for index in 0..self.conns.len() {
                     let conn = ConnId(index as u32);
                     let Some(known) = self.take_conn(conn) else { continue };
-                    if let Some(id) = known.session() {
+                    if let Some(id) = known.welcomed() {
                         self.sessions.say_disconnect(id, Reason::ServerShuttingDown, None, out);
+                    }
+                    if let Some(id) = known.session() {
                         match self.sessions.get(id).lasting.is_some() {
                             true => self.go_away(id, out),
                             false => self.sessions.get_mut(id).conn = crate::limits::NONE,
@@ -467,7 +469,11 @@ impl Shard {
     }
 
     pub(crate) fn publisher_hash(&self, id: SessionId) -> u32 {
-        self.publishers.hash_one(&*self.sessions.get(id).client_id) as u32
+        self.client_hash(&self.sessions.get(id).client_id) as u32
+    }
+
+    pub(crate) fn client_hash(&self, client_id: &str) -> u64 {
+        self.clients.hash_one(client_id)
     }
 
     /// xorshift64*: good enough to choose among equals, and repeatable from a seed.

@@ -168,14 +168,75 @@ crate::transcripts! {
         a! cut
         ! disk holds
         a> CONNECT id=a clean=1 expiry=600
-        a< CONNACK present=0
         ! disk syncs 1 batch
+        a< CONNACK present=0
         ! power
         a< CLOSED
         p< CLOSED
         b> CONNECT id=b clean=0 expiry=600
         b< CONNACK present=1
         b< PUBLISH * "t" qos=1 "1"
+        "##
+    }
+
+    // Else the old session would be there again, after a CONNACK that said there is none.
+    fn a_clean_start_is_welcomed_once_the_old_session_is_gone_for_good() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        ! disk holds
+        a> CONNECT id=a clean=1 expiry=600 &
+        a> PINGREQ
+        b> CONNECT id=a clean=1
+        a< CLOSED
+        ! disk syncs
+        b< CONNACK present=0
+        ! power
+        b< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=0
+        a! cut
+        ! disk holds
+        a> CONNECT id=a clean=1 &
+        a> PINGREQ
+        ! disk syncs
+        a< CONNACK present=0
+        a< PINGRESP
+        "##
+    }
+
+    // [MQTT-3.3.1-1]
+    fn what_was_sent_before_a_power_cut_comes_as_a_duplicate_beyond_the_window_too() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        p> PUBLISH 1 "t" qos=1 "2"
+        p< PUBACK 1
+        a< PUBLISH 2 "t" qos=1 "2"
+        a! cut
+        p> PUBLISH 1 "t" qos=1 "3"
+        p< PUBACK 1
+        ! power
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
+        a> PUBACK 1
+        a< PUBLISH 2 "t" qos=1 dup "2"
+        a> PUBACK 2
+        a< PUBLISH 3 "t" qos=1 "3"
         "##
     }
 
@@ -772,7 +833,7 @@ crate::transcripts! {
         a> CONNECT id=a clean=0 expiry=600 receive_maximum=2
         a< CONNACK present=1
         a< PUBLISH 1 "t" qos=2 dup "1"
-        a< PUBLISH 2 "t" qos=2 "2"
+        a< PUBLISH 2 "t" qos=2 dup "2"
         "##
     }
 }
