@@ -37,6 +37,9 @@ impl Manifest {
         let file = folder.create(MANIFEST_NEW)?;
         file.write_at(0, &whole)?;
         file.sync()?;
+        // Names need not become durable in their order, and a manifest that is must not name a
+        // table that is not.
+        folder.sync()?;
         folder.rename(MANIFEST_NEW, MANIFEST)?;
         folder.sync()
     }

@@ -1,6 +1,6 @@
 //! A disk in memory that keeps what was synced, and of the rest what chance keeps: sectors of
-//! writes in any choice, and names up to some point. It can lose its power at any operation, fill
-//! up, fail, wait, and lie about syncs.
+//! writes and changes of names in any choice. It can lose its power at any operation, fill up,
+//! fail, wait, and lie about syncs.
 
 use crate::chance::Chance;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ pub(crate) struct State {
     nodes: Vec<Node>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// Changes of names that no sync has covered.
-    pending_names: Vec<(String, Option<usize>)>,
+    /// Changes of names that no sync has covered; of one a disk may keep the first steps.
+    pending_names: Vec<Vec<Naming>>,
     /// Operations until the power goes.
     pub(crate) power: Option<u64>,
     /// What the disk holds at most.
@@ -32,6 +32,9 @@ pub(crate) struct State {
     /// Syncs do nothing.
     pub(crate) lies: bool,
 }
+
+/// A name, and what has it from now on.
+type Naming = (String, Option<usize>);
 
 #[derive(Default)]
 struct Node {
@@ -83,12 +86,9 @@ impl Forgetful {
     pub(crate) fn left(&self, chance: &mut Chance) -> Image {
         let state = self.state();
         let mut names = state.durable_names.clone();
-        let kept = chance.below(state.pending_names.len() as u64 + 1) as usize;
-        for (name, node) in &state.pending_names[..kept] {
-            match node {
-                Some(node) => names.insert(name.clone(), *node),
-                None => names.remove(name),
-            };
+        for steps in &state.pending_names {
+            let kept = chance.below(steps.len() as u64 + 1) as usize;
+            steps[..kept].iter().for_each(|step| apply(&mut names, step));
         }
         let left = |node: &Node, chance: &mut Chance| {
             let mut bytes = node.durable.clone();
@@ -128,12 +128,9 @@ impl Forgetful {
 }
 
 impl State {
-    fn rename(&mut self, name: &str, node: Option<usize>) {
-        match node {
-            Some(node) => self.names.insert(name.into(), node),
-            None => self.names.remove(name),
-        };
-        self.pending_names.push((name.into(), node));
+    fn rename(&mut self, steps: Vec<Naming>) {
+        steps.iter().for_each(|step| apply(&mut self.names, step));
+        self.pending_names.push(steps);
     }
 
     fn used(&self) -> usize {
@@ -154,7 +151,7 @@ impl Folder for Forgetful {
         let mut state = self.step()?;
         let node = state.nodes.len();
         state.nodes.push(Node::default());
-        state.rename(name, Some(node));
+        state.rename(vec![(name.into(), Some(node))]);
         Ok(Box::new(Open { disk: self.clone(), node }))
     }
 
@@ -167,16 +164,14 @@ impl Folder for Forgetful {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.step()?;
         let node = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
-        // One change on a disk that keeps a journal of names; this one may keep the first half.
-        state.rename(to, Some(node));
-        state.rename(from, None);
+        state.rename(vec![(to.into(), Some(node)), (from.into(), None)]);
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.step()?;
         state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        state.rename(name, None);
+        state.rename(vec![(name.into(), None)]);
         Ok(())
     }
 
@@ -234,6 +229,13 @@ impl File for Open {
         }
         Ok(())
     }
+}
+
+fn apply(names: &mut BTreeMap<String, usize>, (name, node): &Naming) {
+    match node {
+        Some(node) => names.insert(name.clone(), *node),
+        None => names.remove(name),
+    };
 }
 
 fn put(bytes: &mut Vec<u8>, at: usize, written: &[u8]) {
