@@ -2,6 +2,7 @@
 //! stand a disk below the store that forgets, fills up or fails.
 
 use crate::Fault;
+use crate::manifest::MANIFEST;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -50,7 +51,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn lock(path: &Path) -> Result<Host, Fault> {
-        fs::create_dir_all(path).map_err(Fault::Disk)?;
+        make(path).map_err(Fault::Disk)?;
         let lock = fs::File::options()
             .create(true)
             .truncate(false)
@@ -118,6 +119,29 @@ impl File for fs::File {
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
+}
+
+/// Makes the folder and what is missing above it, so that a power cut leaves them.
+fn make(path: &Path) -> io::Result<()> {
+    let missing = path.ancestors().take_while(|folder| !is_there(folder)).count();
+    fs::create_dir_all(path)?;
+    if is_there(&path.join(MANIFEST)) {
+        return Ok(());
+    }
+    // Above a new store once more: who made its folder may have ended before this.
+    for made in path.ancestors().take(missing.max(1)) {
+        let above = made.parent().filter(|above| above.components().next().is_some());
+        let synced = fs::File::open(above.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
+        if missing > 0 {
+            // Only a folder that others made may refuse.
+            synced?;
+        }
+    }
+    Ok(())
+}
+
+fn is_there(path: &Path) -> bool {
+    path.components().next().is_none() || path.exists()
 }
 
 /// The whole file.

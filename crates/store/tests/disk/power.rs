@@ -40,7 +40,7 @@ fn what_an_open_found_survives_the_power_that_goes_next() {
 /// As many as `GODWIT_STORE_SEEDS` says.
 fn seeds() -> u64 {
     let said = std::env::var("GODWIT_STORE_SEEDS");
-    said.map_or(200, |said| said.parse().expect("GODWIT_STORE_SEEDS is a number"))
+    said.map_or(100, |said| said.parse().expect("GODWIT_STORE_SEEDS is a number"))
 }
 
 /// Twelve power cuts in the life of one store.
