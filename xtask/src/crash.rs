@@ -1,22 +1,33 @@
-//! `cargo x crash`: the crash tests of the program with more rounds than `cargo test` runs.
+//! `cargo x crash`: the crash tests of the program with more rounds and images than `cargo test`
+//! has: rounds of a process that is killed, images of what a disk holds when the power goes.
 
 use crate::shell::{cargo, finish};
 
 const ROUNDS: &str = "100";
+const IMAGES: &str = "1000";
 
+/// Whoever names one of the two wants that one alone.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let mut command = cargo();
-    let mut rounds = ROUNDS;
+    command.args(["test", "--package", "godwit", "--test", "crash", "--", "--nocapture"]);
+    let (mut rounds, mut images) = (None, None);
     for pair in args.chunks(2) {
         match pair {
             [flag, number] if number.parse::<u64>().is_err() => {
                 return Err(format!("crash: {flag} {number}: not a number"));
             }
-            [flag, number] if flag == "--rounds" => rounds = number,
+            [flag, number] if flag == "--rounds" => rounds = Some(number.as_str()),
+            [flag, number] if flag == "--images" => images = Some(number.as_str()),
             [flag, number] if flag == "--seed" => _ = command.env("GODWIT_CRASH_SEED", number),
-            _ => return Err("crash: takes --rounds N and --seed N".into()),
+            _ => return Err("crash: takes --rounds N, --images N and --seed N".into()),
         }
     }
-    command.env("GODWIT_CRASH_ROUNDS", rounds);
-    finish(command.args(["test", "--package", "godwit", "--test", "crash", "--", "--nocapture"]))
+    command.env("GODWIT_CRASH_ROUNDS", rounds.unwrap_or(ROUNDS));
+    command.env("GODWIT_CRASH_IMAGES", images.unwrap_or(IMAGES));
+    match (rounds, images) {
+        (Some(_), None) => _ = command.args(["--skip", "images::"]),
+        (None, Some(_)) => _ = command.arg("images::"),
+        _ => {}
+    }
+    finish(&mut command)
 }

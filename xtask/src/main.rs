@@ -60,7 +60,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "crash",
-        does: "kill the broker again and again: crash [--rounds N] [--seed N]",
+        does: "kill the broker, cut its power: crash [--rounds N] [--images N] [--seed N]",
         run: crash::run,
     },
     Task { name: "fuzz", does: "fuzz with nightly: fuzz [TARGET] [SECONDS]", run: fuzz::run },

@@ -120,6 +120,7 @@ const STEPS: &[Step] = &[
         what: "mosquitto and its clients",
         install: || debian(&["mosquitto", "mosquitto-clients"]),
     },
+    Step { what: "strace, which sees what a disk is told", install: || debian(&["strace"]) },
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
     Step { what: "paho-mqtt", install: paho },
     Step { what: "MQTT.js", install: mqtt_js },

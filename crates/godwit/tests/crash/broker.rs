@@ -1,17 +1,30 @@
 //! The real program on one data folder, killed and started again on the same address.
 
+use crate::trace;
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub(crate) struct Broker {
     /// Holds the data folder, the log of every life, and what the judge saw.
     pub(crate) folder: PathBuf,
     pub(crate) address: SocketAddr,
     options: Vec<String>,
+    /// Whether and how strace runs the next life.
+    pub(crate) traced: Traced,
     child: Option<Child>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traced {
+    No,
+    Yes,
+    /// Its files are never synced, and it does not know.
+    WithoutSync,
 }
 
 impl Broker {
@@ -23,25 +36,41 @@ impl Broker {
         // An address of this process alone: its port stays free while the program is down.
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = IpAddr::V4(Ipv4Addr::new(127, high.max(1), low, host.max(2)));
-        Broker { folder, address: SocketAddr::new(address, PORT), options, child: None }
+        Broker {
+            folder,
+            address: SocketAddr::new(address, PORT),
+            options,
+            traced: Traced::No,
+            child: None,
+        }
     }
 
     pub(crate) fn start(&mut self, shards: usize) {
         let log = File::options().create(true).append(true).open(self.folder.join("log"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
+        let mut command = match self.traced {
+            Traced::No => Command::new(PROGRAM),
+            Traced::Yes | Traced::WithoutSync => {
+                let mut command = Command::new("strace");
+                let lies = self.traced == Traced::WithoutSync;
+                command.args(trace::arguments(&self.folder.join("trace"), lies)).arg(PROGRAM);
+                command
+            }
+        };
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("GODWIT_") {
                 command.env_remove(name);
             }
         }
         command.args(["serve", "--listen", &format!("tcp://{}", self.address)]);
-        command.arg("--data").arg(self.folder.join("data"));
+        command.arg("--data").arg(self.store());
         command.args(["--shards", &shards.to_string()]);
         for option in &self.options {
             command.args(["--set", option]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.expect("a log"));
-        self.child = Some(command.spawn().expect("the program can be run"));
+        let child = command.spawn();
+        let child = child.unwrap_or_else(|fault| panic!("{:?}: {fault}", command.get_program()));
+        self.child = Some(child);
     }
 
     /// What kill -9 does.
@@ -52,6 +81,25 @@ impl Broker {
             let ended = child.wait().expect("it ran");
             assert_eq!(ended.signal(), Some(9), "{}", self.last_words());
         }
+    }
+
+    /// Kills it, and gives what strace has written of its life.
+    pub(crate) fn end_trace(&mut self) -> String {
+        let pid = self.child.as_ref().expect("it was started").id();
+        self.kill();
+        let began = Instant::now();
+        loop {
+            let text = fs::read_to_string(self.folder.join("trace")).expect("strace has written");
+            if trace::is_whole(&text, pid) {
+                return text;
+            }
+            assert!(began.elapsed() < Duration::from_secs(10), "strace does not come to an end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder.join("data")
     }
 
     /// It must not end by itself.
@@ -84,3 +132,4 @@ impl Drop for Broker {
 }
 
 const PORT: u16 = 1883;
+const PROGRAM: &str = env!("CARGO_BIN_EXE_godwit");

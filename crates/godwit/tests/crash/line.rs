@@ -74,17 +74,28 @@ impl Line {
             }
             Err(fault) => fault.kind() == ErrorKind::WouldBlock,
         };
-        let (mut heard, mut at) = (Vec::new(), 0);
-        while let Some(frame) = mqtt::cut(&self.came[at..], u32::MAX).expect("well formed") {
-            at += frame.len;
-            heard.extend(hear(Packet::decode(frame, self.version).expect("well formed")));
-        }
-        self.came.drain(..at);
+        let mut heard = Vec::new();
+        take(&mut self.came, &mut self.version, |packet, _| heard.extend(hear(packet)));
         (heard, lives)
     }
 }
 
-fn hear(packet: Packet<'_>) -> Option<Heard> {
+/// Takes every whole packet out of what came. Whoever sees CONNECT may say in which version the
+/// next ones are.
+pub(crate) fn take(
+    came: &mut Vec<u8>,
+    version: &mut Version,
+    mut each: impl FnMut(Packet<'_>, &mut Version),
+) {
+    let mut at = 0;
+    while let Some(frame) = mqtt::cut(&came[at..], u32::MAX).expect("well formed") {
+        at += frame.len;
+        each(Packet::decode(frame, *version).expect("well formed"), version);
+    }
+    came.drain(..at);
+}
+
+pub(crate) fn hear(packet: Packet<'_>) -> Option<Heard> {
     let (kind, ack) = match packet {
         Packet::PubAck(ack) => (PacketType::PubAck, ack),
         Packet::PubRec(ack) => (PacketType::PubRec, ack),

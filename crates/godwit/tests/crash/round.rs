@@ -7,12 +7,14 @@ use crate::judge::Judge;
 use crate::publisher::Publisher;
 use crate::reader::Reader;
 use crate::subscriber::{Habit, Subscriber};
+use crate::trace::Step;
+use crate::witness::Witness;
 use mqtt::{QoS, Version};
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) struct Round {
-    broker: Broker,
+    pub(crate) broker: Broker,
     shards: usize,
     /// Through the whole round; else their number changes.
     one_shard: bool,
@@ -33,7 +35,7 @@ enum Moment {
 }
 
 impl Round {
-    pub(crate) fn new(name: &str, seed: u64) -> Round {
+    pub(crate) fn new(name: &str, seed: u64, one_shard: bool) -> Round {
         let mut chance = Chance::new(seed);
         let inflight = chance.of(&[8, 50, 1024]);
         let memory = chance.of(&[64 << 10, 1 << 20]);
@@ -42,7 +44,6 @@ impl Round {
             format!("session.inflight_max={inflight}"),
             format!("store.memory_bytes={memory}"),
         ];
-        let one_shard = chance.once_in(2);
         let shards = if one_shard { 1 } else { 2 };
         let mut round = Round {
             broker: Broker::new(name, seed as u8, options),
@@ -97,12 +98,7 @@ impl Round {
 
     pub(crate) fn run(mut self) {
         self.broker.start(self.shards);
-        let subscribed = |round: &Round| round.subscribers.iter().all(Subscriber::is_subscribed);
-        self.turn_publishers_until(false, "subscribe", subscribed);
-        // The first message makes a publisher's session known for good.
-        let known = |round: &Round| round.publishers.iter().all(|one| one.peer.is_known);
-        self.turn_until("begin", known);
-        self.subscribers.iter_mut().for_each(|one| one.live(false));
+        self.begin();
         for _ in 0..3 + self.chance.below(3) {
             self.live(MESSAGES);
         }
@@ -118,6 +114,48 @@ impl Round {
             "{} messages acknowledged, {} arrivals",
             self.judge.acknowledgements, self.judge.arrivals
         );
+    }
+
+    fn begin(&mut self) {
+        let subscribed = |round: &Round| round.subscribers.iter().all(Subscriber::is_subscribed);
+        self.turn_publishers_until(false, "subscribe", subscribed);
+        // The first message makes a publisher's session known for good.
+        let known = |round: &Round| round.publishers.iter().all(|one| one.peer.is_known);
+        self.turn_until("begin", known);
+        self.subscribers.iter_mut().for_each(|one| one.live(false));
+    }
+
+    /// A life for a trace, which the caller ends. What publishers were told is certain when it
+    /// ends, so that a witness knows as much as they do.
+    pub(crate) fn live_traced(&mut self, is_first: bool, is_last: bool) {
+        self.broker.start(self.shards);
+        if is_first {
+            self.begin();
+        }
+        for one in &mut self.publishers {
+            one.left = 1 + self.chance.below(MESSAGES) as u32;
+        }
+        let most = self.judge.acknowledgements + MESSAGES * 2;
+        self.turn_until("publish", |round| match is_last {
+            true => round.judge.acknowledgements >= most || round.is_published(),
+            false => round.is_published(),
+        });
+    }
+
+    fn is_published(&self) -> bool {
+        self.publishers.iter().all(Publisher::is_done)
+    }
+
+    /// The clients of a moment that a trace has, step by step.
+    pub(crate) fn see(&mut self, step: &Step, witness: &mut Witness) {
+        witness.see(step, &mut self.publishers, &mut self.subscribers, &mut self.judge);
+    }
+
+    /// A start on what is there, and nothing is missing.
+    pub(crate) fn stand(mut self) {
+        self.subscribers.iter_mut().for_each(|one| one.live(true));
+        self.broker.start(self.shards);
+        self.finish();
     }
 
     /// The process goes on until the moment has come, is killed, and starts again.
@@ -166,8 +204,7 @@ impl Round {
     fn finish(&mut self) {
         self.judge.note(|_| "-- finish".to_string());
         self.publishers.iter_mut().for_each(|one| one.left = 0);
-        let published = |round: &Round| round.publishers.iter().all(Publisher::is_done);
-        self.turn_until("publish", published);
+        self.turn_until("publish", Round::is_published);
         self.turn_until("drain", |round| round.judge.missing().is_none());
         let done = |round: &Round| round.subscribers.iter().all(Subscriber::is_done);
         self.turn_until("answer", done);

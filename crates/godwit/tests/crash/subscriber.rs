@@ -145,7 +145,7 @@ impl Subscriber {
         self.away = true;
     }
 
-    fn hear(&mut self, heard: Heard, judge: &mut Judge) {
+    pub(crate) fn hear(&mut self, heard: Heard, judge: &mut Judge) {
         match heard {
             Heard::Welcome { .. } => {
                 judge.note(|_| format!("{} is here", self.peer.id));

@@ -1,0 +1,136 @@
+//! A life or two of the broker under strace, and then what a disk could have held at any moment of
+//! them: the broker starts on that, and the clients of that moment judge it.
+
+use crate::broker::Traced;
+use crate::chance::Chance;
+use crate::platter::{Image, Keeps, Platter};
+use crate::round::Round;
+use crate::trace::{self, Call, Step};
+use crate::witness::Witness;
+use crate::{said, seed};
+use std::collections::HashMap;
+use std::fs;
+use std::panic;
+use std::path::{Path, PathBuf};
+
+/// Twenty images, or as many as `GODWIT_CRASH_IMAGES` says.
+#[test]
+fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
+    let (seed, images) = (seed(), said("GODWIT_CRASH_IMAGES").unwrap_or(20));
+    for first in (0..images).step_by(IMAGES) {
+        let seed = seed + first / IMAGES as u64;
+        let one_shard = seed.is_multiple_of(2);
+        let recording = Recording::of("power", seed, one_shard, Traced::Yes);
+        let mut chance = Chance::new(seed);
+        for image in first..images.min(first + IMAGES as u64) {
+            print!("image {image}: GODWIT_CRASH_SEED={seed}: ");
+            recording.judge("image", chance.of(&Keeps::ALL), &mut chance);
+        }
+    }
+}
+
+/// The proof that the test above can fail.
+#[test]
+fn a_store_whose_syncs_do_nothing_loses_what_it_acknowledged() {
+    let seed = seed();
+    let recording = Recording::of("lies", seed, true, Traced::WithoutSync);
+    let mut chance = Chance::new(seed);
+    let mut is_lost = |keeps| {
+        let judge = || recording.judge("lost", keeps, &mut chance);
+        panic::catch_unwind(panic::AssertUnwindSafe(judge)).is_err()
+    };
+    // At the very beginning of the recording there is nothing to lose.
+    let keeps = [Keeps::Half, Keeps::Nothing].into_iter().cycle().take(10);
+    assert!(keeps.into_iter().any(&mut is_lost), "GODWIT_CRASH_SEED={seed}");
+}
+
+struct Recording {
+    seed: u64,
+    one_shard: bool,
+    /// Where the store was.
+    store: PathBuf,
+    steps: Vec<Step>,
+}
+
+impl Recording {
+    fn of(name: &str, seed: u64, one_shard: bool, traced: Traced) -> Recording {
+        let mut round = Round::new(name, seed, one_shard);
+        round.broker.traced = traced;
+        let store = round.broker.store();
+        let mut recording = Recording { seed, one_shard, store, steps: Vec::new() };
+        let mut next = 0;
+        for life in 0..LIVES {
+            let is_last = life + 1 == LIVES;
+            round.live_traced(life == 0, is_last);
+            let text = round.broker.end_trace();
+            let (steps, end) = trace::read(&text, next);
+            recording.steps.extend(steps);
+            let left = read(&recording.store);
+            recording.steps.push(Step { at: end, call: Call::Killed { left } });
+            next = end + 1;
+        }
+        recording
+    }
+
+    /// Starts the broker on what could be left at a moment of the recording, and has it judged.
+    fn judge(&self, name: &str, keeps: Keeps, chance: &mut Chance) {
+        let cut = self.moment(chance);
+        println!("after {cut} of {} steps, with {keeps:?} of what is unsynced", self.steps.len());
+        let mut round = Round::new(name, self.seed, self.one_shard);
+        let (mut platter, mut witness) = (Platter::new(&self.store), Witness::default());
+        for step in &self.steps[..cut] {
+            platter.see(step);
+            round.see(step, &mut witness);
+        }
+        write(&platter.image(keeps, chance), &self.store, &round.broker.store());
+        round.stand();
+    }
+
+    /// After how many steps the power goes: at any moment, just after something was said, with
+    /// something unsynced, or while a start is not over.
+    fn moment(&self, chance: &mut Chance) -> usize {
+        let any = |chance: &mut Chance| chance.below(self.steps.len() as u64) as usize;
+        let from = any(chance);
+        let next = |wanted: fn(&Call) -> bool| {
+            let found = self.steps[from..].iter().position(|step| wanted(&step.call));
+            found.map_or(self.steps.len(), |found| from + found + 1)
+        };
+        match chance.below(4) {
+            0 => from,
+            1 => next(|call| matches!(call, Call::Said { .. })),
+            2 => next(|call| !matches!(call, Call::Said { .. } | Call::Heard { .. })),
+            _ => {
+                let killed = |step: &Step| matches!(step.call, Call::Killed { .. });
+                let start = self.steps.iter().position(killed).expect("it was killed");
+                let start = if chance.once_in(4) { 0 } else { start };
+                (start + chance.below(START) as usize).min(self.steps.len())
+            }
+        }
+    }
+}
+
+fn read(folder: &Path) -> HashMap<PathBuf, Vec<u8>> {
+    let files = fs::read_dir(folder).expect("the store is there");
+    let paths = files.map(|file| file.expect("the store can be read").path());
+    paths.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
+}
+
+/// From where it was to where it is to be.
+fn write(image: &Image, from: &Path, to: &Path) {
+    for (path, body) in image {
+        let below = path.strip_prefix(from).expect("it is in the store");
+        let path = if below == Path::new("") { to.to_path_buf() } else { to.join(below) };
+        match body {
+            None => fs::create_dir(path).expect("a folder can be made"),
+            Some(bytes) => fs::write(path, bytes).expect("a file can be made"),
+        }
+    }
+}
+
+/// Of one recording.
+const IMAGES: usize = 10;
+
+const LIVES: usize = 2;
+
+/// Steps that a start takes, or some more.
+const START: u64 = 60;

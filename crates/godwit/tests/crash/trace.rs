@@ -1,0 +1,192 @@
+//! What strace(1) saw of a life of the broker: the calls that change its folder or speak to its
+//! clients, with every byte, in an order that keeps cause before effect. A line stands where the
+//! call ended, or two stand where it began and where it ended.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// One call, where it takes effect.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) at: usize,
+    pub(crate) call: Call,
+}
+
+/// A call that never ended because the process did has `ended` at [`NEVER`].
+#[derive(Debug)]
+pub(crate) enum Call {
+    Accepted {
+        fd: u32,
+    },
+    Closed {
+        fd: u32,
+    },
+    Cut {
+        fd: u32,
+        len: usize,
+        ended: usize,
+    },
+    FolderMade {
+        path: PathBuf,
+        ended: usize,
+    },
+    Heard {
+        fd: u32,
+        bytes: Vec<u8>,
+    },
+    /// The process is gone, and these are the files that it left.
+    Killed {
+        left: HashMap<PathBuf, Vec<u8>>,
+    },
+    Opened {
+        fd: u32,
+        path: PathBuf,
+        creates: bool,
+        empties: bool,
+    },
+    Removed {
+        path: PathBuf,
+        ended: usize,
+    },
+    Renamed {
+        from: PathBuf,
+        to: PathBuf,
+        ended: usize,
+    },
+    /// To a socket, or to anything else that has no places.
+    Said {
+        fd: u32,
+        bytes: Vec<u8>,
+    },
+    Synced {
+        fd: u32,
+        began: usize,
+    },
+    Wrote {
+        fd: u32,
+        at: usize,
+        bytes: Vec<u8>,
+        ended: usize,
+    },
+}
+
+/// What strace is to be told, and to write to `path`. `lies` makes it answer for syncs.
+pub(crate) fn arguments(path: &Path, lies: bool) -> Vec<String> {
+    let mut arguments =
+        ["-f", "-D", "--seccomp-bpf", "-q", "-xx", "-s", "16777216"].map(String::from).to_vec();
+    arguments.push(format!("--trace={CALLS}"));
+    if lies {
+        arguments.push("--inject=fdatasync:retval=0".to_string());
+    }
+    arguments.extend(["-o".to_string(), path.display().to_string()]);
+    arguments
+}
+
+/// Whether everything that can be known of the process is written down.
+pub(crate) fn is_whole(text: &str, pid: u32) -> bool {
+    text.ends_with(&format!("{pid} +++ killed by SIGKILL +++\n"))
+}
+
+/// The steps of one life, with places from `from` on; and where the next life may begin.
+pub(crate) fn read(text: &str, from: usize) -> (Vec<Step>, usize) {
+    let mut open: HashMap<&str, (usize, &str)> = HashMap::new();
+    let mut steps = Vec::new();
+    let mut next = from;
+    for line in text.lines() {
+        let at = next;
+        next += 1;
+        let (pid, line) = line.split_once(' ').expect("a process and what it did");
+        let line = line.trim_start();
+        if line.starts_with("+++") || line.starts_with("---") {
+            continue;
+        }
+        if let Some(head) = line.strip_suffix("<unfinished ...>") {
+            open.insert(pid, (at, head));
+        } else if let Some(rest) = line.strip_prefix("<... ") {
+            let (began, head) = open.remove(pid).expect("what is resumed has begun");
+            let (_, tail) = rest.split_once(" resumed>").expect("a resumed call");
+            steps.extend(step(&format!("{head}{tail}"), began, at));
+        } else {
+            steps.extend(step(line, at, at));
+        }
+    }
+    for (began, head) in open.into_values() {
+        steps.extend(step(&format!("{head}) = ?"), began, NEVER));
+    }
+    steps.sort_by_key(|step| step.at);
+    (steps, next)
+}
+
+/// None if the call failed or changes nothing that anybody asks for.
+fn step(text: &str, began: usize, ended: usize) -> Option<Step> {
+    let (call, result) = text.rsplit_once(" = ")?;
+    let (name, arguments) = call.trim_end().strip_suffix(')')?.split_once('(')?;
+    let ended = if result.starts_with('?') { NEVER } else { ended };
+    if result.starts_with('-') {
+        let harmless = ["ENOENT", "EAGAIN", "EEXIST", "ECONNRESET", "EPIPE"];
+        assert!(harmless.iter().any(|name| result.contains(name)), "a disk that fails: {text}");
+        return None;
+    }
+    // Answered by strace, and never heard of by any disk.
+    if result.ends_with("(INJECTED)") {
+        return None;
+    }
+    let result = number(result).unwrap_or(0);
+    let fd = arguments.split(',').next().and_then(number).unwrap_or(0) as u32;
+    let last = || arguments.rsplit(", ").next().and_then(number).expect("a number comes last");
+    let strings = strings(arguments);
+    let path = |at: usize| PathBuf::from(String::from_utf8_lossy(&strings[at]).into_owned());
+    let (at, call) = match name {
+        "accept4" => (ended, Call::Accepted { fd: result as u32 }),
+        "close" => (began, Call::Closed { fd }),
+        "fdatasync" | "fsync" => (ended, Call::Synced { fd, began }),
+        "ftruncate" => (began, Call::Cut { fd, len: last(), ended }),
+        "mkdir" => (began, Call::FolderMade { path: path(0), ended }),
+        "openat" => {
+            let has = |flag| arguments.contains(flag);
+            let (creates, empties) = (has("O_CREAT"), has("O_TRUNC"));
+            (ended, Call::Opened { fd: result as u32, path: path(0), creates, empties })
+        }
+        "pwrite64" => (began, Call::Wrote { fd, at: last(), bytes: strings.concat(), ended }),
+        "rename" => (began, Call::Renamed { from: path(0), to: path(1), ended }),
+        "unlink" => (began, Call::Removed { path: path(0), ended }),
+        "read" | "recvfrom" => (ended, Call::Heard { fd, bytes: strings.concat() }),
+        "sendto" | "write" | "writev" => {
+            // How much of it went is known when it ended; that it goes, when it began.
+            let mut bytes = strings.concat();
+            bytes.truncate(result);
+            (began, Call::Said { fd, bytes })
+        }
+        // Killed before strace knew which it would be.
+        "???" => return None,
+        _ => panic!("nobody knows what a disk holds after {name}"),
+    };
+    if let Call::Wrote { bytes, ended, .. } = &call {
+        assert!(*ended == NEVER || bytes.len() == result, "half a write");
+    }
+    // What never ended and has its effect at its end has none.
+    (at != NEVER).then_some(Step { at, call })
+}
+
+fn number(text: &str) -> Option<usize> {
+    let digits = text.trim().split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+/// What stands in quotes, of which strace writes every byte as `\x` and two digits.
+fn strings(arguments: &str) -> Vec<Vec<u8>> {
+    assert!(!arguments.contains("\"..."), "strace has cut a string off");
+    let quoted = arguments.split('"').skip(1).step_by(2);
+    let digit = |byte: u8| char::from(byte).to_digit(16).expect("a hexadecimal digit") as u8;
+    let byte = |four: &[u8]| digit(four[2]) << 4 | digit(four[3]);
+    quoted.map(|text| text.as_bytes().chunks_exact(4).map(byte).collect()).collect()
+}
+
+pub(crate) const NEVER: usize = usize::MAX;
+
+/// Those that the broker makes, and those that it must not make without somebody saying in `step`
+/// what they do to a disk.
+const CALLS: &str = "accept4,close,copy_file_range,fallocate,fdatasync,fsync,ftruncate,\
+    io_uring_setup,link,linkat,mkdir,mkdirat,msync,openat,pwrite64,pwritev,pwritev2,read,recvfrom,\
+    rename,renameat,renameat2,rmdir,sendfile,sendto,splice,symlink,symlinkat,sync,sync_file_range,\
+    syncfs,truncate,unlink,unlinkat,write,writev";
