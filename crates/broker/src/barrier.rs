@@ -56,6 +56,9 @@ impl Sessions {
         if done && !sends {
             lasting.lifting = true;
             self.unsettled.push((id, 0));
+            // The client waits, and without a record in this tick the disk would not be asked.
+            self.make_dirty(id);
+            self.hurry();
         }
     }
 }

@@ -16,21 +16,42 @@ pub struct Disk {
     pending: VecDeque<Vec<Change>>,
     taken: u64,
     durable: u64,
+    /// Up to this batch it was asked to sync.
+    wanted: u64,
     /// The power goes with this batch.
     last: Option<u64>,
-    /// It syncs nothing until told, ...
-    pub holds: bool,
-    /// ... but for so many batches.
-    pub lets: usize,
+    pub syncs: Syncs,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Syncs {
+    #[default]
+    Everything,
+    Nothing,
+    /// So many batches more.
+    Batches(usize),
+    /// What somebody waits for; anything else with that, or in its own time.
+    Wanted,
 }
 
 impl Disk {
     /// The number of what was taken last.
     pub fn commit(&mut self, changes: Vec<Change>) -> u64 {
+        let seq = self.commit_lazily(changes);
+        self.wanted = seq;
+        seq
+    }
+
+    /// The same for changes that nobody waits for.
+    pub fn commit_lazily(&mut self, changes: Vec<Change>) -> u64 {
         apply(&mut self.pairs, &changes);
         self.pending.push_back(changes);
         self.taken += 1;
         self.taken
+    }
+
+    pub fn want_all(&mut self) {
+        self.wanted = self.taken;
     }
 
     pub fn durable(&self) -> u64 {
@@ -39,13 +60,19 @@ impl Disk {
 
     /// How many batches could be synced.
     pub fn unsynced(&self) -> usize {
-        let lets = if self.holds { self.lets } else { usize::MAX };
-        self.pending.len().min(lets)
+        match self.syncs {
+            Syncs::Nothing => 0,
+            Syncs::Batches(batches) => self.pending.len().min(batches),
+            Syncs::Everything => self.pending.len(),
+            Syncs::Wanted => self.wanted.saturating_sub(self.durable) as usize,
+        }
     }
 
     /// Keeps so many batches for good.
     pub fn sync(&mut self, batches: usize) {
-        self.lets = self.lets.saturating_sub(batches);
+        if let Syncs::Batches(left) = &mut self.syncs {
+            *left = left.saturating_sub(batches);
+        }
         for changes in self.pending.drain(..batches) {
             apply(&mut self.kept, &changes);
             self.durable += 1;
@@ -72,9 +99,13 @@ impl Disk {
 
     /// What was not synced is gone.
     pub fn forget(&mut self) {
-        (self.last, self.lets) = (None, 0);
+        self.last = None;
+        if let Syncs::Batches(left) = &mut self.syncs {
+            *left = 0;
+        }
         self.pairs = self.kept.clone();
         self.taken -= self.pending.len() as u64;
+        self.wanted = self.taken;
         self.pending.clear();
     }
 

@@ -17,6 +17,7 @@
 //!   ! reload queue_qos0=true
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
 //!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
+//!   ! disk waits            for a batch for which somebody waits, or a second
 //!   ! stored                 says, as the client `disk`, how many records the store holds
 //!   + 5s, + 300ms            time passes
 //! ```
@@ -24,6 +25,7 @@
 //! A line that ends in a backslash goes on in the next. What an action causes stands right after
 //! it: first what the acting client gets, then the others in the order of their first line.
 
+use crate::disk::Syncs;
 use crate::settings;
 use broker::Options;
 
@@ -63,9 +65,7 @@ pub enum Act {
         client: usize,
     },
     Disk {
-        holds: bool,
-        /// So many batches are synced all the same.
-        lets: usize,
+        syncs: Syncs,
     },
     Drain,
     Pass {
@@ -244,9 +244,10 @@ fn command(text: &str) -> Result<Act, String> {
     Ok(match text {
         "drain" => Act::Drain,
         "close_all" => Act::CloseAll,
-        "disk holds" => Act::Disk { holds: true, lets: 0 },
-        "disk syncs" => Act::Disk { holds: false, lets: 0 },
-        "disk syncs 1 batch" => Act::Disk { holds: true, lets: 1 },
+        "disk holds" => Act::Disk { syncs: Syncs::Nothing },
+        "disk syncs" => Act::Disk { syncs: Syncs::Everything },
+        "disk syncs 1 batch" => Act::Disk { syncs: Syncs::Batches(1) },
+        "disk waits" => Act::Disk { syncs: Syncs::Wanted },
         "power" => Act::Power,
         "stored" => Act::Stored,
         _ => {

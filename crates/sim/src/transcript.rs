@@ -191,9 +191,9 @@ impl<'a> Stage<'a> {
     fn act(&mut self, act: &Act) {
         match act {
             Act::CloseAll => self.world.command(&Command::CloseAll),
-            Act::Disk { holds, lets } => {
+            Act::Disk { syncs } => {
                 if let Some(disk) = self.world.disk() {
-                    (disk.holds, disk.lets) = (*holds, *lets);
+                    disk.syncs = *syncs;
                 }
             }
             Act::Drain => self.world.command(&Command::Drain),

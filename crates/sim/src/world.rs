@@ -3,7 +3,7 @@
 //! does with inputs and effects, so what holds here holds there. With a seed the order of events
 //! is drawn; without one it is fixed.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Syncs};
 use broker::{
     Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Reading, Shard,
     ShardId,
@@ -62,6 +62,8 @@ struct Wire {
 const STALLED_ROOM: usize = 1024;
 /// A world that is still busy after this many rounds will never be quiet.
 const ROUNDS_MAX: usize = 100_000;
+/// How long the disk lets batches wait for which nobody waits.
+const LAZY_MS: u64 = 1000;
 
 /// A small generator: the same seed, the same run.
 #[derive(Clone, Debug)]
@@ -127,7 +129,7 @@ impl World {
     pub fn power(&mut self, shards: usize) {
         if let Some(disk) = &mut self.disk {
             disk.forget();
-            disk.holds = false;
+            disk.syncs = Syncs::Everything;
         }
         for wire in &mut self.wires {
             wire.end = None;
@@ -286,6 +288,10 @@ impl World {
             self.settle();
         }
         self.now = self.now.max(until);
+        if let Some(disk) = self.disk.as_mut().filter(|_| ms >= LAZY_MS) {
+            disk.want_all();
+            self.settle();
+        }
     }
 
     /// One turn of every shard. Says whether anything happened.
@@ -419,8 +425,12 @@ impl World {
         let place = &mut self.places[at];
         // As in the engine: what is paid at once may write more.
         while place.shard.has_records() {
-            let (changes, _) = place.shard.take_records();
-            let seq = if changes.is_empty() { 0 } else { disk.commit(changes) };
+            let (changes, urgent) = place.shard.take_records();
+            let seq = match (changes.is_empty(), urgent) {
+                (true, _) => 0,
+                (false, true) => disk.commit(changes),
+                (false, false) => disk.commit_lazily(changes),
+            };
             let durable = disk.durable();
             place.shard.handle(self.now, Input::Committed { seq, durable }, &mut place.out);
         }

@@ -3,7 +3,7 @@
 use super::client::{Asked, Client, Pending};
 use super::judge::{Judge, qos_of};
 use super::{Act, Action, CLIENTS, Cut, FILTERS, FOREVER, GROUPS, Greeting, Keep, TOPICS};
-use crate::disk::Disk;
+use crate::disk::{Disk, Syncs};
 use crate::line;
 use crate::world::{Chance, World};
 use broker::{Options, Space};
@@ -73,7 +73,8 @@ impl Run {
             }
             Act::Hold { holds } => {
                 self.note(if holds { "! disk holds" } else { "! disk syncs" });
-                self.world.disk().into_iter().for_each(|disk| disk.holds = holds);
+                let syncs = if holds { Syncs::Nothing } else { Syncs::Everything };
+                self.world.disk().into_iter().for_each(|disk| disk.syncs = syncs);
             }
             Act::Pass { s } => {
                 self.note(&format!("+ {s}s"));
@@ -426,7 +427,8 @@ impl Run {
         // What had arrived by then is read.
         self.read_all()?;
         self.world.power(shards);
-        self.world.disk().into_iter().for_each(|disk| disk.holds = holds);
+        let syncs = if holds { Syncs::Nothing } else { Syncs::Everything };
+        self.world.disk().into_iter().for_each(|disk| disk.syncs = syncs);
         for client in 0..CLIENTS {
             if self.clients[client].wire.is_some() {
                 self.leave(client);
@@ -441,7 +443,7 @@ impl Run {
     /// and nothing of them may stay.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.note("# everybody comes back");
-        self.world.disk().into_iter().for_each(|disk| disk.holds = false);
+        self.world.disk().into_iter().for_each(|disk| disk.syncs = Syncs::Everything);
         self.cut.iter_mut().for_each(|cut| cut.holds = false);
         self.rest()?;
         self.black_out_if_stopped()?;

@@ -734,6 +734,35 @@ crate::transcripts! {
         "##
     }
 
+    fn after_a_start_nothing_waits_longer_than_for_a_sync() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        ! power
+        a< CLOSED
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        // What was sent before the start is to be done for good before anything else goes.
+        ! disk waits
+        a> PUBACK 1
+        a< PUBLISH 2 "t" qos=1 "2"
+        "##
+    }
+
     fn pubrel_comes_once_the_client_is_back_where_the_disk_was_faster() {
         r##"
         # disk: on
