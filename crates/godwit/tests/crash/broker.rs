@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,14 +29,15 @@ pub(crate) enum Traced {
 }
 
 impl Broker {
-    /// Not started yet. Whoever has another `host` has another address.
-    pub(crate) fn new(name: &str, host: u8, options: Vec<String>) -> Broker {
+    /// Not started yet.
+    pub(crate) fn new(name: &str, options: Vec<String>) -> Broker {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{name}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("the folder can be made");
-        // An address of this process alone: its port stays free while the program is down.
+        // An address of its own: its port stays free while the program is down.
+        let host = HOSTS.fetch_add(1, Ordering::Relaxed) % 250;
         let [_, _, high, low] = std::process::id().to_be_bytes();
-        let address = IpAddr::V4(Ipv4Addr::new(127, high.max(1), low, host.max(2)));
+        let address = IpAddr::V4(Ipv4Addr::new(127, high.max(1), low, 2 + host as u8));
         Broker {
             folder,
             address: SocketAddr::new(address, PORT),
@@ -130,6 +132,8 @@ impl Drop for Broker {
         }
     }
 }
+
+static HOSTS: AtomicU32 = AtomicU32::new(0);
 
 const PORT: u16 = 1883;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_godwit");

@@ -16,7 +16,9 @@ pub(crate) struct Publisher {
     topics: Vec<usize>,
     window: usize,
     flight: VecDeque<Flying>,
-    next_id: u16,
+    /// The last id that it took, and how many it has: with few it takes one again soon.
+    id: u16,
+    ids: u16,
     /// Messages that it may still make in this life of the broker.
     pub(crate) left: u32,
 }
@@ -42,15 +44,17 @@ impl Publisher {
         let topics =
             (0..count).map(|at| judge.topic(format!("{kind}/{id}/{at}"), qos, retain)).collect();
         let window = chance.of(&[1, 4, 16]);
+        let ids = chance.of(&[window, u16::MAX]);
         let peer = Peer::new(id, version, u16::MAX);
         Publisher {
             peer,
             qos,
             retain,
             topics,
-            window,
+            window: window.into(),
             flight: VecDeque::new(),
-            next_id: 0,
+            id: 0,
+            ids,
             left: 1,
         }
     }
@@ -148,19 +152,29 @@ impl Publisher {
         self.left -= 1;
         let topic = chance.of(&self.topics);
         let clears = self.retain && chance.once_in(4);
-        self.next_id = self.next_id % u16::MAX + 1;
-        let name = judge.sent(topic, clears, self.next_id);
+        let packet_id = self.free_id();
+        let name = judge.sent(topic, clears, packet_id.get());
         let mut payload = Vec::new();
         if !clears {
             payload.extend_from_slice(&name.number.to_be_bytes());
             let len = if chance.once_in(10) { 1 << chance.below(15) } else { chance.below(60) };
             payload.resize(4 + len as usize, b'.');
         }
-        let packet_id = PacketId::new(self.next_id).expect("above 0");
         let flying = Flying { packet_id, name, payload, received: false };
         self.send(&flying, false, judge);
         self.flight.push_back(flying);
         true
+    }
+
+    /// There is one: it has no fewer ids than its window has places.
+    fn free_id(&mut self) -> PacketId {
+        loop {
+            self.id = self.id % self.ids + 1;
+            let packet_id = PacketId::new(self.id).expect("above 0");
+            if self.flight.iter().all(|flying| flying.packet_id != packet_id) {
+                return packet_id;
+            }
+        }
     }
 
     /// A message that it made in another life, with nothing lost between it and the broker.
@@ -173,7 +187,7 @@ impl Publisher {
         assert!(clears || number_in(publish.payload) == Some(name.number), "in its order");
         let payload = publish.payload.to_vec();
         self.flight.push_back(Flying { packet_id, name, payload, received: false });
-        self.next_id = packet_id.get();
+        self.id = packet_id.get();
     }
 
     fn send(&mut self, flying: &Flying, dup: bool, judge: &Judge) {

@@ -46,7 +46,7 @@ impl Round {
         ];
         let shards = if one_shard { 1 } else { 2 };
         let mut round = Round {
-            broker: Broker::new(name, seed as u8, options),
+            broker: Broker::new(name, options),
             shards,
             one_shard,
             judge: Judge::default(),
@@ -172,15 +172,20 @@ impl Round {
         };
         self.judge.note(|_| format!("-- until {moment:?}"));
         let began = Instant::now();
-        let judge = &self.judge;
-        let before = (judge.acknowledgements, judge.arrivals, judge.sends);
+        let counts = |judge: &Judge| (judge.acknowledgements, judge.arrivals, judge.sends);
+        let before = counts(&self.judge);
+        let (mut now, mut changed) = (before, began);
         while began.elapsed() < LIFE_MAX {
-            let judge = &self.judge;
+            if counts(&self.judge) != now || !self.is_published() {
+                (now, changed) = (counts(&self.judge), Instant::now());
+            }
             let over = match moment {
                 Moment::After(time) => began.elapsed() >= time,
-                Moment::Acknowledgements(count) => judge.acknowledgements >= before.0 + count,
-                Moment::Arrivals(count) => judge.arrivals >= before.1 + count,
-                Moment::Sends(count) => judge.sends >= before.2 + count,
+                // What is to be counted does not come any more.
+                _ if changed.elapsed() > STILL => true,
+                Moment::Acknowledgements(count) => now.0 >= before.0 + count,
+                Moment::Arrivals(count) => now.1 >= before.1 + count,
+                Moment::Sends(count) => now.2 >= before.2 + count,
             };
             if over {
                 break;
@@ -277,6 +282,7 @@ impl Drop for Round {
 const MESSAGES: u64 = 80;
 
 const LIFE_MAX: Duration = Duration::from_secs(2);
+const STILL: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(15);
 const TURN_MAX: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_micros(100);

@@ -50,7 +50,7 @@ impl Subscriber {
         chance: &mut Chance,
     ) -> Subscriber {
         Subscriber {
-            peer: Peer::new(id, version, chance.of(&[5, 20, u16::MAX])),
+            peer: Peer::new(id, version, chance.of(&[1, 5, 20, u16::MAX])),
             filters,
             qos,
             claim,

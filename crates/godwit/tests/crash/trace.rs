@@ -84,7 +84,9 @@ pub(crate) fn arguments(path: &Path, lies: bool) -> Vec<String> {
 
 /// Whether everything that can be known of the process is written down.
 pub(crate) fn is_whole(text: &str, pid: u32) -> bool {
-    text.ends_with(&format!("{pid} +++ killed by SIGKILL +++\n"))
+    let last =
+        text.strip_suffix("+++ killed by SIGKILL +++\n").and_then(|text| text.lines().last());
+    last.is_some_and(|last| last.trim_end() == pid.to_string())
 }
 
 /// The steps of one life, with places from `from` on; and where the next life may begin.
