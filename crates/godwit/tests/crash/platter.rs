@@ -87,8 +87,8 @@ impl Platter {
                 self.open.clear();
                 self.settle(left, step.at);
             }
-            Call::Opened { fd, path, creates, empties } => {
-                self.opened(*fd, path, *creates, *empties, step.at);
+            Call::Opened { fd, path, creates, empties, ended } => {
+                self.opened(*fd, path, *creates, *empties, *ended);
             }
             Call::Removed { path, ended } => {
                 if self.names.contains_key(path) {
@@ -112,7 +112,7 @@ impl Platter {
         }
     }
 
-    fn opened(&mut self, fd: u32, path: &Path, creates: bool, empties: bool, at: usize) {
+    fn opened(&mut self, fd: u32, path: &Path, creates: bool, empties: bool, ended: usize) {
         let known = self.names.get(path).copied();
         let is_folder = known.is_some_and(|node| self.certain.bodies[node].is_none());
         if is_folder || self.folder.starts_with(path) {
@@ -121,12 +121,12 @@ impl Platter {
             assert!(creates || known.is_some(), "{} was never made", path.display());
             let node = known.unwrap_or_else(|| {
                 let node = self.node(Some(Vec::new()));
-                self.change(Change::Here(path.to_path_buf(), node), at);
+                self.change(Change::Here(path.to_path_buf(), node), ended);
                 node
             });
             self.open.insert(fd, Open::File(node));
             if empties && known.is_some() {
-                self.change(Change::Cut(node, 0), at);
+                self.change(Change::Cut(node, 0), ended);
             }
         }
     }

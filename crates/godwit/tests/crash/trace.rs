@@ -43,6 +43,7 @@ pub(crate) enum Call {
         path: PathBuf,
         creates: bool,
         empties: bool,
+        ended: usize,
     },
     Removed {
         path: PathBuf,
@@ -91,39 +92,57 @@ pub(crate) fn is_whole(text: &str, pid: u32) -> bool {
 
 /// The steps of one life, with places from `from` on; and where the next life may begin.
 pub(crate) fn read(text: &str, from: usize) -> (Vec<Step>, usize) {
-    let mut open: HashMap<&str, (usize, &str)> = HashMap::new();
+    let (mut begun, mut ended) = (HashMap::new(), HashMap::new());
     let mut steps = Vec::new();
     let mut next = from;
     for line in text.lines() {
         let at = next;
         next += 1;
-        let (pid, line) = line.split_once(' ').expect("a process and what it did");
+        let (thread, line) = line.split_once(' ').expect("a thread and what it did");
         let line = line.trim_start();
-        if line.starts_with("+++") || line.starts_with("---") {
+        let last = ended.remove(thread);
+        if line.starts_with("+++") {
+            steps.extend(last.and_then(cut_short));
+            continue;
+        }
+        steps.extend(last.and_then(step));
+        if line.starts_with("---") {
             continue;
         }
         if let Some(head) = line.strip_suffix("<unfinished ...>") {
-            open.insert(pid, (at, head));
+            begun.insert(thread, (at, head));
         } else if let Some(rest) = line.strip_prefix("<... ") {
-            let (began, head) = open.remove(pid).expect("what is resumed has begun");
+            let (began, head) = begun.remove(thread).expect("what is resumed has begun");
             let (_, tail) = rest.split_once(" resumed>").expect("a resumed call");
-            steps.extend(step(&format!("{head}{tail}"), began, at));
+            ended.insert(thread, Line { text: format!("{head}{tail}"), began, ended: at });
         } else {
-            steps.extend(step(line, at, at));
+            ended.insert(thread, Line { text: line.to_string(), began: at, ended: at });
         }
     }
-    for (began, head) in open.into_values() {
-        steps.extend(step(&format!("{head}) = ?"), began, NEVER));
+    for (began, head) in begun.into_values() {
+        steps.extend(step(Line { text: format!("{head}) = ?"), began, ended: NEVER }));
     }
     steps.sort_by_key(|step| step.at);
     (steps, next)
 }
 
+/// A call from where it began to where it ended.
+struct Line {
+    text: String,
+    began: usize,
+    ended: usize,
+}
+
+/// A thread's last call: strace may have asked for its result when nobody was there any more.
+fn cut_short(line: Line) -> Option<Step> {
+    let (call, _) = line.text.rsplit_once(" = ")?;
+    step(Line { text: format!("{call} = ?"), ended: NEVER, ..line })
+}
+
 /// None if the call failed or changes nothing that anybody asks for.
-fn step(text: &str, began: usize, ended: usize) -> Option<Step> {
+fn step(Line { text, began, ended }: Line) -> Option<Step> {
     let (call, result) = text.rsplit_once(" = ")?;
     let (name, arguments) = call.trim_end().strip_suffix(')')?.split_once('(')?;
-    let ended = if result.starts_with('?') { NEVER } else { ended };
     if result.starts_with('-') {
         let harmless = ["ENOENT", "EAGAIN", "EEXIST", "ECONNRESET", "EPIPE"];
         assert!(harmless.iter().any(|name| result.contains(name)), "a disk that fails: {text}");
@@ -133,7 +152,9 @@ fn step(text: &str, began: usize, ended: usize) -> Option<Step> {
     if result.ends_with("(INJECTED)") {
         return None;
     }
-    let result = number(result).unwrap_or(0);
+    let ended = if result.starts_with('?') { NEVER } else { ended };
+    // Whoever sees no end has done all that was begun: what else would it rely on?
+    let result = number(result).unwrap_or(usize::MAX);
     let fd = arguments.split(',').next().and_then(number).unwrap_or(0) as u32;
     let last = || arguments.rsplit(", ").next().and_then(number).expect("a number comes last");
     let strings = strings(arguments);
@@ -147,7 +168,8 @@ fn step(text: &str, began: usize, ended: usize) -> Option<Step> {
         "openat" => {
             let has = |flag| arguments.contains(flag);
             let (creates, empties) = (has("O_CREAT"), has("O_TRUNC"));
-            (ended, Call::Opened { fd: result as u32, path: path(0), creates, empties })
+            let at = if ended == NEVER { began } else { ended };
+            (at, Call::Opened { fd: result as u32, path: path(0), creates, empties, ended })
         }
         "pwrite64" => (began, Call::Wrote { fd, at: last(), bytes: strings.concat(), ended }),
         "rename" => (began, Call::Renamed { from: path(0), to: path(1), ended }),
@@ -164,7 +186,7 @@ fn step(text: &str, began: usize, ended: usize) -> Option<Step> {
         _ => panic!("nobody knows what a disk holds after {name}"),
     };
     if let Call::Wrote { bytes, ended, .. } = &call {
-        assert!(*ended == NEVER || bytes.len() == result, "half a write");
+        assert!(*ended == NEVER || bytes.len() == result, "half a write: {text}");
     }
     // What never ended and has its effect at its end has none.
     (at != NEVER).then_some(Step { at, call })
