@@ -11,6 +11,8 @@ pub(crate) struct Keeper {
     shared: Arc<Shared>,
     manifest: Manifest,
     failing: bool,
+    /// Everything is to be merged, with what was sealed for it.
+    sweeps: bool,
     /// When the last merge of everything ended, and how long it took.
     swept: Option<(Instant, Duration)>,
 }
@@ -20,7 +22,7 @@ type Span = std::ops::Range<usize>;
 
 impl Keeper {
     pub(crate) fn new(shared: Arc<Shared>, manifest: Manifest) -> Keeper {
-        Keeper { shared, manifest, failing: false, swept: None }
+        Keeper { shared, manifest, failing: false, sweeps: false, swept: None }
     }
 
     pub(crate) fn run(mut self) {
@@ -90,7 +92,10 @@ impl Keeper {
     fn flush(&mut self) -> Result<(), Fault> {
         let (sealed, tables) = {
             let mut state = self.shared.lock();
-            if state.refused {
+            if state.refused && self.rested() {
+                // What is refused from here on may be for what comes from here on.
+                state.refused = false;
+                self.sweeps = true;
                 state.seal();
                 state.end_segment = true;
                 self.shared.to_write.notify_one();
@@ -114,11 +119,10 @@ impl Keeper {
     fn tidy(&mut self) -> Result<(), Fault> {
         loop {
             let (span, all) = {
-                let mut state = self.shared.lock();
-                let refused = std::mem::take(&mut state.refused);
+                let state = self.shared.lock();
                 let all = 0..state.tables.len();
                 let garbage = is_garbage(&state.tables) && self.rested();
-                match (refused || garbage) && !all.is_empty() {
+                match (self.sweeps || garbage) && !all.is_empty() {
                     true => (Some(all), true),
                     false => (worth_merging(&tiers(&state.tables, &self.shared.options)), false),
                 }
@@ -131,6 +135,7 @@ impl Keeper {
                 return Ok(());
             }
             if all {
+                self.sweeps = false;
                 self.swept = Some((Instant::now(), started.elapsed()));
             }
         }

@@ -48,6 +48,30 @@ fn the_quota_refuses_a_batch_whole_and_removals_make_room_again() {
     }
 }
 
+/// Removals come while the store makes room for the first of them, and nothing follows that would
+/// have it look again.
+#[test]
+fn who_asks_without_a_commit_hears_of_room() {
+    for pause_us in (0..400).step_by(10) {
+        let disk = Forgetful::default();
+        let options = Options { bytes_max: 200 << 10, memory_bytes: 64 << 10, ..small() };
+        let (store, ..) = open(&disk, options).expect("the store opens");
+        let mut handle = store.handle();
+        let mut taken = 0;
+        while !handle.is_tight() {
+            handle.commit(put(taken, 1000)).expect("there is room");
+            taken += 1;
+        }
+        for key in 0..taken {
+            let mut batch = Batch::default();
+            batch.remove(Space::Queues, key.to_be_bytes().to_vec());
+            handle.commit(batch).expect("a removal is always taken");
+            std::thread::sleep(std::time::Duration::from_micros(pause_us));
+        }
+        until("there is room again", || !handle.is_tight());
+    }
+}
+
 #[test]
 fn what_was_removed_leaves_the_disk_though_nothing_more_is_committed() {
     let disk = Forgetful::default();
