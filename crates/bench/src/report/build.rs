@@ -252,6 +252,9 @@ fn own(outcome: &Outcome) -> Value {
 }
 
 /// Why the figures may say more about the tester or the host than about the broker.
+const FROM_SENDING: &str = "Latency counts from the sending, as the scenario wants it: what the \
+    tester itself was late is in Lateness only.";
+
 fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let phases = &outcome.phases;
@@ -283,13 +286,7 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<St
             ms(late as f64)
         ));
     }
-    if plan.from_sending {
-        warnings.push(
-            "Latency counts from the sending, as the scenario wants it: what the tester itself was \
-             late is in Lateness only."
-                .into(),
-        );
-    }
+    warnings.extend(plan.from_sending.then(|| FROM_SENDING.into()));
     let is_stamped = plan.groups.iter().filter_map(|group| group.publish.as_ref());
     if is_stamped.clone().any(|publishing| !publishing.body.is_stamped()) {
         warnings.push(
