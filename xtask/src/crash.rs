@@ -24,6 +24,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     command.env("GODWIT_CRASH_ROUNDS", rounds.unwrap_or(ROUNDS));
     command.env("GODWIT_CRASH_IMAGES", images.unwrap_or(IMAGES));
+    command.args(["--skip", "soak::"]);
     match (rounds, images) {
         (Some(_), None) => _ = command.args(["--skip", "images::"]),
         (None, Some(_)) => _ = command.arg("images::"),

@@ -8,6 +8,7 @@ mod judge;
 mod layers;
 mod licences;
 mod shell;
+mod soak;
 mod source;
 mod tidy;
 mod tools;
@@ -62,6 +63,11 @@ const TASKS: &[Task] = &[
         name: "crash",
         does: "kill the broker, cut its power: crash [--rounds N] [--images N] [--seed N]",
         run: crash::run,
+    },
+    Task {
+        name: "soak",
+        does: "let sessions come and go, and see that nothing grows: soak [--minutes N]",
+        run: soak::run,
     },
     Task { name: "fuzz", does: "fuzz with nightly: fuzz [TARGET] [SECONDS]", run: fuzz::run },
 ];

@@ -100,6 +100,13 @@ impl Broker {
         }
     }
 
+    pub(crate) fn resident_kb(&self) -> u64 {
+        let pid = self.child.as_ref().expect("it was started").id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+        line.split_whitespace().next().and_then(|kb| kb.parse().ok()).expect("a number")
+    }
+
     pub(crate) fn store(&self) -> PathBuf {
         self.folder.join("data")
     }

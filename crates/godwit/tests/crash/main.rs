@@ -1,5 +1,6 @@
 //! The real program, killed at any moment: what it acknowledged is there when it is back. So it is
 //! when the power goes, which a kill does not show: what was written and not synced outlives it.
+//! And what nobody wants any more is gone, however long it runs.
 
 mod broker;
 mod chance;
@@ -11,6 +12,7 @@ mod platter;
 mod publisher;
 mod reader;
 mod round;
+mod soak;
 mod subscriber;
 mod trace;
 mod witness;

@@ -10,6 +10,7 @@ pub(crate) struct Peer {
     pub(crate) id: String,
     pub(crate) version: Version,
     pub(crate) receive_maximum: u16,
+    pub(crate) expiry_s: u32,
     /// The broker has acknowledged something that belongs to the session: from now on it has one.
     pub(crate) is_known: bool,
     line: Option<Line>,
@@ -18,7 +19,15 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(id: String, version: Version, receive_maximum: u16) -> Peer {
-        Peer { id, version, receive_maximum, is_known: false, line: None, welcomed: false }
+        Peer {
+            id,
+            version,
+            receive_maximum,
+            expiry_s: u32::MAX,
+            is_known: false,
+            line: None,
+            welcomed: false,
+        }
     }
 
     pub(crate) fn is_here(&self) -> bool {
@@ -48,7 +57,7 @@ impl Peer {
 
     fn greet(&mut self) {
         let mut properties = PropertiesBuf::default();
-        properties.push(Property::SessionExpiryInterval(u32::MAX));
+        properties.push(Property::SessionExpiryInterval(self.expiry_s));
         properties.push(Property::ReceiveMaximum(self.receive_maximum));
         let none = Properties::default();
         let connect = Connect {
