@@ -133,7 +133,7 @@ pub(crate) fn restore_transits(
         go_on(shards, left, homes, now);
     }
     // What shards retained at the same time was ordered by stamps and not by who said it.
-    found.retain(|left| left.message.view().draft().retain);
+    found.retain(|left| left.group.is_none() && left.message.view().draft().retain);
     found.sort_by_key(|left| left.way.stamp);
     for Left { way: Way { to, stamp }, message, .. } in &found {
         // Only the topic's home knows that nothing later has come.

@@ -162,10 +162,12 @@ crate::transcripts! {
         a< SUBACK 1 [1]
         p> CONNECT id=p
         p< CONNACK present=0
-        p> PUBLISH 1 "t" qos=1 "1"
+        p> PUBLISH 1 "t" qos=1 retain "1"
         p< PUBACK 1
         a< PUBLISH 1 "t" qos=1 "1"
         a! cut
+        p> PUBLISH 1 "t" qos=1 retain "2"
+        p< PUBACK 1
         ! disk holds
         a> CONNECT id=a clean=1 expiry=600
         ! disk syncs 1 batch
@@ -175,7 +177,13 @@ crate::transcripts! {
         p< CLOSED
         b> CONNECT id=b clean=0 expiry=600
         b< CONNACK present=1
+        b< PUBLISH * "t" qos=1 "2"
         b< PUBLISH * "t" qos=1 "1"
+        c> CONNECT id=c
+        c< CONNACK present=0
+        c> SUBSCRIBE 1 "t" qos=0
+        c< SUBACK 1 [0]
+        c< PUBLISH "t" qos=0 retain "2"
         "##
     }
 
