@@ -19,7 +19,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             [flag, number] if flag == "--rounds" => rounds = Some(number.as_str()),
             [flag, number] if flag == "--images" => images = Some(number.as_str()),
             [flag, number] if flag == "--seed" => _ = command.env("GODWIT_CRASH_SEED", number),
-            _ => return Err("crash: takes --rounds N, --images N and --seed N".into()),
+            [flag, number] if flag == "--shards" => _ = command.env("GODWIT_CRASH_SHARDS", number),
+            _ => return Err("crash: takes --rounds, --images, --shards and --seed N".into()),
         }
     }
     command.env("GODWIT_CRASH_ROUNDS", rounds.unwrap_or(ROUNDS));

@@ -61,7 +61,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "crash",
-        does: "kill the broker, cut its power: crash [--rounds N] [--images N] [--seed N]",
+        does: "kill the broker, cut its power: crash [--rounds|--images|--shards|--seed N]...",
         run: crash::run,
     },
     Task {

@@ -17,6 +17,7 @@ pub(crate) struct Broker {
     options: Vec<String>,
     /// Whether and how strace runs the next life.
     pub(crate) traced: Traced,
+    lives: u32,
     child: Option<Child>,
 }
 
@@ -43,18 +44,20 @@ impl Broker {
             address: SocketAddr::new(address, PORT),
             options,
             traced: Traced::No,
+            lives: 0,
             child: None,
         }
     }
 
     pub(crate) fn start(&mut self, shards: usize) {
+        self.lives += 1;
         let log = File::options().create(true).append(true).open(self.folder.join("log"));
         let mut command = match self.traced {
             Traced::No => Command::new(PROGRAM),
             Traced::Yes | Traced::WithoutSync => {
                 let mut command = Command::new("strace");
                 let lies = self.traced == Traced::WithoutSync;
-                command.args(trace::arguments(&self.folder.join("trace"), lies)).arg(PROGRAM);
+                command.args(trace::arguments(&self.trace(), lies)).arg(PROGRAM);
                 command
             }
         };
@@ -91,7 +94,7 @@ impl Broker {
         self.kill();
         let began = Instant::now();
         loop {
-            let text = fs::read_to_string(self.folder.join("trace")).expect("strace has written");
+            let text = fs::read_to_string(self.trace()).expect("strace has written");
             if trace::is_whole(&text, pid) {
                 return text;
             }
@@ -105,6 +108,11 @@ impl Broker {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
         line.split_whitespace().next().and_then(|kb| kb.parse().ok()).expect("a number")
+    }
+
+    /// Of this life.
+    fn trace(&self) -> PathBuf {
+        self.folder.join(format!("trace.{}", self.lives))
     }
 
     pub(crate) fn store(&self) -> PathBuf {

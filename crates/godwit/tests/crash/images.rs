@@ -7,7 +7,7 @@ use crate::platter::{Image, Keeps, Platter};
 use crate::round::Round;
 use crate::trace::{self, Call, Step};
 use crate::witness::Witness;
-use crate::{said, seed};
+use crate::{said, seed, shards};
 use std::collections::HashMap;
 use std::fs;
 use std::panic;
@@ -19,8 +19,7 @@ fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
     let (seed, images) = (seed(), said("GODWIT_CRASH_IMAGES").unwrap_or(20));
     for first in (0..images).step_by(IMAGES) {
         let seed = seed + first / IMAGES as u64;
-        let one_shard = seed.is_multiple_of(2);
-        let recording = Recording::of("power", seed, one_shard, Traced::Yes);
+        let recording = Recording::of("power", seed, shards(seed), Traced::Yes);
         let mut chance = Chance::new(seed);
         for image in first..images.min(first + IMAGES as u64) {
             print!("image {image}: GODWIT_CRASH_SEED={seed}: ");
@@ -33,7 +32,7 @@ fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
 #[test]
 fn a_store_whose_syncs_do_nothing_loses_what_it_acknowledged() {
     let seed = seed();
-    let recording = Recording::of("lies", seed, true, Traced::WithoutSync);
+    let recording = Recording::of("lies", seed, 1, Traced::WithoutSync);
     let mut chance = Chance::new(seed);
     let mut is_lost = |keeps| {
         let judge = || recording.judge("lost", keeps, &mut chance);
@@ -46,43 +45,42 @@ fn a_store_whose_syncs_do_nothing_loses_what_it_acknowledged() {
 
 struct Recording {
     seed: u64,
-    one_shard: bool,
-    /// Where the store was.
-    store: PathBuf,
+    shards: usize,
+    /// Whose life it was. What strace wrote is left in its folder if an image fails.
+    round: Round,
     steps: Vec<Step>,
 }
 
 impl Recording {
-    fn of(name: &str, seed: u64, one_shard: bool, traced: Traced) -> Recording {
-        let mut round = Round::new(name, seed, one_shard);
+    fn of(name: &str, seed: u64, shards: usize, traced: Traced) -> Recording {
+        let mut round = Round::new(name, seed, shards);
         round.broker.traced = traced;
-        let store = round.broker.store();
-        let mut recording = Recording { seed, one_shard, store, steps: Vec::new() };
-        let mut next = 0;
+        let (mut steps, mut next) = (Vec::new(), 0);
         for life in 0..LIVES {
             let is_last = life + 1 == LIVES;
             round.live_traced(life == 0, is_last);
             let text = round.broker.end_trace();
-            let (steps, end) = trace::read(&text, next);
-            recording.steps.extend(steps);
-            let left = read(&recording.store);
-            recording.steps.push(Step { at: end, call: Call::Killed { left } });
+            let (life, end) = trace::read(&text, next);
+            steps.extend(life);
+            let left = read(&round.broker.store());
+            steps.push(Step { at: end, call: Call::Killed { left } });
             next = end + 1;
         }
-        recording
+        Recording { seed, shards, round, steps }
     }
 
     /// Starts the broker on what could be left at a moment of the recording, and has it judged.
     fn judge(&self, name: &str, keeps: Keeps, chance: &mut Chance) {
         let cut = self.moment(chance);
         println!("after {cut} of {} steps, with {keeps:?} of what is unsynced", self.steps.len());
-        let mut round = Round::new(name, self.seed, self.one_shard);
-        let (mut platter, mut witness) = (Platter::new(&self.store), Witness::default());
+        let mut round = Round::new(name, self.seed, self.shards);
+        let store = self.round.broker.store();
+        let (mut platter, mut witness) = (Platter::new(&store), Witness::default());
         for step in &self.steps[..cut] {
             platter.see(step);
             round.see(step, &mut witness);
         }
-        write(&platter.image(keeps, chance), &self.store, &round.broker.store());
+        write(&platter.image(keeps, chance), &store, &round.broker.store());
         round.stand();
     }
 

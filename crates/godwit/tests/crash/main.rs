@@ -28,13 +28,18 @@ fn killed_at_random_moments_nothing_acknowledged_is_lost() {
     for round in 0..said("GODWIT_CRASH_ROUNDS").unwrap_or(10) {
         let seed = seed + round;
         print!("round {round}: GODWIT_CRASH_SEED={seed}: ");
-        Round::new("kill", seed, seed.is_multiple_of(2)).run();
+        Round::new("kill", seed, shards(seed)).run();
     }
 }
 
 fn seed() -> u64 {
     let drawn = RandomState::new().hash_one(0) >> 32;
     said("GODWIT_CRASH_SEED").unwrap_or(drawn)
+}
+
+/// One or two in turn, or as many as `GODWIT_CRASH_SHARDS` says.
+fn shards(seed: u64) -> usize {
+    said("GODWIT_CRASH_SHARDS").unwrap_or(1 + seed % 2) as usize
 }
 
 fn said(name: &str) -> Option<u64> {

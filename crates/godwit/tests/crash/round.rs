@@ -35,7 +35,7 @@ enum Moment {
 }
 
 impl Round {
-    pub(crate) fn new(name: &str, seed: u64, one_shard: bool) -> Round {
+    pub(crate) fn new(name: &str, seed: u64, shards: usize) -> Round {
         let mut chance = Chance::new(seed);
         let inflight = chance.of(&[8, 50, 1024]);
         let memory = chance.of(&[64 << 10, 1 << 20]);
@@ -44,11 +44,10 @@ impl Round {
             format!("session.inflight_max={inflight}"),
             format!("store.memory_bytes={memory}"),
         ];
-        let shards = if one_shard { 1 } else { 2 };
         let mut round = Round {
             broker: Broker::new(name, options),
             shards,
-            one_shard,
+            one_shard: shards == 1,
             judge: Judge::default(),
             publishers: Vec::new(),
             subscribers: Vec::new(),

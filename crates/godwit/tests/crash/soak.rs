@@ -74,7 +74,7 @@ impl Soak {
     fn new(seconds: u64) -> Soak {
         // With little memory the store meets tables and merges early.
         let options = vec!["store.memory_bytes=64KiB".to_string()];
-        let mut broker = Broker::new("soak", options);
+        let mut broker = Broker::new(&format!("soak-{seconds}"), options);
         broker.start(1);
         Soak {
             broker,
