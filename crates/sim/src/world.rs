@@ -355,8 +355,11 @@ impl World {
                 busy = true;
             }
         }
-        for index in self.order(self.places[at].conns.len()) {
-            busy |= self.feed(at, ConnId(index as u32));
+        // Rings come before sockets: what another shard said is known before a client's next word.
+        if self.places[at].lanes.iter().all(VecDeque::is_empty) {
+            for index in self.order(self.places[at].conns.len()) {
+                busy |= self.feed(at, ConnId(index as u32));
+            }
         }
         let place = &mut self.places[at];
         if place.shard.next_tick().is_some_and(|due| due <= self.now) {
