@@ -177,6 +177,11 @@ impl Judge {
             self.leave(client, group);
         }
         self.sessions[client] = Session::default();
+        self.missed(client);
+    }
+
+    /// What did not arrive at a client's session need not any more.
+    pub(crate) fn missed(&mut self, client: usize) {
         for message in &mut self.messages {
             message.sessions.retain(|session| *session != client);
         }

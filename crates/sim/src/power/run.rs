@@ -341,6 +341,8 @@ impl Run {
             }
             (false, false) if !is_over => return Err(format!("the session of c{client} is lost")),
             (false, false) => self.end(client),
+            // It may have ended and come back with a cut, without what came meanwhile.
+            (true, false) if is_over => self.judge.missed(client),
             (true, false) | (false, true) => {}
         }
         let again: Vec<String> = self.clients[client].pending.iter().map(Pending::again).collect();
