@@ -74,9 +74,10 @@ impl Wheel {
         let mut span = SLOTS;
         for ring in 0..RINGS {
             let unit = span / SLOTS;
-            // Strictly within one round of the ring, so that a slot never holds two rounds.
-            if ahead < span - unit || ring == RINGS - 1 {
-                let due = entry.due.min(self.turn + span - unit - 1).max(self.turn + 1);
+            // The slot of the present turn has been emptied for this round. Whatever a lower ring
+            // can take must not come here: it could meet that slot, and wait for a whole round.
+            if ahead < span || ring == RINGS - 1 {
+                let due = entry.due.min(self.turn + span - 1);
                 self.rings[ring][(due / unit % SLOTS) as usize].push(entry);
                 return;
             }
@@ -168,6 +169,21 @@ mod tests {
                 }
                 assert!(now >= start + after, "{after} from {start} fired early at {now}");
                 assert!(now < start + after + 2 * TURN_MS);
+            }
+        }
+    }
+
+    /// Rings meet at every place: each way through them must be on time.
+    #[test]
+    fn a_timer_is_on_time_wherever_the_rings_stand() {
+        let rounds = [1..=300, 4_000..=4_300, 262_140..=262_147];
+        for start in [0, 1, 63, 64, 100, 4_032, 4_095] {
+            for after in rounds.iter().cloned().flatten() {
+                let mut wheel = Wheel::new(Now(start * TURN_MS));
+                wheel.set(Now((start + after) * TURN_MS), Timer::Sys);
+                assert_eq!(fired(&mut wheel, (start + after - 1) * TURN_MS), 0, "{after} early");
+                let late = fired(&mut wheel, (start + after) * TURN_MS) == 0;
+                assert!(!late, "{after} turns from turn {start} come late");
             }
         }
     }
