@@ -193,7 +193,7 @@ impl Guest {
             }
         }
         self.peer.flush();
-        if self.peer.is_known && Instant::now() > self.turns_at {
+        if self.peer.is_here() && self.peer.is_known && Instant::now() > self.turns_at {
             self.leave(chance);
         }
         moved
