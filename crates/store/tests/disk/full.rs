@@ -59,6 +59,7 @@ fn who_asks_without_a_commit_hears_of_room() {
         let mut handle = store.handle();
         let mut taken = 0;
         while !handle.is_tight() {
+            until("the store is not crowded", || !handle.crowded());
             handle.commit(put(taken, 1000)).expect("there is room");
             taken += 1;
         }
