@@ -65,6 +65,7 @@ impl Keeper {
 
     fn has_work(&self, state: &mut State) -> bool {
         !state.sealed.is_empty()
+            || self.sweeps
             || self.has_old_logs(state)
             || self.makes_room(state)
             || is_garbage(&state.tables) && self.rested()
@@ -118,11 +119,13 @@ impl Keeper {
     /// Merges until nothing is worth it.
     fn tidy(&mut self) -> Result<(), Fault> {
         loop {
+            // A flush in the middle of a long merge may ask for the next one.
+            let sweeps = std::mem::take(&mut self.sweeps);
             let (span, all) = {
                 let state = self.shared.lock();
                 let all = 0..state.tables.len();
                 let garbage = is_garbage(&state.tables) && self.rested();
-                match (self.sweeps || garbage) && !all.is_empty() {
+                match (sweeps || garbage) && !all.is_empty() {
                     true => (Some(all), true),
                     false => (worth_merging(&tiers(&state.tables, &self.shared.options)), false),
                 }
@@ -131,11 +134,12 @@ impl Keeper {
                 return Ok(());
             };
             let started = Instant::now();
-            if !self.merge(span)? {
-                return Ok(());
+            let merged = self.merge(span);
+            if !matches!(merged, Ok(true)) {
+                self.sweeps |= sweeps;
+                return merged.map(|_| ());
             }
             if all {
-                self.sweeps = false;
                 self.swept = Some((Instant::now(), started.elapsed()));
             }
         }

@@ -58,11 +58,12 @@ fn who_asks_without_a_commit_hears_of_room() {
         let (store, ..) = open(&disk, options).expect("the store opens");
         let mut handle = store.handle();
         let mut taken = 0;
-        while !handle.is_tight() {
-            until("the store is not crowded", || !handle.crowded());
-            handle.commit(put(taken, 1000)).expect("there is room");
+        // A table may fill it at a stroke, while the log has the same still.
+        while !handle.is_tight() && handle.commit(put(taken, 1000)).is_ok() {
             taken += 1;
+            until("the store is not crowded", || !handle.crowded());
         }
+        assert!(taken > 50, "{taken} batches of the quota's 200");
         for key in 0..taken {
             let mut batch = Batch::default();
             batch.remove(Space::Queues, key.to_be_bytes().to_vec());
