@@ -84,8 +84,6 @@ pub(crate) struct Flight {
     pub(crate) unacknowledged: u16,
     /// How many of the unseen ones are not done.
     unseen_open: u16,
-    /// Slots were put into `sent` that this connection has not seen, since the store had them.
-    pub(crate) was_read_back: bool,
     pub(crate) waiting: VecDeque<Slot>,
     pub(crate) waiting_bytes: u64,
     pub(crate) waiting_qos0: u32,
@@ -183,6 +181,15 @@ impl Flight {
             self.sent.push_hole();
         }
         self.send(slot)
+    }
+
+    /// The same for one that was sent before, and that only the store knew until now: it is to be
+    /// sent again, and what this connection has had is not [MQTT-4.4.0-1].
+    pub(crate) fn send_back(&mut self, position: u64, slot: Slot) {
+        let before = self.sent.len();
+        self.send_at(position, slot);
+        self.unseen += self.sent.len() - before;
+        self.unseen_open += 1;
     }
 
     #[inline]
@@ -326,6 +333,19 @@ mod tests {
         acknowledge(&mut flight, one);
         assert_eq!((flight.unacknowledged, flight.sent.len()), (0, 0));
         assert_eq!(flight.send(slot()).get(), 3);
+    }
+
+    #[test]
+    fn a_queue_that_is_read_in_pieces_is_sent_again_once() {
+        let mut flight = Flight::default();
+        let mut sent_again = Vec::new();
+        // Position 2 is a hole.
+        for piece in [&[0, 1][..], &[3, 4]] {
+            piece.iter().for_each(|position| flight.send_back(*position, slot()));
+            sent_again.extend(std::iter::from_fn(|| flight.resend(10)).map(|(id, _)| id.get()));
+        }
+        assert_eq!(sent_again, [1, 2, 4, 5]);
+        assert!(!flight.has_unseen());
     }
 
     #[test]

@@ -67,8 +67,14 @@ impl Sent {
     #[inline]
     pub(crate) fn push(&mut self, slot: Slot) {
         let rest = Rest::of(&slot);
-        if self.rests.is_some() || rest != Rest::NOTHING {
+        if rest != Rest::NOTHING {
             self.push_rest(rest);
+        } else if self.rests.is_some() {
+            // The next slots are most likely as plain as this one.
+            match self.words.is_empty() {
+                true => self.rests = None,
+                false => self.push_rest(rest),
+            }
         }
         let what = match slot.state {
             State::Sent => slot.message.0,
@@ -195,6 +201,17 @@ mod tests {
         sent.push(plain(1));
         assert!(sent.rests.is_none());
         assert_eq!(size_of_val(&sent.words[0]), 4);
+    }
+
+    #[test]
+    fn what_one_slot_said_more_is_forgotten_when_all_are_done() {
+        let mut sent = Sent::default();
+        sent.push(Slot::new(KeptId(1), QoS::AtLeastOnce, true, ids::NONE, NONE));
+        sent.finish(0);
+        sent.drop_done();
+        sent.push(plain(2));
+        assert!(sent.rests.is_none());
+        assert_eq!(sent.pop_plain(), Some(KeptId(2)));
     }
 
     #[test]

@@ -94,13 +94,6 @@ impl Shard {
             lasting.unread = last.filter(|_| more);
             lasting.spooled = if more { lasting.spooled } else { 0 };
         }
-        // What was sent before the process ended is sent again.
-        if let Some(flight) = &mut session.flight
-            && flight.was_read_back
-        {
-            flight.was_read_back = false;
-            flight.forget_seen();
-        }
         self.sessions.flow(id, out);
     }
 
@@ -140,8 +133,7 @@ impl Shard {
         let was_sent =
             entry.state == State::Released || (position < unsent && flight.unacknowledged < window);
         if early && was_sent {
-            flight.was_read_back = true;
-            flight.send_at(position, slot);
+            flight.send_back(position, slot);
         } else {
             if position < unsent {
                 slot.marks.set(Marks::WAS_SENT);

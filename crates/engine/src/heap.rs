@@ -11,7 +11,7 @@
 /// under the allocator's own locks, and may be called by any thread at any time (attributes(7):
 /// MT-Safe). Another allocator's build does without.
 pub(crate) fn give_back() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: as above; nothing is assumed of what it returns.
     unsafe {
         libc::malloc_trim(0);

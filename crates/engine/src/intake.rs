@@ -205,7 +205,8 @@ impl Body {
         let was_crowd = self.sockets.len() > CROWD;
         self.sockets = Vec::new();
         self.free = Vec::new();
-        // It takes the allocator's locks for milliseconds, which now keeps nobody waiting.
+        // It takes the allocator's locks for milliseconds, which now keeps no connection of this
+        // shard waiting; those of others may wait.
         if was_crowd {
             crate::heap::give_back();
         }
