@@ -170,7 +170,14 @@ impl Soak {
 
 impl Guest {
     fn turn(&mut self, address: SocketAddr, chance: &mut Chance, came: &mut u64) -> bool {
-        if !self.here && Instant::now() < self.turns_at {
+        let now = Instant::now();
+        if !self.here && now < self.turns_at {
+            return false;
+        }
+        // On a machine that stood still its session may have expired: then it stays away.
+        let late = now.saturating_duration_since(self.turns_at);
+        if !self.here && self.peer.is_known && late > LATE_OF_A_SECOND * self.peer.expiry_s {
+            self.visits = 0;
             return false;
         }
         self.here = true;
@@ -243,6 +250,8 @@ const PAYLOAD: usize = 100;
 
 /// How long a guest stays at least.
 const VISIT: Duration = Duration::from_millis(200);
+/// How late it may come back, for each second until its session expires.
+const LATE_OF_A_SECOND: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_millis(1);
 
 /// What the medians of the later quarters may be above that of the second one.
