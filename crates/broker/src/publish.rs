@@ -7,7 +7,7 @@ use crate::explain::explained;
 use crate::input::{ConnId, Cross, SessionId, ShardId, Stamp};
 use crate::limits::NONE;
 use crate::memory::SMALL;
-use crate::message::{Draft, NO_EXPIRY};
+use crate::message::{Draft, Message, NO_EXPIRY};
 use crate::options::Durability;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
@@ -350,7 +350,6 @@ impl Shard {
     /// Stores or clears the topic's retained message, here and on every other shard.
     pub(crate) fn retain(&mut self, draft: &mut Draft<'_>, out: &mut Outbox) {
         let stamp = self.stamp.next(self.now, self.id);
-        self.stamp = stamp;
         let message = draft.message().clone();
         let keeper = self.home_of(draft.topic);
         let own = usize::from(self.id.0);
@@ -364,8 +363,14 @@ impl Shard {
             let message = message.clone();
             out.lanes[lane].push_back(Cross::Retain { message, stamp, ticket, origin });
         }
-        if self.retained.set(message.clone(), stamp, self.now, self.shards > 1) {
-            self.write_retained(&message);
+        self.set_retained(&message, stamp, self.shards > 1);
+    }
+
+    /// Here and, where the topic is at home, in the store, unless something later is here.
+    pub(crate) fn set_retained(&mut self, message: &Message, stamp: Stamp, keeps_tombstone: bool) {
+        self.stamp = self.stamp.max(stamp);
+        if self.retained.set(message.clone(), stamp, self.now, keeps_tombstone) {
+            self.write_retained(message);
         }
     }
 

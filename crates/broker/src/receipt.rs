@@ -11,8 +11,7 @@ impl Sessions {
     /// takes; the first that is anything else is left to the codec.
     pub(crate) fn pubacks(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
         let mut taken = self.pubacks_in_step(id, bytes);
-        while let [0x40, 2, high, low, ..] = bytes[taken..]
-            && let Some(packet_id) = PacketId::new(u16::from_be_bytes([high, low]))
+        while let Some(packet_id) = puback_id(&bytes[taken..])
             && !out.is_full()
         {
             taken += 4;
@@ -33,8 +32,7 @@ impl Sessions {
             return 0;
         }
         let mut taken = 0;
-        while let [0x40, 2, high, low, ..] = bytes[taken..]
-            && let Some(packet_id) = PacketId::new(u16::from_be_bytes([high, low]))
+        while let Some(packet_id) = puback_id(&bytes[taken..])
             && let Some(message) = flight.finish_oldest(packet_id)
         {
             taken += 4;
@@ -151,4 +149,11 @@ impl Sessions {
         self.counters.messages_sent += 1;
         self.counters.bytes_sent += bytes as u64;
     }
+}
+
+/// What the next four bytes acknowledge, if they are a PUBACK without a reason.
+#[inline]
+fn puback_id(bytes: &[u8]) -> Option<PacketId> {
+    let [0x40, 2, high, low, ..] = *bytes else { return None };
+    PacketId::new(u16::from_be_bytes([high, low]))
 }

@@ -414,10 +414,7 @@ impl Shard {
             }
             Cross::Kept { first, last } => self.kept(from, (first, last), out),
             Cross::Retain { message, stamp, ticket, origin } => {
-                self.stamp = self.stamp.max(stamp);
-                if self.retained.set(message.clone(), stamp, self.now, true) {
-                    self.write_retained(&message);
-                }
+                self.set_retained(&message, stamp, true);
                 self.route_from_elsewhere(&message, origin, out);
                 self.plan_sweep();
                 self.answer_ticket(from, ticket);

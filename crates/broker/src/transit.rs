@@ -62,8 +62,20 @@ impl Shard {
             self.sessions.journal.strike(before);
             self.hand_over(Way { to, stamp: Stamp::default() }, Some(&group), &message)
         });
+        self.return_to(to, group, message, origin, out);
+    }
+
+    /// Tells the shard that owns a group that a member did not have the message.
+    pub(crate) fn return_to(
+        &mut self,
+        owner: ShardId,
+        group: Arc<str>,
+        message: Message,
+        origin: Option<Origin>,
+        out: &mut Outbox,
+    ) {
         self.ledger.crossing += message.bytes() as i64;
-        out.lanes[usize::from(to.0)].push_back(Cross::Return { group, message, origin });
+        out.lanes[usize::from(owner.0)].push_back(Cross::Return { group, message, origin });
     }
 
     fn hand_over(&mut self, way: Way, group: Option<&Arc<str>>, message: &Message) -> Origin {
@@ -104,9 +116,8 @@ impl Shard {
 
     fn retain_again(&mut self, message: &Message, stamp: Stamp) {
         self.stamp = self.stamp.max(stamp);
-        let lives = !message.is_expired(self.now);
-        if lives && self.retained.set(message.clone(), stamp, self.now, false) {
-            self.write_retained(message);
+        if !message.is_expired(self.now) {
+            self.set_retained(message, stamp, false);
         }
     }
 }

@@ -496,11 +496,7 @@ impl Shard {
         let known = self.sessions.current(member.session, member.generation);
         if !known || self.sessions.get(member.session).conn == NONE {
             // It stands in the group's queue still, if it does in any.
-            let (group, message) = (group.clone(), message.clone());
-            self.ledger.crossing += message.bytes() as i64;
-            let back = Cross::Return { group, message, origin };
-            out.lanes[usize::from(owner.0)].push_back(back);
-            return;
+            return self.return_to(owner, group.clone(), message.clone(), origin, out);
         }
         let mut draft = message.draft();
         self.deliver_as_member(group, given, &mut draft, out);

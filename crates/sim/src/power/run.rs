@@ -73,8 +73,7 @@ impl Run {
             }
             Act::Hold { holds } => {
                 self.note(if holds { "! disk holds" } else { "! disk syncs" });
-                let syncs = if holds { Syncs::Nothing } else { Syncs::Everything };
-                self.world.disk().into_iter().for_each(|disk| disk.syncs = syncs);
+                self.hold_disk(holds);
             }
             Act::Pass { s } => {
                 self.note(&format!("+ {s}s"));
@@ -429,8 +428,7 @@ impl Run {
         // What had arrived by then is read.
         self.read_all()?;
         self.world.power(shards);
-        let syncs = if holds { Syncs::Nothing } else { Syncs::Everything };
-        self.world.disk().into_iter().for_each(|disk| disk.syncs = syncs);
+        self.hold_disk(holds);
         for client in 0..CLIENTS {
             if self.clients[client].wire.is_some() {
                 self.leave(client);
@@ -441,11 +439,16 @@ impl Run {
         self.rest()
     }
 
+    fn hold_disk(&mut self, holds: bool) {
+        let syncs = if holds { Syncs::Nothing } else { Syncs::Everything };
+        self.world.disk().into_iter().for_each(|disk| disk.syncs = syncs);
+    }
+
     /// Everybody comes back, reads and acknowledges; then nothing may be missing. Sessions end,
     /// and nothing of them may stay.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.note("# everybody comes back");
-        self.world.disk().into_iter().for_each(|disk| disk.syncs = Syncs::Everything);
+        self.hold_disk(false);
         self.cut.iter_mut().for_each(|cut| cut.holds = false);
         self.rest()?;
         self.black_out_if_stopped()?;
