@@ -36,6 +36,8 @@ pub(crate) enum Figure {
     DiskWritten,
     /// Of all processors, 0 to 1.
     HostCpu,
+    /// Time of all processors that a hypervisor gave to others, 0 to 1.
+    HostStolen,
     HostMemoryKb,
     NetIn,
     NetOut,
@@ -53,6 +55,7 @@ pub(crate) const FIGURES: &[(Figure, &str)] = &[
     (Figure::DiskRead, "disk_read_per_s"),
     (Figure::DiskWritten, "disk_written_per_s"),
     (Figure::HostCpu, "host_cpu"),
+    (Figure::HostStolen, "host_stolen"),
     (Figure::HostMemoryKb, "host_memory_kb"),
     (Figure::NetIn, "net_in_per_s"),
     (Figure::NetOut, "net_out_per_s"),
@@ -82,7 +85,7 @@ struct Look {
     ticks: Option<u64>,
     switches: Option<u64>,
     disk: Option<(u64, u64)>,
-    host_busy: Option<(u64, u64)>,
+    host: Option<HostTicks>,
     /// Bytes in, packets in, bytes out, packets out.
     net: Option<[u64; 4]>,
 }
@@ -104,10 +107,11 @@ impl Watch {
         let processes = self.pid.map(processes).unwrap_or_default();
         let of_status = |key: &str| sum(&processes, |pid| field(&read(pid, "status")?, key));
         let mut sample = Sample::default();
-        let host_cpu = now.host_busy.zip(last.host_busy).map(|(now, last)| {
-            let all = now.1.saturating_sub(last.1).max(1);
-            now.0.saturating_sub(last.0) as f64 / all as f64
-        });
+        let of_host = |ticks: fn(&HostTicks) -> u64| {
+            let (now, last) = (now.host.as_ref()?, last.host.as_ref()?);
+            let all = now.all.saturating_sub(last.all).max(1);
+            Some(ticks(now).saturating_sub(ticks(last)) as f64 / all as f64)
+        };
         let count = |n: Option<u64>| n.map(|n| n as f64);
         for (figure, value) in [
             (Figure::Cpu, per_s(now.ticks, last.ticks).map(|ticks| ticks / ticks_per_s)),
@@ -117,7 +121,8 @@ impl Watch {
             (Figure::Switches, per_s(now.switches, last.switches)),
             (Figure::DiskRead, per_s(now.disk.map(|disk| disk.0), last.disk.map(|disk| disk.0))),
             (Figure::DiskWritten, per_s(now.disk.map(|disk| disk.1), last.disk.map(|disk| disk.1))),
-            (Figure::HostCpu, host_cpu),
+            (Figure::HostCpu, of_host(|ticks| ticks.busy)),
+            (Figure::HostStolen, of_host(|ticks| ticks.stolen)),
             (Figure::HostMemoryKb, count(host_memory_kb())),
             (Figure::NetIn, net(0)),
             (Figure::PacketsIn, net(1)),
@@ -142,7 +147,7 @@ impl Look {
             ticks: sum(&processes, |pid| ticks(&read(pid, "stat")?)),
             switches: sum(&processes, switches),
             disk: of_disk("read_bytes:").zip(of_disk("write_bytes:")),
-            host_busy: fs::read_to_string("/proc/stat").ok().and_then(|stat| host_busy(&stat)),
+            host: fs::read_to_string("/proc/stat").ok().and_then(|stat| host_ticks(&stat)),
             net: devices.map(|devices| net(&devices)),
         }
     }
@@ -225,13 +230,22 @@ fn switches(pid: u32) -> Option<u64> {
     Some(statuses.sum())
 }
 
-/// Ticks that were not idle, and all: proc_stat(5).
-fn host_busy(stat: &str) -> Option<(u64, u64)> {
+/// Of all processors together, since the host started.
+#[derive(Clone, Debug, PartialEq)]
+struct HostTicks {
+    busy: u64,
+    stolen: u64,
+    all: u64,
+}
+
+/// proc_stat(5). What was stolen counts as busy: nothing of ours could run.
+fn host_ticks(stat: &str) -> Option<HostTicks> {
     let cpu = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = cpu.split_whitespace().filter_map(|n| n.parse().ok()).collect();
     // user nice system idle iowait irq softirq steal; guests are counted in user already.
     let all: u64 = ticks.iter().take(8).sum();
-    Some((all - ticks.get(3)? - ticks.get(4)?, all))
+    let idle = ticks.get(3)? + ticks.get(4)?;
+    Some(HostTicks { busy: all - idle, stolen: *ticks.get(7)?, all })
 }
 
 fn host_memory_kb() -> Option<u64> {
@@ -262,7 +276,8 @@ mod tests {
     fn counters_are_read_where_proc_has_them() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 2200 0 0 0 40 2 0 0 20 0 3 0";
         assert_eq!(ticks(stat), Some(42));
-        assert_eq!(host_busy("cpu  10 1 5 80 4 0 0 0 0 0\ncpu0 1"), Some((16, 100)));
+        let host = host_ticks("cpu  10 1 5 80 4 0 0 7 0 0\ncpu0 1");
+        assert_eq!(host, Some(HostTicks { busy: 23, stolen: 7, all: 107 }));
         let devices =
             "Inter-| x\n face |bytes\n lo: 5 2 0 0 0 0 0 0 6 3 0\neth0: 10 1 0 0 0 0 0 0 1 1";
         assert_eq!(net(devices), [15, 3, 7, 4]);

@@ -76,11 +76,11 @@ fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
         for round in 1..=comparison.rounds {
             for entry in &comparison.brokers {
                 eprintln!("{scenario}: round {round} of {}, {}", comparison.rounds, entry.name);
-                let row = match one(comparison, task, entry) {
+                let row = quietest(comparison, || match one(comparison, task, entry) {
                     Ok(row) => row,
                     // A broker that cannot be run is in the table, and the others still count.
                     Err(why) => json!({ "error": why, "faults": [why] }),
-                };
+                });
                 if row["interrupted"] == Value::Bool(true) {
                     return Err("interrupted".into());
                 }
@@ -93,6 +93,33 @@ fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
         }
     }
     Ok(results)
+}
+
+/// Of as many tries as the comparison allows the one in which the host gave others the least. What a
+/// host does to a run is no broker's figure; which run counts is decided by nothing else, and the row
+/// says how many there were.
+fn quietest(comparison: &Comparison, mut run: impl FnMut() -> Value) -> Value {
+    let mut best = run();
+    best["tries"] = json!(1);
+    let Some(max) = comparison.stolen_percent_max else { return best };
+    for tries in 2..=comparison.tries {
+        let stolen = stolen_percent(&best);
+        if best["interrupted"] == Value::Bool(true) || stolen.is_none_or(|stolen| stolen <= max) {
+            break;
+        }
+        eprintln!("the host gave others {:.1} % of its time: once more", stolen.unwrap_or(0.0));
+        let next = run();
+        let is_better = stolen_percent(&next).zip(stolen).is_some_and(|(next, best)| next < best);
+        if is_better || next["interrupted"] == Value::Bool(true) {
+            best = next;
+        }
+        best["tries"] = json!(tries);
+    }
+    best
+}
+
+fn stolen_percent(row: &Value) -> Option<f64> {
+    Some(row.pointer("/target_use/host_stolen/mean")?.as_f64()? * 100.0)
 }
 
 fn one(comparison: &Comparison, task: &Task, entry: &Entry) -> Result<Value, String> {
@@ -147,6 +174,17 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
             writeln!(out, "Medians of {n} interleaved rounds on one host. Ratios are to {first}.\n")
         }
     };
+    if let Some(max) = comparison.stolen_percent_max {
+        let again: u64 = results.iter().map(|one| one.row["tries"].as_u64().unwrap_or(1) - 1).sum();
+        let _ = writeln!(
+            out,
+            "A run during which the host gave others more than {max} % of its processors' time was \
+             made again, {} times at most, and the run with the least counts: of {} runs {again} \
+             were repetitions.\n",
+            comparison.tries - 1,
+            results.len() as u64 + again,
+        );
+    }
     for Task { scenario, scale, rate } in &comparison.tasks {
         let _ = writeln!(out, "## {scenario}\n");
         if let Ok((_, known)) = crate::run::load(scenario) {
@@ -308,6 +346,7 @@ const COLUMNS: &[Column] = &[
         digits: 2,
         has_ratio: false,
     },
+    Column { name: "stolen %", of: stolen_percent, digits: 1, has_ratio: false },
 ];
 
 const FLAGS: &[Flag] = &[
@@ -321,6 +360,8 @@ A file:
   rounds = 3
   scale = 0.1           # factor on clients
   duration = "20s"
+  stolen_percent_max = 3    # on a virtual machine: above it a run is made again,
+  tries = 3                 # until so many were made; the quietest counts
   use = ["mosquitto"]   # `godwit-bench brokers` lists what is ready
   [[run]]               # instead of scenarios, or besides them
   scenario = "p2p-50k-50k-50k-50k"
@@ -329,3 +370,41 @@ A file:
   name = "mine"
   command = "target/release/godwit serve --memory --listen tcp://127.0.0.1:{port}"
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(stolen: f64) -> Value {
+        json!({ "target_use": { "host_stolen": { "mean": stolen / 100.0 } } })
+    }
+
+    fn chosen(stolen: &[f64], max: Option<f64>) -> (f64, u64, usize) {
+        let comparison = Comparison { stolen_percent_max: max, tries: 3, ..Comparison::default() };
+        let mut runs = stolen.iter();
+        let chosen =
+            quietest(&comparison, || row(*runs.next().expect("no more tries than allowed")));
+        let tries = chosen["tries"].as_u64().expect("it is counted");
+        (stolen_percent(&chosen).expect("it has one").round(), tries, runs.len())
+    }
+
+    #[test]
+    fn the_run_that_the_host_disturbed_least_counts() {
+        assert_eq!(chosen(&[9.0], None), (9.0, 1, 0), "nobody asked for more");
+        assert_eq!(chosen(&[2.0, 1.0], Some(3.0)), (2.0, 1, 1), "quiet enough");
+        assert_eq!(chosen(&[9.0, 3.0, 1.0], Some(3.0)), (3.0, 2, 1));
+        assert_eq!(chosen(&[9.0, 5.0, 7.0], Some(3.0)), (5.0, 3, 0));
+    }
+
+    #[test]
+    fn a_host_that_does_not_say_is_measured_once() {
+        let comparison =
+            Comparison { stolen_percent_max: Some(0.0), tries: 3, ..Comparison::default() };
+        let mut runs = 0;
+        let chosen = quietest(&comparison, || {
+            runs += 1;
+            json!({ "error": "not installed" })
+        });
+        assert_eq!((runs, &chosen["tries"]), (1, &json!(1)));
+    }
+}

@@ -21,12 +21,16 @@ pub(crate) struct Comparison {
     pub(crate) warm_s: Option<f64>,
     pub(crate) connects_per_s: Option<f64>,
     pub(crate) threads: Option<usize>,
+    /// A run in which the host gave others more of its processors' time is made again, ...
+    pub(crate) stolen_percent_max: Option<f64>,
+    /// ... until so many were made.
+    pub(crate) tries: usize,
     pub(crate) brokers: Vec<Entry>,
 }
 
 pub(crate) fn read(text: &str) -> Result<Comparison, String> {
     let document = DeTable::parse(text).map_err(|error| error.to_string())?;
-    let mut comparison = Comparison { rounds: 3, ..Comparison::default() };
+    let mut comparison = Comparison { rounds: 3, tries: 3, ..Comparison::default() };
     let (mut scenarios, mut own, mut scale, mut rate) = (Vec::new(), Vec::new(), 1.0, 1.0);
     for (key, value) in document.get_ref() {
         let (key, value) = (key.get_ref().as_ref(), value.get_ref());
@@ -38,6 +42,10 @@ pub(crate) fn read(text: &str) -> Result<Comparison, String> {
             "rate" => rate = number(value).ok_or_else(wrong)?,
             "connects_per_s" => comparison.connects_per_s = Some(number(value).ok_or_else(wrong)?),
             "threads" => comparison.threads = Some(number(value).ok_or_else(wrong)? as usize),
+            "stolen_percent_max" => {
+                comparison.stolen_percent_max = Some(number(value).ok_or_else(wrong)?);
+            }
+            "tries" => comparison.tries = number(value).ok_or_else(wrong)? as usize,
             "duration" => comparison.duration_s = Some(span(value).ok_or_else(wrong)?),
             "warm" => comparison.warm_s = Some(span(value).ok_or_else(wrong)?),
             "run" => {
@@ -72,8 +80,8 @@ pub(crate) fn read(text: &str) -> Result<Comparison, String> {
         );
     }
     let is_none = |task: &Task| !(task.scale > 0.0 && task.rate > 0.0);
-    if comparison.rounds == 0 || comparison.tasks.iter().any(is_none) {
-        return Err("rounds, scale and rate are above 0".into());
+    if comparison.rounds == 0 || comparison.tries == 0 || comparison.tasks.iter().any(is_none) {
+        return Err("rounds, tries, scale and rate are above 0".into());
     }
     Ok(comparison)
 }
@@ -173,6 +181,11 @@ mod tests {
         let text = "rate = 2\nuse = [\"rumqttd\"]\n[[run]]\nscenario = \"a\"\nscale = 0.5\n";
         let task = Task { scenario: "a".into(), scale: 0.5, rate: 2.0 };
         assert_eq!(read(text).expect("it is right").tasks, [task]);
+        let text = "scenarios = [\"a\"]\nstolen_percent_max = 2.5\nuse = [\"rumqttd\"]\n";
+        let comparison = read(text).expect("it is right");
+        assert_eq!((comparison.stolen_percent_max, comparison.tries), (Some(2.5), 3));
+        let none = "scenarios = [\"a\"]\ntries = 0\nuse = [\"rumqttd\"]\n";
+        assert_eq!(read(none).unwrap_err(), "rounds, tries, scale and rate are above 0");
         for wrong in ["", "scenarios = [\"a\"]", "scenarios = [\"a\"]\nuse = [\"b\"]", "x = 1"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

@@ -83,6 +83,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("broker_disk_read_per_s", "/target/disk_read_per_s"),
     ("broker_disk_written_per_s", "/target/disk_written_per_s"),
     ("host_cpu", "/target/host_cpu"),
+    ("host_stolen", "/target/host_stolen"),
     ("host_memory_kb", "/target/host_memory_kb"),
     ("host_net_in_per_s", "/target/net_in_per_s"),
     ("host_net_out_per_s", "/target/net_out_per_s"),

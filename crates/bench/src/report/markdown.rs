@@ -217,6 +217,7 @@ const USE: &[(&str, &str, f64)] = &[
     ("broker disk reads, KB a second", "disk_read_per_s", 1.0 / 1024.0),
     ("broker disk writes, KB a second", "disk_written_per_s", 1.0 / 1024.0),
     ("host CPU, %", "host_cpu", 100.0),
+    ("host CPU given to others, %", "host_stolen", 100.0),
     ("host memory in use, MB", "host_memory_kb", 1.0 / 1024.0),
     ("host network in, KB a second", "net_in_per_s", 1.0 / 1024.0),
     ("host network out, KB a second", "net_out_per_s", 1.0 / 1024.0),
