@@ -58,7 +58,7 @@ impl Sessions {
             self.unsettled.push((id, 0));
             // The client waits, and without a record in this tick the disk would not be asked.
             self.make_dirty(id);
-            self.hurry();
+            self.journal.hurry();
         }
     }
 }

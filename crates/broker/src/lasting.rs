@@ -400,6 +400,7 @@ impl Shard {
             }
         }
         let is_urgent = self.sessions.journal.is_urgent();
+        self.owed.urgent |= is_urgent;
         (self.take_changes(), is_urgent)
     }
 

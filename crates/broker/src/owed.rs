@@ -24,8 +24,10 @@ pub(crate) struct Owed {
     /// What other shards were asked since somebody last looked.
     pub(crate) asked: Vec<Await>,
     durable: u64,
-    /// The last number that the store gave.
+    /// The last number that the store gave for something that an answer waits for.
     last: u64,
+    /// What goes to the store next has such a thing.
+    pub(crate) urgent: bool,
     /// What is awaited goes on in this tick.
     goes_on: bool,
     /// Clients, hashed, whose sessions ended, and the store's number for that; none in the present
@@ -247,7 +249,7 @@ impl Shard {
             self.owed.to_shards.iter_mut().for_each(|answer| answer.seq = Some(last));
         }
         if self.owed.is_open {
-            self.tick_of_now().seq = self.owed.last;
+            self.tick_of_now().seq = last;
             self.owed.is_open = false;
         }
         self.pay(out);

@@ -771,6 +771,36 @@ crate::transcripts! {
         "##
     }
 
+    fn a_receipt_does_not_wait_for_what_nobody_waits_for() {
+        r##"
+        # disk: on
+        # shards: 2
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        c> CONNECT id=c expiry=600
+        c< CONNACK present=0
+        q> CONNECT id=q
+        q< CONNACK present=0
+        q> SUBSCRIBE 1 "u" qos=0
+        q< SUBACK 1 [0]
+        p> CONNECT id=p expiry=600
+        p< CONNACK present=0
+        p> SUBSCRIBE 1 "t" qos=1
+        p< SUBACK 1 [1]
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        ! disk waits
+        // That p has it is written in the tick of the next message, which no disk needs.
+        p> PUBACK 1 &
+        p> PUBLISH 2 "u" qos=1 "2"
+        p< PUBACK 2
+        q< PUBLISH "u" qos=0 "2"
+        "##
+    }
+
     fn pubrel_comes_once_the_client_is_back_where_the_disk_was_faster() {
         r##"
         # disk: on
