@@ -10,6 +10,9 @@ use crate::conn::State;
 use crate::input::{ConnId, Cross, SessionId, ShardId};
 use crate::outbox::{Effect, Outbox};
 use crate::shard::Shard;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use mqtt::{PacketId, PacketType, Reason};
 use std::collections::VecDeque;
 
@@ -30,9 +33,43 @@ pub(crate) struct Owed {
     pub(crate) urgent: bool,
     /// What is awaited goes on in this tick.
     goes_on: bool,
-    /// Clients, hashed, whose sessions ended, and the store's number for that; none in the present
-    /// tick.
-    forgotten: VecDeque<(u64, Option<u64>)>,
+    forgotten: Forgotten,
+}
+
+/// Clients, hashed, whose sessions ended, while the disk does not know.
+#[derive(Debug, Default)]
+struct Forgotten {
+    /// In order, with the store's number; none in the present tick.
+    ends: VecDeque<(u64, Option<u64>)>,
+    /// How often each stands there.
+    times: HashMap<u64, u32, FixedState>,
+}
+
+impl Forgotten {
+    fn push(&mut self, client: u64) {
+        self.ends.push_back((client, None));
+        *self.times.entry(client).or_default() += 1;
+    }
+
+    fn number(&mut self, seq: u64) {
+        for (_, end) in self.ends.iter_mut().rev().take_while(|(_, end)| end.is_none()) {
+            *end = Some(seq);
+        }
+    }
+
+    fn pop_upto(&mut self, durable: u64) {
+        while let Some(&(client, Some(seq))) = self.ends.front()
+            && seq <= durable
+        {
+            self.ends.pop_front();
+            if let Entry::Occupied(mut times) = self.times.entry(client) {
+                *times.get_mut() -= 1;
+                if *times.get() == 0 {
+                    times.remove();
+                }
+            }
+        }
+    }
 }
 
 /// Tickets of one shard in a row, and how many of them are not answered.
@@ -236,11 +273,12 @@ impl Shard {
     /// The tick is over and the store has taken what it wrote.
     pub(crate) fn committed(&mut self, seq: u64, durable: u64, out: &mut Outbox) {
         self.owed.durable = self.owed.durable.max(durable);
-        self.owed.last = self.owed.last.max(seq);
-        let last = self.owed.last;
-        for (_, seq) in self.owed.forgotten.iter_mut().rev().take_while(|(_, seq)| seq.is_none()) {
-            *seq = Some(last);
+        // What nobody waits for would hold up by a second what needs none of it.
+        if std::mem::take(&mut self.owed.urgent) {
+            self.owed.last = self.owed.last.max(seq);
         }
+        let last = self.owed.last;
+        self.owed.forgotten.number(last);
         for answer in self.owed.to_shards.iter_mut().rev().take_while(|new| new.seq.is_none()) {
             answer.seq = Some(last);
         }
@@ -263,10 +301,7 @@ impl Shard {
 
     fn pay(&mut self, out: &mut Outbox) {
         let durable = self.owed.durable;
-        let is_over = |(_, seq): &(u64, Option<u64>)| seq.is_some_and(|seq| seq <= durable);
-        while self.owed.forgotten.front().is_some_and(is_over) {
-            self.owed.forgotten.pop_front();
-        }
+        self.owed.forgotten.pop_upto(durable);
         self.owed.to_shards.retain(|answer| {
             let ready = answer.seq.is_some_and(|seq| seq <= durable) && answer.awaits.is_empty();
             if ready {
@@ -377,13 +412,13 @@ impl Shard {
 
     pub(crate) fn note_forgotten(&mut self, id: SessionId) {
         let client = self.client_hash(&self.sessions.get(id).client_id);
-        self.owed.forgotten.push_back((client, None));
+        self.owed.forgotten.push(client);
     }
 
     /// Whether a session of the client ended, and may be there again after a power cut.
     pub(crate) fn has_forgotten(&self, client_id: &str) -> bool {
         let client = self.client_hash(client_id);
-        self.owed.forgotten.iter().any(|(known, _)| *known == client)
+        self.owed.forgotten.times.contains_key(&client)
     }
 
     /// The client is not told that it has no session before that is so for good. Nor is it read,

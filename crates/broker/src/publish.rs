@@ -361,6 +361,7 @@ impl Shard {
             let asks = awaited(draft) && (shard == keeper || wants);
             let (ticket, origin) = self.entrust(shard, asks, draft, stamp);
             let message = message.clone();
+            self.ledger.crossing += message.bytes() as i64;
             out.lanes[lane].push_back(Cross::Retain { message, stamp, ticket, origin });
         }
         self.set_retained(&message, stamp, self.shards > 1);

@@ -414,6 +414,7 @@ impl Shard {
             }
             Cross::Kept { first, last } => self.kept(from, (first, last), out),
             Cross::Retain { message, stamp, ticket, origin } => {
+                self.ledger.crossing -= message.bytes() as i64;
                 self.set_retained(&message, stamp, true);
                 self.route_from_elsewhere(&message, origin, out);
                 self.plan_sweep();
@@ -523,6 +524,22 @@ mod tests {
         shard.handle(Now(now), Input::Bytes { conn, bytes: packet }, &mut out);
         shard.handle(Now(now), Input::Closed { conn }, &mut out);
         shard.handle(Now(now), Input::Tick, &mut out);
+    }
+
+    #[test]
+    fn what_is_retained_is_counted_for_as_long_as_it_is_on_its_way() {
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let (interest, memory) = (Arc::new(Interest::new(1, 2)), Arc::new(Memory::default()));
+        let mut shards = [0, 1].map(|at| {
+            let (options, interest) = (options.clone(), interest.clone());
+            Shard::new(ShardId(at), 2, options, interest, memory.clone(), 1, 1, Now(0))
+        });
+        let mut out = Outbox::new(2);
+        shards[0].retain(&mut Draft::new("t", b"x", Now(0)), &mut out);
+        assert!(shards[0].ledger.crossing > 0);
+        let cross = out.lanes[1].pop_front().expect("it goes to every shard");
+        shards[1].handle(Now(0), Input::Cross { from: ShardId(0), cross }, &mut out);
+        assert_eq!(shards[0].ledger.crossing + shards[1].ledger.crossing, 0);
     }
 
     #[test]

@@ -71,6 +71,10 @@ pub(crate) struct Body {
     /// Sockets that were closed and whose peers were not done, with the time to forget them. One
     /// that was forgotten sooner stays here until then.
     leaving: VecDeque<(Now, u32)>,
+    /// A crowd has gone, and the memory that it had is still here, ...
+    pub(crate) left_behind: bool,
+    /// ... until then.
+    pub(crate) gives_back_from: Now,
     /// Connections that no ring had room for.
     homeward: VecDeque<(usize, Parcel)>,
     /// A ring was full at the end of the last tick.
@@ -131,6 +135,8 @@ impl Body {
             accepts: false,
             accepts_from: Now::default(),
             leaving: VecDeque::new(),
+            left_behind: false,
+            gives_back_from: Now::default(),
             homeward: VecDeque::new(),
             blocked: false,
             crowded: false,
@@ -275,7 +281,8 @@ impl Body {
         }
         let leaving = self.leaving.front().map(|(at, _)| *at);
         let accepts = self.accepts.then_some(self.accepts_from);
-        let own = leaving.into_iter().chain(self.stop_at).chain(accepts);
+        let gives_back = self.left_behind.then_some(self.gives_back_from);
+        let own = leaving.into_iter().chain(self.stop_at).chain(accepts).chain(gives_back);
         let next = self.shard.next_tick().into_iter().chain(own).min();
         // Whole milliseconds round down: without the one more the last turn would spin.
         let now = self.clock.at(now);
@@ -403,6 +410,7 @@ impl Body {
         if self.shard.next_tick().is_some_and(|at| at <= self.now) {
             self.shard.handle(self.now, Input::Tick, &mut self.out);
         }
+        self.give_back();
         while let Some(&(at, index)) = self.leaving.front()
             && at <= self.now
         {

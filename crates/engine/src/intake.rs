@@ -13,6 +13,8 @@ const ACCEPTS_PER_TICK: usize = 256;
 const ACCEPT_PAUSE_MS: u64 = 1_000;
 /// So many connections leave something behind that is worth giving back.
 const CROWD: usize = 1_000;
+/// ... but not more often than this.
+const GIVE_BACK_PAUSE_MS: u64 = 10_000;
 /// A tail up to here is copied in front of what is read next; a longer one is read into.
 pub(crate) const TAIL_COPIED_MAX: usize = 16 * 1024;
 
@@ -205,9 +207,18 @@ impl Body {
         let was_crowd = self.sockets.len() > CROWD;
         self.sockets = Vec::new();
         self.free = Vec::new();
-        // It takes the allocator's locks for milliseconds, which now keeps no connection of this
-        // shard waiting; those of others may wait.
         if was_crowd {
+            self.left_behind = true;
+            self.give_back();
+        }
+    }
+
+    /// It takes the allocator's locks for milliseconds, which keeps no connection of this shard
+    /// waiting right after the last has gone; those of others may wait, so it is not done often.
+    pub(crate) fn give_back(&mut self) {
+        if self.left_behind && self.now >= self.gives_back_from {
+            self.left_behind = false;
+            self.gives_back_from = Now(self.now.0 + GIVE_BACK_PAUSE_MS);
             crate::heap::give_back();
         }
     }
