@@ -4,7 +4,7 @@
 
 use crate::deliver::Hit;
 use crate::flight::{Marks, Slot, State};
-use crate::input::SessionId;
+use crate::input::{SessionId, Stamp};
 use crate::journal::{Change, Joins, Number, Positions, Space};
 use crate::limits::NONE;
 use crate::message::{Draft, Message};
@@ -378,12 +378,13 @@ impl Shard {
 
     /// The retained message of a topic is stored by the topic's home alone, in the order in which
     /// it decided: so the store and every shard agree.
-    pub(crate) fn write_retained(&mut self, message: &Message) {
+    pub(crate) fn write_retained(&mut self, message: &Message, stamp: Stamp) {
         let draft = message.view().draft();
         if draft.durability == Durability::Memory || self.home_of(message.topic()) != self.id {
             return;
         }
-        let value = (!message.payload().is_empty()).then(|| message.view().as_bytes().to_vec());
+        let bytes = message.view().as_bytes();
+        let value = (!message.payload().is_empty()).then(|| records::retained_value(stamp, bytes));
         self.sessions.journal.change(Space::Retained, message.topic().into(), value);
         if draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce {
             self.sessions.journal.hurry();

@@ -64,6 +64,6 @@ pub use note::Note;
 pub use options::Options;
 pub use outbox::{Effect, Outbox};
 pub use refusal::Refusal;
-pub use restore::{Restored, restore};
+pub use restore::{NotRestored, Restored, restore};
 pub use shard::Shard;
 pub use unread::Reading;

@@ -371,7 +371,7 @@ impl Shard {
     pub(crate) fn set_retained(&mut self, message: &Message, stamp: Stamp, keeps_tombstone: bool) {
         self.stamp = self.stamp.max(stamp);
         if self.retained.set(message.clone(), stamp, self.now, keeps_tombstone) {
-            self.write_retained(message);
+            self.write_retained(message, stamp);
         }
     }
 

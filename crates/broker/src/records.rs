@@ -6,6 +6,7 @@ use crate::flight::State;
 use crate::home::Homes;
 use crate::input::{ShardId, Stamp};
 use crate::journal::Number;
+use crate::message::Message;
 use crate::will::Will;
 use mqtt::{PacketId, QoS, Version};
 
@@ -60,6 +61,9 @@ pub(crate) enum Body<'a> {
     None,
 }
 
+/// Of all that stands here, told by the record that is read first.
+const FORMAT: u8 = 2;
+
 const RETAIN: u8 = 1 << 2;
 const RELEASED: u8 = 1 << 3;
 const ELSEWHERE: u8 = 1 << 4;
@@ -98,9 +102,7 @@ pub(crate) fn queue_value(entry: &Entry, body: Body<'_>) -> Vec<u8> {
     }
     if let Some(Way { to, stamp }) = entry.way {
         value.push(to.0);
-        value.extend_from_slice(&stamp.at.to_le_bytes());
-        value.extend_from_slice(&stamp.counter.to_le_bytes());
-        value.push(stamp.shard);
+        put_stamp(&mut value, stamp);
     }
     match body {
         Body::Here(bytes) => value.extend_from_slice(bytes),
@@ -134,17 +136,33 @@ pub(crate) fn read_queue(value: &[u8]) -> Option<(Entry, Body<'_>)> {
     Some((entry, body))
 }
 
+/// A topic's retained message.
+pub(crate) fn retained_value(stamp: Stamp, message: &[u8]) -> Vec<u8> {
+    let mut value = Vec::new();
+    put_stamp(&mut value, stamp);
+    value.extend_from_slice(message);
+    value
+}
+
+pub(crate) fn read_retained(value: &[u8]) -> Option<(Stamp, Message)> {
+    let mut from = Reader(value);
+    Some((from.stamp()?, Message::read(from.0)?))
+}
+
 pub(crate) fn boot_value(boot: u32, homes: Homes) -> Vec<u8> {
-    let mut value = boot.to_le_bytes().to_vec();
+    let mut value = vec![FORMAT];
+    value.extend_from_slice(&boot.to_le_bytes());
     value.push(homes.shards);
     value.extend_from_slice(&homes.key.to_le_bytes());
     value
 }
 
+/// None where it is of another format, and so may be all others.
 pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, Homes)> {
     let mut from = Reader(value);
-    let (boot, shards) = (from.u32()?, from.byte()?);
-    Some((boot, Homes { shards, key: from.u64()? }))
+    let format = from.byte()?;
+    let (boot, shards, key) = (from.u32()?, from.byte()?, from.u64()?);
+    (format == FORMAT && from.0.is_empty()).then_some((boot, Homes { key, shards }))
 }
 
 /// What is kept of a session beside its subscriptions and its queue.
@@ -261,6 +279,12 @@ pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
     Some(record)
 }
 
+fn put_stamp(to: &mut Vec<u8>, stamp: Stamp) {
+    to.extend_from_slice(&stamp.at.to_le_bytes());
+    to.extend_from_slice(&stamp.counter.to_le_bytes());
+    to.push(stamp.shard);
+}
+
 fn put_text(to: &mut Vec<u8>, text: &str) {
     to.extend_from_slice(&(text.len() as u16).to_le_bytes());
     to.extend_from_slice(text.as_bytes());
@@ -288,9 +312,11 @@ impl<'a> Reader<'a> {
     }
 
     fn way(&mut self) -> Option<Way> {
-        let to = ShardId(self.byte()?);
-        let (at, counter, shard) = (self.u64()?, self.u32()?, self.byte()?);
-        Some(Way { to, stamp: Stamp { at, counter, shard } })
+        Some(Way { to: ShardId(self.byte()?), stamp: self.stamp()? })
+    }
+
+    fn stamp(&mut self) -> Option<Stamp> {
+        Some(Stamp { at: self.u64()?, counter: self.u32()?, shard: self.byte()? })
     }
 
     fn text(&mut self) -> Option<&'a str> {

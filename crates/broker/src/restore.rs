@@ -1,10 +1,9 @@
 //! What the store held when the process began: sessions, subscriptions and retained messages come
 //! back, queues when their clients do.
 
-use crate::input::{Member, Now, SessionId, Stamp};
+use crate::input::{Member, Now, SessionId};
 use crate::journal::{Change, Number, Space, Stored, Unreadable};
 use crate::lasting::Lasting;
-use crate::message::Message;
 use crate::outbox::Outbox;
 use crate::records::{self, SessionRecord, kind};
 use crate::session::Share;
@@ -25,6 +24,20 @@ pub struct Restored {
     pub retained: u64,
 }
 
+/// Why nothing did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRestored {
+    /// Another version of this program wrote it.
+    OtherFormat,
+    Unreadable,
+}
+
+impl From<Unreadable> for NotRestored {
+    fn from(_: Unreadable) -> NotRestored {
+        NotRestored::Unreadable
+    }
+}
+
 type Found = HashMap<u64, (usize, SessionId), FixedState>;
 
 /// Fills all shards of a process that begins. They are handed over before any of them runs, so
@@ -34,9 +47,12 @@ pub fn restore(
     shards: &mut [Shard],
     stored: &dyn Stored,
     now: Now,
-) -> Result<(Restored, Vec<Change>), Unreadable> {
+) -> Result<(Restored, Vec<Change>), NotRestored> {
     let last = stored.get(Space::Sessions, &[kind::BOOT])?;
-    let last = last.and_then(|value| records::read_boot(&value));
+    let last = match last {
+        Some(value) => Some(records::read_boot(&value).ok_or(NotRestored::OtherFormat)?),
+        None => None,
+    };
     let boot = last.map_or(0, |(boot, _)| boot) + 1;
     for shard in shards.iter_mut() {
         shard.keep(boot);
@@ -139,15 +155,16 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unrea
 }
 
 fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Now) -> bool {
-    let message = Message::read(value).filter(|message| !message.is_expired(now));
-    let Some(message) = message else {
+    let Some((stamp, message)) = records::read_retained(value) else {
         shards[0].sessions.journal.change(Space::Retained, key.to_vec(), None);
         return false;
     };
+    // What has expired goes with the next sweep: until then it is known what came after it.
     for shard in shards {
-        shard.retained.set(message.clone(), Stamp::default(), now, false);
+        shard.stamp = shard.stamp.max(stamp);
+        shard.retained.set(message.clone(), stamp, now, false);
     }
-    true
+    !message.is_expired(now)
 }
 
 impl Shard {

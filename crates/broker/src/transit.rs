@@ -113,13 +113,6 @@ impl Shard {
         self.deliver_overlapping(&filters, takes, &mut draft, out);
         self.dispatch_again(&filters, was_there, &mut draft, out);
     }
-
-    fn retain_again(&mut self, message: &Message, stamp: Stamp) {
-        self.stamp = self.stamp.max(stamp);
-        if !message.is_expired(self.now) {
-            self.set_retained(message, stamp, false);
-        }
-    }
 }
 
 /// What was on its way between the shards of the last process goes on. All of it is in one batch
@@ -147,9 +140,10 @@ pub(crate) fn restore_transits(
     found.retain(|left| left.group.is_none() && left.message.view().draft().retain);
     found.sort_by_key(|left| left.way.stamp);
     for Left { way: Way { to, stamp }, message, .. } in &found {
-        // Only the topic's home knows that nothing later has come.
+        // Only the topic's home has it to come: to the others it goes for their subscribers. What
+        // has expired counts too, since what it replaced is not to come back.
         if homes.of(message.topic()) == *to {
-            shards.iter_mut().for_each(|shard| shard.retain_again(message, *stamp));
+            shards.iter_mut().for_each(|shard| shard.set_retained(message, *stamp, false));
         }
     }
     Ok(())
@@ -174,5 +168,89 @@ fn go_on(shards: &mut [Shard], left: &Left, homes: Homes, now: Now) {
     }
     for shard in shards {
         shard.route_again(message, |name| homes.of(name) == *to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Durability;
+    use crate::records::kind;
+    use crate::{Interest, Memory, Options, restore};
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Default)]
+    struct Pairs(BTreeMap<(Space, Vec<u8>), Vec<u8>>);
+
+    impl Stored for Pairs {
+        fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+            Ok(self.0.get(&(space, key.to_vec())).cloned())
+        }
+
+        fn scan(
+            &self,
+            space: Space,
+            prefix: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), Unreadable> {
+            for ((of, key), value) in &self.0 {
+                if *of == space && key.starts_with(prefix) && !visit(key, value) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn retained(payload: &'static [u8], expiry_s: u32) -> Message {
+        let plain = Draft::new("t", payload, Now(0));
+        Message::new(&Draft { retain: true, expiry_s, durability: Durability::Sync, ..plain })
+    }
+
+    /// What a start makes of a topic that the store has at time 5, and a transit at another.
+    fn start(in_transit: &Message, at: u64) -> (Option<Vec<u8>>, bool) {
+        let homes = Homes { key: 0, shards: 1 };
+        let stamp = |at| Stamp { at, ..Stamp::default() };
+        let (to, stored) = (ShardId(0), retained(b"stored", u32::MAX));
+        let way = Some(Way { to, stamp: stamp(at) });
+        let entry = Entry { way, ..Entry::new(mqtt::QoS::ExactlyOnce, true) };
+        let Number(number) = Number::of_transit(1, 0);
+        let pairs = [
+            (Space::Sessions, vec![kind::BOOT], records::boot_value(1, homes)),
+            (
+                Space::Queues,
+                records::queue_key(Number(number), 1),
+                records::queue_value(&entry, Body::Here(in_transit.view().as_bytes())),
+            ),
+            (
+                Space::Retained,
+                b"t".to_vec(),
+                records::retained_value(stamp(5), stored.view().as_bytes()),
+            ),
+        ];
+        let pairs = Pairs(pairs.into_iter().map(|(of, key, value)| ((of, key), value)).collect());
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let now = Now(60_000);
+        let mut shards = [Shard::new(to, 1, options, interest, memory, 1, 1, now)];
+        let (_, changes) = restore(&mut shards, &pairs, now).expect("it can be read");
+        let writes = changes.iter().any(|change| change.space == Space::Retained);
+        let found = shards[0].retained.get("t").filter(|message| !message.is_expired(now));
+        (found.map(|message| message.payload().to_vec()), writes)
+    }
+
+    #[test]
+    fn of_what_is_stored_and_what_was_on_its_way_the_later_one_is_retained() {
+        let message = retained(b"in transit", u32::MAX);
+        assert_eq!(start(&message, 4), (Some(b"stored".to_vec()), false));
+        assert_eq!(start(&message, 6), (Some(b"in transit".to_vec()), true));
+    }
+
+    #[test]
+    fn what_expired_on_its_way_brings_nothing_back() {
+        let message = retained(b"in transit", 1);
+        assert_eq!(start(&message, 6), (None, true));
+        assert_eq!(start(&message, 4), (Some(b"stored".to_vec()), false));
     }
 }

@@ -4,8 +4,8 @@ use crate::body::{Body, Control, Log, WAKER};
 use crate::clock::Clock;
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
-use crate::shelf::{Committed, Shelf};
-use broker::{Command, Interest, Memory, Note, Options, Shard, ShardId};
+use crate::shelf::Shelf;
+use broker::{Command, Interest, Memory, NotRestored, Note, Options, Shard, ShardId};
 use mio::Poll;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -43,6 +43,8 @@ pub enum Fault {
     Store(store::Fault),
     /// What the store holds cannot be read; a note says why.
     Unreadable,
+    /// What the store holds was written by a version that writes otherwise.
+    OtherFormat,
     Listener(io::Error),
     Poller(io::Error),
     Thread(io::Error),
@@ -53,6 +55,7 @@ impl std::fmt::Display for Fault {
         match self {
             Fault::Store(fault) => write!(f, "{fault}"),
             Fault::Unreadable => f.write_str("the store cannot be read"),
+            Fault::OtherFormat => f.write_str("the store is that of another version of Godwit"),
             Fault::Listener(fault) => write!(f, "a listener cannot be polled: {fault}"),
             Fault::Poller(fault) => write!(f, "no poller for a shard: {fault}"),
             Fault::Thread(fault) => write!(f, "no thread for a shard: {fault}"),
@@ -104,10 +107,12 @@ impl Server {
             let (opened, found) = open(shelter, &bells, &log)?;
             let mut shelf = Shelf::new(opened.handle(), log.clone());
             let restored = broker::restore(&mut all, &shelf, clock.now());
-            let (restored, changes) = restored.map_err(|_| Fault::Unreadable)?;
-            if let Committed::Under(seq) = shelf.commit(changes, true) {
-                all.iter_mut().for_each(|shard| shard.began_with(seq));
-            }
+            let (restored, changes) = restored.map_err(|why| match why {
+                NotRestored::OtherFormat => Fault::OtherFormat,
+                NotRestored::Unreadable => Fault::Unreadable,
+            })?;
+            let seq = shelf.begin(changes);
+            all.iter_mut().for_each(|shard| shard.began_with(seq));
             report = Some((found, restored));
             disk = Some(opened);
             first_shelf = Some(shelf);

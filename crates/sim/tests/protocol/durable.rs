@@ -335,6 +335,29 @@ crate::transcripts! {
         "##
     }
 
+    fn a_retained_message_that_expires_on_its_way_brings_no_older_one_back() {
+        r##"
+        # disk: on
+        # shards: 2
+        p> CONNECT id=p expiry=600
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 retain "old"
+        p< PUBACK 1 NoMatchingSubscribers
+        ! disk syncs 1 batch
+        p> PUBLISH 2 "t" qos=2 retain "new" expiry=5
+        p< PUBREC 2 NoMatchingSubscribers
+        ! power
+        p< CLOSED
+        + 10s
+        q> CONNECT id=q
+        q< CONNACK present=0
+        q> SUBSCRIBE 1 "t" qos=1
+        q< SUBACK 1 [1]
+        ! stored
+        disk< messages 0, queues 0, retained 0, sessions 3
+        "##
+    }
+
     fn a_retained_receipt_waits_for_the_disk() {
         r##"
         # disk: on
