@@ -177,6 +177,24 @@ pub enum Cross {
     Counters(Box<Counters>),
 }
 
+impl Cross {
+    /// The place in the store that the receiver strikes.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        match self {
+            Cross::Publish { origin, .. }
+            | Cross::Retain { origin, .. }
+            | Cross::Dispatch { origin, .. }
+            | Cross::Return { origin, .. } => *origin,
+            Cross::Counters(_)
+            | Cross::Join { .. }
+            | Cross::Joined { .. }
+            | Cross::Kept { .. }
+            | Cross::Leave { .. }
+            | Cross::Room { .. } => None,
+        }
+    }
+}
+
 /// Orders retained messages for one topic across shards: the highest wins everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {

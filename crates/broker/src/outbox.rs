@@ -6,9 +6,12 @@
 //! subscriber that takes everything of one topic ends the tick with a single one.
 
 use crate::input::{ConnId, Cross, ShardId};
+use crate::journal::Space;
 use crate::limits;
 use crate::note::Note;
+use crate::records;
 use crate::unread::Reading;
+use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
@@ -140,7 +143,9 @@ pub struct Outbox {
     writes_len: usize,
     pub effects: Vec<Effect>,
     /// For the other shards, in order. The engine takes from the front what the rings hold.
-    pub lanes: Vec<std::collections::VecDeque<Cross>>,
+    pub lanes: Vec<VecDeque<Cross>>,
+    /// Behind each lane, what the store must take something for first.
+    held: Vec<VecDeque<Cross>>,
     pub notes: Vec<Note>,
     /// How many bytes the last `Input::Bytes` took.
     pub consumed: usize,
@@ -153,6 +158,29 @@ pub struct Outbox {
 impl Outbox {
     pub fn new(shards: usize) -> Outbox {
         Outbox { lanes: (0..shards).map(|_| Default::default()).collect(), ..Outbox::default() }
+    }
+
+    /// The store has refused a batch for now, and `waits` says whether that writes a key. A word
+    /// that names such a key stays here: its receiver could strike it before it is written, and
+    /// what is written then nobody would strike.
+    pub fn hold_back(&mut self, waits: impl Fn(Space, &[u8]) -> bool) {
+        self.held.resize_with(self.lanes.len(), VecDeque::new);
+        for (lane, held) in self.lanes.iter_mut().zip(&mut self.held) {
+            for cross in std::mem::take(lane) {
+                let stays = cross.origin().is_some_and(|place| {
+                    waits(Space::Queues, &records::queue_key(place.number, place.position))
+                });
+                if stays { held.push_back(cross) } else { lane.push_back(cross) }
+            }
+        }
+    }
+
+    /// The store has taken all that it had refused.
+    pub fn let_go(&mut self) {
+        for (lane, mut held) in self.lanes.iter_mut().zip(self.held.drain(..)) {
+            held.append(lane);
+            *lane = held;
+        }
     }
 
     /// Whether this tick has enough to do.

@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -102,10 +103,10 @@ impl Server {
         let clock = Clock::starting(setup.store.is_some());
         let write_bytes_max = setup.options.write_bytes_max as usize;
         let mut all = make_shards(shards, &setup.options, setup.seed, clock);
-        let (mut disk, mut report, mut first_shelf) = (None, None, None);
+        let (mut disk, mut report, refusing) = (None, None, Arc::new(AtomicUsize::new(0)));
         if let Some(shelter) = setup.store {
             let (opened, found) = open(shelter, &bells, &log)?;
-            let mut shelf = Shelf::new(opened.handle(), log.clone());
+            let mut shelf = Shelf::new(opened.handle(), log.clone(), refusing.clone());
             let restored = broker::restore(&mut all, &shelf, clock.now());
             let (restored, changes) = restored.map_err(|why| match why {
                 NotRestored::OtherFormat => Fault::OtherFormat,
@@ -115,7 +116,6 @@ impl Server {
             all.iter_mut().for_each(|shard| shard.began_with(seq));
             report = Some((found, restored));
             disk = Some(opened);
-            first_shelf = Some(shelf);
         }
         let mut controls = Vec::new();
         for (at, ((poll, rings), shard)) in polls.into_iter().zip(rings).zip(all).enumerate() {
@@ -124,9 +124,8 @@ impl Server {
             // Shard 0 accepts for all: a second process on the port gets "address in use".
             let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
             let registry = host.registry().map_err(Fault::Poller)?;
-            // What the store refused of the start waits on the first shelf.
-            let new_shelf = |disk: &Disk| Shelf::new(disk.handle(), log.clone());
-            let shelf = first_shelf.take().or_else(|| disk.as_ref().map(new_shelf));
+            let new_shelf = |disk: &Disk| Shelf::new(disk.handle(), log.clone(), refusing.clone());
+            let shelf = disk.as_ref().map(new_shelf);
             let body = Body::new(
                 id,
                 shard,

@@ -6,8 +6,9 @@
 
 use crate::body::Body;
 use broker::{Change, Input, Note, Stored, Unreadable};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use store::{Batch, Handle, Space, Store};
 
@@ -16,17 +17,21 @@ pub(crate) struct Shelf {
     log: Arc<dyn Fn(&Note) + Send + Sync>,
     /// Refused by the store, in order.
     parked: Batch,
-    parked_keys: BTreeSet<(Space, Vec<u8>)>,
+    /// What it makes of each key.
+    parked_pairs: BTreeMap<(Space, Vec<u8>), Option<Vec<u8>>>,
     tried: Option<Instant>,
-    /// What `refuses` said last.
+    /// What `refuses` said last, ...
     refused: bool,
+    /// ... and how many of all shards' shelves said that they do: the log hears of the first and
+    /// of the last.
+    refusing: Arc<AtomicUsize>,
 }
 
 /// How long after a refusal the store is asked again.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// What became of a tick's records.
-pub(crate) enum Committed {
+enum Committed {
     /// The store's number for them; 0 where there were none.
     Under(u64),
     /// Not yet.
@@ -34,12 +39,17 @@ pub(crate) enum Committed {
 }
 
 impl Shelf {
-    pub(crate) fn new(handle: Handle, log: Arc<dyn Fn(&Note) + Send + Sync>) -> Shelf {
+    pub(crate) fn new(
+        handle: Handle,
+        log: Arc<dyn Fn(&Note) + Send + Sync>,
+        refusing: Arc<AtomicUsize>,
+    ) -> Shelf {
         Shelf {
+            refusing,
             handle,
             log,
             parked: Batch::default(),
-            parked_keys: BTreeSet::new(),
+            parked_pairs: BTreeMap::new(),
             tried: None,
             refused: false,
         }
@@ -59,12 +69,20 @@ impl Shelf {
         !self.parked.is_empty()
     }
 
+    fn has_parked(&self, of: broker::Space, key: &[u8]) -> bool {
+        self.parked_pairs.contains_key(&(space(of), key.to_vec()))
+    }
+
     /// Whether nobody is to be promised more. Says so in the log when it begins and when it ends.
     pub(crate) fn refuses(&mut self) -> bool {
         let refuses = self.is_full() || self.handle.is_tight();
         if refuses != self.refused {
             self.refused = refuses;
-            (self.log)(&if refuses { Note::StoreFull } else { Note::StoreRoomy });
+            if refuses && self.refusing.fetch_add(1, SeqCst) == 0 {
+                (self.log)(&Note::StoreFull);
+            } else if !refuses && self.refusing.fetch_sub(1, SeqCst) == 1 {
+                (self.log)(&Note::StoreRoomy);
+            }
         }
         refuses
     }
@@ -75,7 +93,13 @@ impl Shelf {
         Some(RETRY.saturating_sub(tried.elapsed()))
     }
 
-    pub(crate) fn commit(&mut self, changes: Vec<Change>, urgent: bool) -> Committed {
+    /// What a start writes, under the store's number. Refused, and written later, it would take the
+    /// place of what the shards have written meanwhile. Most of it is smaller than what it replaces.
+    pub(crate) fn begin(&mut self, changes: Vec<Change>) -> u64 {
+        self.handle.begin(batch_of(changes, true)).0
+    }
+
+    fn commit(&mut self, changes: Vec<Change>, urgent: bool) -> Committed {
         let mut batch = batch_of(changes, urgent);
         if self.is_full() {
             return self.commit_behind(batch);
@@ -94,9 +118,10 @@ impl Shelf {
 
     /// With something parked: removals go past it where they do not concern it.
     fn commit_behind(&mut self, mut batch: Batch) -> Committed {
-        let concerns =
-            |(space, key): (Space, &[u8])| self.parked_keys.contains(&(space, key.to_vec()));
-        let passes = !batch.grows() && !batch.keys().any(concerns);
+        let concerns = |(space, key, _): (Space, &[u8], _)| {
+            self.parked_pairs.contains_key(&(space, key.to_vec()))
+        };
+        let passes = !batch.grows() && !batch.changes().any(concerns);
         if passes && !batch.is_empty() {
             // What is taken leaves nothing behind, and what is refused stays to be parked.
             let _ = self.handle.offer(&mut batch);
@@ -110,7 +135,7 @@ impl Shelf {
         self.tried = Some(Instant::now());
         match self.handle.offer(&mut self.parked) {
             Ok(seq) => {
-                self.parked_keys = BTreeSet::new();
+                self.parked_pairs = BTreeMap::new();
                 Committed::Under(seq.0)
             }
             Err(_) => Committed::Parked,
@@ -118,7 +143,9 @@ impl Shelf {
     }
 
     fn park(&mut self, batch: Batch) {
-        self.parked_keys.extend(batch.keys().map(|(space, key)| (space, key.to_vec())));
+        for (space, key, value) in batch.changes() {
+            self.parked_pairs.insert((space, key.to_vec()), value.map(<[u8]>::to_vec));
+        }
         if self.is_full() {
             return self.parked.extend(batch);
         }
@@ -161,8 +188,14 @@ impl std::fmt::Debug for Shelf {
     }
 }
 
+/// What is parked is there for its own shard.
 impl Stored for Shelf {
     fn get(&self, of: broker::Space, key: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+        if self.is_full()
+            && let Some(value) = self.parked_pairs.get(&(space(of), key.to_vec()))
+        {
+            return Ok(value.clone());
+        }
         self.handle.get(space(of), key).map_err(|fault| self.said(&fault))
     }
 
@@ -173,7 +206,32 @@ impl Stored for Shelf {
         from: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), Unreadable> {
-        self.handle.scan(space(of), prefix, from, visit).map_err(|fault| self.said(&fault))
+        let start = (space(of), from.max(prefix).to_vec());
+        let parked = self.parked_pairs.range(start..).map(|((of, key), value)| (*of, key, value));
+        let mut parked = parked
+            .take_while(|(found, key, _)| *found == space(of) && key.starts_with(prefix))
+            .map(|(_, key, value)| (key, value))
+            .peekable();
+        let mut goes_on = true;
+        let scanned = self.handle.scan(space(of), prefix, from, &mut |key, value| {
+            while let Some((before, new)) = parked.next_if(|(parked, _)| parked[..] < *key) {
+                goes_on = new.as_ref().is_none_or(|new| visit(before, new));
+                if !goes_on {
+                    return false;
+                }
+            }
+            goes_on = match parked.next_if(|(parked, _)| parked[..] == *key) {
+                Some((_, new)) => new.as_ref().is_none_or(|new| visit(key, new)),
+                None => visit(key, value),
+            };
+            goes_on
+        });
+        scanned.map_err(|fault| self.said(&fault))?;
+        let mut rest = parked.filter_map(|(key, new)| Some((key, new.as_ref()?)));
+        if goes_on {
+            rest.all(|(key, new)| visit(key, new));
+        }
+        Ok(())
     }
 }
 
@@ -184,7 +242,10 @@ impl Body {
         // What is paid at once may write more: a message whose turn came may have expired.
         while self.shard.has_records() || shelf.is_full() {
             let (changes, urgent) = self.shard.take_records();
-            let Committed::Under(seq) = shelf.commit(changes, urgent) else { return };
+            let Committed::Under(seq) = shelf.commit(changes, urgent) else {
+                return self.out.hold_back(|of, key| shelf.has_parked(of, key));
+            };
+            self.out.let_go();
             let durable = shelf.durable();
             self.shard.handle(self.now, Input::Committed { seq, durable }, &mut self.out);
         }
@@ -204,6 +265,7 @@ impl Body {
         let Some(shelf) = &mut self.shelf else { return };
         self.crowded = shelf.is_crowded();
         self.shard.set_store_full(shelf.refuses());
+        self.shard.set_store_crowded(self.crowded, &mut self.out);
         let seq = shelf.durable();
         if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
             self.shard.handle(self.now, Input::Durable { seq }, &mut self.out);

@@ -2,11 +2,13 @@
 
 mod client;
 
-use broker::Options;
-use client::{Client, serve_from};
+use broker::{Note, Options};
+use client::{Client, serve_from, serve_noting};
 use engine::Shelter;
 use mqtt::{Packet, PacketId, QoS, Reason};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use store::Store;
 
 fn shelter(name: &str, options: store::Options) -> Shelter {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -82,7 +84,15 @@ fn a_full_store_refuses_what_it_would_keep_and_goes_on() {
         inbox_bytes: 64 << 10,
         ..store::Options::default()
     };
-    let (server, address) = serve_from(2, Options::default(), Some(shelter("full", small)));
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let notes = said.clone();
+    let note = move |note: &Note| {
+        if matches!(note, Note::StoreFull | Note::StoreRoomy) {
+            notes.lock().expect("nobody panics with it").push(matches!(note, Note::StoreFull));
+        }
+    };
+    let full = Some(shelter("full", small));
+    let (server, address) = serve_noting(2, Options::default(), full, note);
     let mut subscriber = Client::connect_to_stay(address, "s");
     subscriber.subscribe("t", QoS::AtLeastOnce);
     leave(subscriber);
@@ -119,4 +129,26 @@ fn a_full_store_refuses_what_it_would_keep_and_goes_on() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     server.stop().expect("it stops");
+    let said = said.lock().expect("nobody panics with it");
+    assert!(said[0], "it was full first");
+    assert!(said.windows(2).all(|two| two[0] != two[1]), "said once for all shards: {said:?}");
+}
+
+#[test]
+fn what_a_start_writes_is_taken_by_a_full_store_too() {
+    let shelter = shelter("full-start", store::Options::default());
+    let first_record = || {
+        let (folder, options) = (shelter.folder.clone(), store::Options::default());
+        let (disk, _) = store::Disk::open(&folder, options, Box::new(|_| {})).expect("it opens");
+        disk.handle().get(store::Space::Sessions, b"b").expect("it can be read")
+    };
+    let (server, _) = serve_from(2, Options::default(), Some(shelter.clone()));
+    server.stop().expect("it stops");
+    let before = first_record();
+    let full = store::Options { bytes_max: 1, ..store::Options::default() };
+    let full = Shelter { options: full, ..shelter.clone() };
+    let (server, _) = serve_from(2, Options::default(), Some(full));
+    server.stop().expect("it stops");
+    assert!(before.is_some());
+    assert_ne!(first_record(), before, "every start has its number there");
 }

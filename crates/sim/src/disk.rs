@@ -1,5 +1,5 @@
-//! The simulator's disk: it takes every batch at once, keeps it when it syncs, and a power cut
-//! takes the rest.
+//! The simulator's disk: it takes every batch at once, or refuses it, keeps it when it syncs, and a
+//! power cut takes the rest.
 
 use broker::{Change, Space, Stored, Unreadable};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,6 +21,8 @@ pub struct Disk {
     /// The power goes with this batch.
     last: Option<u64>,
     pub syncs: Syncs,
+    /// It refuses what grows: always, or most of the time where there is chance.
+    pub refuses: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,23 +37,26 @@ pub enum Syncs {
 }
 
 impl Disk {
-    /// The number of what was taken last.
-    pub fn commit(&mut self, changes: Vec<Change>) -> u64 {
-        let seq = self.commit_lazily(changes);
-        self.wanted = seq;
-        seq
-    }
-
-    /// The same for changes that nobody waits for.
-    pub fn commit_lazily(&mut self, changes: Vec<Change>) -> u64 {
+    /// The number of what was taken last. Somebody waits for what is urgent.
+    pub fn commit(&mut self, changes: Vec<Change>, urgent: bool) -> u64 {
         apply(&mut self.pairs, &changes);
         self.pending.push_back(changes);
         self.taken += 1;
+        if urgent {
+            self.wanted = self.taken;
+        }
         self.taken
     }
 
     pub fn want_all(&mut self) {
         self.wanted = self.taken;
+    }
+
+    /// What it would be with these changes.
+    pub(crate) fn with(&self, changes: &[Change]) -> Disk {
+        let mut pairs = self.pairs.clone();
+        apply(&mut pairs, changes);
+        Disk { pairs, ..Disk::default() }
     }
 
     pub fn durable(&self) -> u64 {

@@ -13,6 +13,7 @@ pub mod power;
 pub mod replay;
 pub mod script;
 pub mod settings;
+mod shelf;
 pub mod transcript;
 pub mod world;
 

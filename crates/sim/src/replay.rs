@@ -94,6 +94,7 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         | Act::Disk { .. }
         | Act::Drain
         | Act::Power
+        | Act::Refuse { .. }
         | Act::Reload { .. }
         | Act::Resume { .. }
         | Act::Stall { .. }

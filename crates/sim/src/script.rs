@@ -17,6 +17,8 @@
 //!   ! reload queue_qos0=true
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
 //!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
+//!   ! disk refuses, ! disk takes  what grows; removals it takes always
+//!   ! disk is crowded, ! disk is roomy
 //!   ! disk waits            for a batch for which somebody waits, or a second
 //!   ! stored                 says, as the client `disk`, how many records the store holds
 //!   + 5s, + 300ms            time passes
@@ -72,6 +74,10 @@ pub enum Act {
         ms: u64,
     },
     Power,
+    /// The disk takes nothing that grows, or everything again.
+    Refuse {
+        refuses: bool,
+    },
     Reload {
         name: String,
         value: String,
@@ -107,6 +113,7 @@ impl Act {
             | Act::Drain
             | Act::Pass { .. }
             | Act::Power
+            | Act::Refuse { .. }
             | Act::Reload { .. }
             | Act::Stored => None,
         }
@@ -119,6 +126,7 @@ impl Act {
             | Act::Disk { .. }
             | Act::Drain
             | Act::Power
+            | Act::Refuse { .. }
             | Act::Reload { .. }
             | Act::Resume { .. }
             | Act::Stall { .. }
@@ -247,6 +255,8 @@ fn command(text: &str) -> Result<Act, String> {
         "disk holds" => Act::Disk { syncs: Syncs::Nothing },
         "disk syncs" => Act::Disk { syncs: Syncs::Everything },
         "disk syncs 1 batch" => Act::Disk { syncs: Syncs::Batches(1) },
+        "disk refuses" => Act::Refuse { refuses: true },
+        "disk takes" => Act::Refuse { refuses: false },
         "disk waits" => Act::Disk { syncs: Syncs::Wanted },
         "power" => Act::Power,
         "stored" => Act::Stored,

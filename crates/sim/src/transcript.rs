@@ -197,6 +197,11 @@ impl<'a> Stage<'a> {
                 }
             }
             Act::Drain => self.world.command(&Command::Drain),
+            Act::Refuse { refuses } => {
+                if let Some(disk) = self.world.disk() {
+                    disk.refuses = *refuses;
+                }
+            }
             Act::Power => self.world.power(self.script.shards.unwrap_or(2)),
             Act::Pass { ms } => self.world.pass(*ms),
             Act::Reload { name, value } => {

@@ -4,6 +4,7 @@
 //! is drawn; without one it is fixed.
 
 use crate::disk::{Disk, Syncs};
+use crate::shelf::Shelf;
 use broker::{
     Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Reading, Shard,
     ShardId,
@@ -33,6 +34,7 @@ pub struct World {
 struct Place {
     shard: Shard,
     out: Outbox,
+    shelf: Shelf,
     conns: Vec<Option<WireId>>,
     /// What other shards said, a queue a sender.
     lanes: Vec<VecDeque<Cross>>,
@@ -156,12 +158,13 @@ impl World {
         if let Some(disk) = &mut self.disk {
             let restored = broker::restore(&mut all, disk, now);
             let (_, changes) = restored.expect("this disk can be read");
-            let seq = disk.commit(changes);
+            let seq = disk.commit(changes, true);
             all.iter_mut().for_each(|shard| shard.began_with(seq));
         }
         let place = |shard| {
             let lanes = (0..shards).map(|_| VecDeque::new()).collect();
-            Place { shard, out: Outbox::new(shards), conns: Vec::new(), lanes }
+            let shelf = Shelf::default();
+            Place { shard, out: Outbox::new(shards), shelf, conns: Vec::new(), lanes }
         };
         self.places = all.into_iter().map(place).collect();
     }
@@ -366,8 +369,11 @@ impl World {
             place.shard.handle(self.now, Input::Tick, &mut place.out);
             busy = true;
         }
+        let was_full = place.shelf.is_full();
         self.act(at);
-        busy
+        let is_full = self.places[at].shelf.is_full();
+        // With chance the disk takes it sooner or later.
+        busy | (is_full && self.chance.is_some()) | (was_full && !is_full)
     }
 
     /// Gives the shard what one connection's client has sent.
@@ -427,13 +433,15 @@ impl World {
         let Some(disk) = &mut self.disk else { return };
         let place = &mut self.places[at];
         // As in the engine: what is paid at once may write more.
-        while place.shard.has_records() {
+        while place.shard.has_records() || place.shelf.is_full() {
             let (changes, urgent) = place.shard.take_records();
-            let seq = match (changes.is_empty(), urgent) {
-                (true, _) => 0,
-                (false, true) => disk.commit(changes),
-                (false, false) => disk.commit_lazily(changes),
+            let chance = self.chance.as_mut();
+            let refuses = disk.refuses && chance.is_none_or(|chance| !chance.one_in(4));
+            let Some(seq) = place.shelf.commit(changes, urgent, disk, refuses) else {
+                let shelf = &place.shelf;
+                return place.out.hold_back(|space, key| shelf.has_parked(space, key));
             };
+            place.out.let_go();
             let durable = disk.durable();
             place.shard.handle(self.now, Input::Committed { seq, durable }, &mut place.out);
         }
@@ -442,7 +450,8 @@ impl World {
     fn hand_store(&mut self, at: usize, reading: Reading) {
         let Some(disk) = &self.disk else { return };
         let place = &mut self.places[at];
-        place.shard.handle(self.now, Input::Stored { reading, stored: disk }, &mut place.out);
+        let stored = &disk.with(place.shelf.parked());
+        place.shard.handle(self.now, Input::Stored { reading, stored }, &mut place.out);
         self.act(at);
     }
 

@@ -169,9 +169,19 @@ impl Handle {
 
     /// The same as `commit`, but what is refused stays with the caller.
     pub fn offer(&mut self, batch: &mut Batch) -> Result<Seq, Fault> {
+        let mut state = self.shared.lock();
+        self.shared.admit(&mut state, batch)?;
+        Ok(self.take(state, batch))
+    }
+
+    /// Nothing is refused: for what a process begins with, which may not come after anything else.
+    pub fn begin(&mut self, mut batch: Batch) -> Seq {
+        let state = self.shared.lock();
+        self.take(state, &mut batch)
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State>, batch: &mut Batch) -> Seq {
         let shared = &*self.shared;
-        let mut state = shared.lock();
-        shared.admit(&mut state, batch)?;
         state.last += 1;
         let seq = state.last;
         let durable = shared.durable.load(Ordering::Acquire);
@@ -193,7 +203,7 @@ impl Handle {
             state.writer_waits = false;
             shared.to_write.notify_one();
         }
-        Ok(Seq(seq))
+        Seq(seq)
     }
 }
 

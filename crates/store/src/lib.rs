@@ -103,9 +103,9 @@ impl Batch {
         self.changes.extend(later.changes);
     }
 
-    /// Every key that it puts or removes.
-    pub fn keys(&self) -> impl Iterator<Item = (Space, &[u8])> {
-        self.changes.iter().map(|change| (change.space, &change.key[..]))
+    /// Every key that it puts or removes, in order, with its value.
+    pub fn changes(&self) -> impl Iterator<Item = (Space, &[u8], Option<&[u8]>)> {
+        self.changes.iter().map(|change| (change.space, &change.key[..], change.value.as_deref()))
     }
 
     /// Whether it puts anything: what only removes makes room.

@@ -1,7 +1,7 @@
 //! A blocking client, and a server for it.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use broker::Options;
+use broker::{Note, Options};
 use engine::{Server, Setup, Shelter};
 use mqtt::{
     Ack, Connect, Packet, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Reason,
@@ -21,6 +21,15 @@ pub(crate) fn serve_from(
     options: Options,
     store: Option<Shelter>,
 ) -> (Server, SocketAddr) {
+    serve_noting(shards, options, store, |_| {})
+}
+
+pub(crate) fn serve_noting(
+    shards: usize,
+    options: Options,
+    store: Option<Shelter>,
+    log: impl Fn(&Note) + Send + Sync + 'static,
+) -> (Server, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let setup = Setup {
@@ -29,7 +38,7 @@ pub(crate) fn serve_from(
         options: Arc::new(options),
         seed: 7,
         store,
-        log: Box::new(|_| {}),
+        log: Box::new(log),
     };
     (Server::start(setup).expect("it starts"), address)
 }

@@ -40,6 +40,7 @@ impl Run {
         let shards = 1 + chance.below(shards_max);
         let mut world = World::new(options, shards, seed, Some(Chance::new(seed)));
         world.keep();
+        world.disk().expect("it is kept").refuses = chance.one_in(3);
         Run {
             world,
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),

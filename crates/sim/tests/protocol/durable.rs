@@ -188,6 +188,78 @@ crate::transcripts! {
     }
 
     // Else the old session would be there again, after a CONNACK that said there is none.
+    fn what_the_store_refused_to_its_sender_reaches_no_other_shard_before() {
+        r##"
+        # disk: on
+        # shards: 2
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        c> CONNECT id=c expiry=600
+        c< CONNACK present=0
+        q> CONNECT id=q
+        q< CONNACK present=0
+        q> SUBSCRIBE 1 "t" qos=2
+        q< SUBACK 1 [2]
+        r> CONNECT id=r
+        r< CONNACK present=0
+        r> SUBSCRIBE 1 "u" qos=0
+        r< SUBACK 1 [0]
+        p> CONNECT id=p expiry=600
+        p< CONNACK present=0
+        q! stall
+        ! disk refuses
+        // Over there the transit's line is only to be struck, and removals are never refused.
+        p> PUBLISH 1 "t" qos=2 "1"
+        // Whatever needs no disk goes on.
+        r> PUBLISH "u" qos=0 "2"
+        r< PUBLISH "u" qos=0 "2"
+        ! disk takes
+        p< PUBREC 1
+        p> PUBREL 1
+        p< PUBCOMP 1
+        q! resume
+        q< PUBLISH 1 "t" qos=2 "1"
+        ! stored
+        disk< messages 0, queues 0, retained 0, sessions 5
+        "##
+    }
+
+    fn only_who_adds_to_a_crowded_store_waits_for_it() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p keep_alive=5
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1" alias=1
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        q> CONNECT id=q
+        q< CONNACK present=0
+        q> SUBSCRIBE 1 "u" qos=1
+        q< SUBACK 1 [1]
+        ! disk is crowded
+        p> PUBLISH 2 "" qos=1 "2" alias=1 &
+        p> PINGREQ
+        // What the store need not take is taken: acknowledgements, and messages for clean sessions.
+        a> PUBACK 1
+        a> PINGREQ
+        a< PINGRESP
+        q> PUBLISH 1 "t" qos=0 "3"
+        a< PUBLISH "t" qos=0 "3"
+        // Whom we do not listen to may be silent for as long as that takes.
+        + 20s
+        ! disk is roomy
+        a< PUBLISH 2 "t" qos=1 "2"
+        p< PINGRESP
+        p< PUBACK 2
+        "##
+    }
+
     fn a_clean_start_is_welcomed_once_the_old_session_is_gone_for_good() {
         r##"
         # disk: on
