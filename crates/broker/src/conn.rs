@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use crate::session::Sessions;
 use crate::shard::Shard;
 use mqtt::{
-    Ack, Disconnect, Frame, PINGRESP, Packet, PacketId, PacketType, Property, Publish, Reason,
+    Ack, Disconnect, Frame, PINGRESP, Packet, PacketId, PacketType, Property, Publish, QoS, Reason,
     Subscribe, Unsubscribe, Version, Violation,
 };
 use std::net::SocketAddr;
@@ -47,6 +47,10 @@ pub(crate) enum State {
     /// CONNACK waits until the disk has forgotten the client's last session: what the client says
     /// meanwhile stays unread.
     Unwelcomed {
+        session: SessionId,
+    },
+    /// The store is crowded, and the client's next packet would add to it: it stays unread.
+    Crowded {
         session: SessionId,
     },
     /// A SUBACK waits until the owners of shared groups have answered: the same.
@@ -91,6 +95,7 @@ impl Conn {
         match self.state {
             State::Greeting => None,
             State::Live { session }
+            | State::Crowded { session }
             | State::Held { session, .. }
             | State::Unwelcomed { session } => Some(session),
         }
@@ -121,7 +126,7 @@ impl Shard {
                 return;
             };
             let live = match known.state {
-                State::Held { .. } | State::Unwelcomed { .. } => return,
+                State::Crowded { .. } | State::Held { .. } | State::Unwelcomed { .. } => return,
                 State::Greeting => None,
                 State::Live { session } => Some(session),
             };
@@ -150,6 +155,12 @@ impl Shard {
                     return;
                 }
             };
+            if self.store_is_crowded
+                && let Some(session) = live
+                && self.waits_for_room(conn, session, frame)
+            {
+                return self.wait_for_room(conn, session, out);
+            }
             self.sessions.counters.messages_received += 1;
             self.sessions.counters.bytes_received += frame.len as u64;
             let len = frame.len;
@@ -237,6 +248,49 @@ impl Shard {
             // [MQTT-3.1.0-2]
             Some(PacketType::Connect) => Err(Violation::SecondConnect.into()),
             _ => Err(Violation::PacketFromServerOnly.into()),
+        }
+    }
+
+    /// Whether the crowded store would have to take the packet.
+    #[cold]
+    fn waits_for_room(&mut self, conn: ConnId, id: SessionId, frame: Frame<'_>) -> bool {
+        let session = self.sessions.get(id);
+        let (version, lasts) = (session.version, session.lasting.is_some());
+        if PacketType::from_byte(frame.first) != Some(PacketType::Publish) {
+            return false;
+        }
+        // What is wrong with it is found out by whoever takes it.
+        let Ok(packet) = Publish::decode(frame, version) else { return false };
+        let aliased = match packet.topic {
+            "" => self.topic_of_alias(conn, &packet),
+            _ => None,
+        };
+        let topic = aliased.as_deref().unwrap_or(packet.topic);
+        (packet.qos == QoS::ExactlyOnce && lasts) || self.needs_store(topic, &packet)
+    }
+
+    fn wait_for_room(&mut self, conn: ConnId, session: SessionId, out: &mut Outbox) {
+        if let Some(known) = self.conn_mut(conn) {
+            known.state = State::Crowded { session };
+        }
+        self.crowd.push(conn);
+        out.effects.push(Effect::Hold { conn });
+    }
+
+    /// While more waits for the disk than the store likes, whoever would add to it is not read.
+    pub fn set_store_crowded(&mut self, is_crowded: bool, out: &mut Outbox) {
+        self.store_is_crowded = is_crowded;
+        if is_crowded || self.crowd.is_empty() {
+            return;
+        }
+        for conn in std::mem::take(&mut self.crowd) {
+            // Another connection may be there by now.
+            if let Some(known) = self.conn_mut(conn)
+                && let State::Crowded { session } = known.state
+            {
+                known.state = State::Live { session };
+                out.effects.push(Effect::Resume { conn });
+            }
         }
     }
 

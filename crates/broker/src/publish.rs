@@ -49,7 +49,7 @@ impl Shard {
         if let Err(refusal) = self.permit(topic, &packet, &said) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
-        if self.store_is_full && self.has_no_place_in_store(topic, &packet) {
+        if self.store_is_full && self.needs_store(topic, &packet) {
             return self.refuse_publish(conn, id, &packet, Refusal::StoreFull, out);
         }
         let properties = std::mem::take(&mut self.scratch.properties);
@@ -137,6 +137,15 @@ impl Shard {
         }
         self.set_alias(conn, place, packet.topic)?;
         Ok(None)
+    }
+
+    #[cold]
+    pub(crate) fn topic_of_alias(&self, conn: ConnId, packet: &Publish<'_>) -> Option<Arc<str>> {
+        let alias = packet.properties.iter().find_map(|property| match property {
+            Property::TopicAlias(alias) => Some(usize::from(alias)),
+            _ => None,
+        })?;
+        self.conn(conn)?.aliases.get(alias.checked_sub(1)?)?.clone()
     }
 
     /// The client counts on every alias that it has set: one that there is no memory for ends the
@@ -237,9 +246,9 @@ impl Shard {
         self.retained_is_full(topic) || (more > 0 && self.sessions.is_crowded_by(more))
     }
 
-    /// Whether the store, which is full, would have to take this message.
+    /// Whether the store, which is full or crowded, would have to take this message.
     #[cold]
-    fn has_no_place_in_store(&mut self, topic: &str, packet: &Publish<'_>) -> bool {
+    pub(crate) fn needs_store(&mut self, topic: &str, packet: &Publish<'_>) -> bool {
         if self.durability_of(topic) == Durability::Memory {
             return false;
         }

@@ -58,6 +58,10 @@ pub struct Shard {
     pub(crate) search: Option<Box<Search>>,
     /// The store refuses to take more.
     pub(crate) store_is_full: bool,
+    /// More waits for its disk than it likes, ...
+    pub(crate) store_is_crowded: bool,
+    /// ... and for that these connections.
+    pub(crate) crowd: Vec<ConnId>,
     /// What `Now` was at the start.
     started: Now,
     sweep_at: Option<Now>,
@@ -121,6 +125,8 @@ impl Shard {
             graves: Vec::new(),
             search: None,
             store_is_full: false,
+            store_is_crowded: false,
+            crowd: Vec::new(),
             started: now,
             sweep_at: None,
             sys_at: now,
@@ -356,6 +362,10 @@ impl Shard {
         };
         if known.silence_ms_max == 0 {
             return;
+        }
+        if matches!(known.state, State::Crowded { .. }) {
+            // It is we who do not listen.
+            known.heard = now;
         }
         let due = Now(known.heard.0 + u64::from(known.silence_ms_max));
         if now >= due {

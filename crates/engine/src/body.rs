@@ -77,8 +77,9 @@ pub(crate) struct Body {
     pub(crate) gives_back_from: Now,
     /// Connections that no ring had room for.
     homeward: VecDeque<(usize, Parcel)>,
-    /// A ring was full at the end of the last tick.
-    blocked: bool,
+    /// A ring was full at the end of the last tick. That holds the readers back: nothing is
+    /// dropped, nobody is overtaken.
+    pub(crate) blocked: bool,
     /// More waits for the disk than the store likes.
     pub(crate) crowded: bool,
     pub(crate) buffer: Box<[u8]>,
@@ -276,7 +277,7 @@ impl Body {
             // The other shard has no way to say that its ring has room again.
             return Some(Duration::from_millis(1));
         }
-        if !self.listed.is_empty() && !self.crowded {
+        if !self.listed.is_empty() {
             return Some(Duration::ZERO);
         }
         let leaving = self.leaving.front().map(|(at, _)| *at);
@@ -291,11 +292,6 @@ impl Body {
         next.into_iter().chain(retry).min()
     }
 
-    /// A full ring holds the readers back: nothing is dropped, nobody is overtaken.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked || self.crowded
-    }
-
     pub(crate) fn list(&mut self, index: u32) {
         if let Some(Some(socket)) = self.sockets.get_mut(index as usize)
             && !socket.listed
@@ -306,7 +302,7 @@ impl Body {
     }
 
     fn look_at_listed(&mut self) {
-        if self.is_blocked() {
+        if self.blocked {
             return;
         }
         if self.accepts {

@@ -76,7 +76,7 @@ impl Body {
 
     /// Reads once and hands over what came.
     pub(crate) fn read(&mut self, index: u32) {
-        let blocked = self.is_blocked();
+        let blocked = self.blocked;
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if socket.leaves_at.is_some() {
             return self.read_away(index);

@@ -91,6 +91,7 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         Act::Trickle { client } => clients[*client].trickles = true,
         Act::Send { client, packet, held } => clients[*client].send(packet, *held, broker)?,
         Act::CloseAll
+        | Act::Crowd { .. }
         | Act::Disk { .. }
         | Act::Drain
         | Act::Power

@@ -63,6 +63,10 @@ pub enum Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     CloseAll,
+    /// More waits for the disk than it likes, or no longer.
+    Crowd {
+        is_crowded: bool,
+    },
     Cut {
         client: usize,
     },
@@ -109,6 +113,7 @@ impl Act {
             | Act::Stall { client }
             | Act::Trickle { client } => Some(*client),
             Act::CloseAll
+            | Act::Crowd { .. }
             | Act::Disk { .. }
             | Act::Drain
             | Act::Pass { .. }
@@ -123,6 +128,7 @@ impl Act {
     pub fn is_simulated(&self) -> bool {
         match self {
             Act::CloseAll
+            | Act::Crowd { .. }
             | Act::Disk { .. }
             | Act::Drain
             | Act::Power
@@ -252,6 +258,8 @@ fn command(text: &str) -> Result<Act, String> {
     Ok(match text {
         "drain" => Act::Drain,
         "close_all" => Act::CloseAll,
+        "disk is crowded" => Act::Crowd { is_crowded: true },
+        "disk is roomy" => Act::Crowd { is_crowded: false },
         "disk holds" => Act::Disk { syncs: Syncs::Nothing },
         "disk syncs" => Act::Disk { syncs: Syncs::Everything },
         "disk syncs 1 batch" => Act::Disk { syncs: Syncs::Batches(1) },

@@ -191,6 +191,7 @@ impl<'a> Stage<'a> {
     fn act(&mut self, act: &Act) {
         match act {
             Act::CloseAll => self.world.command(&Command::CloseAll),
+            Act::Crowd { is_crowded } => self.world.crowd(*is_crowded),
             Act::Disk { syncs } => {
                 if let Some(disk) = self.world.disk() {
                     disk.syncs = *syncs;

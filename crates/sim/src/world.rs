@@ -263,6 +263,15 @@ impl World {
         }
     }
 
+    /// More waits for the disk than it likes, or no longer.
+    pub fn crowd(&mut self, is_crowded: bool) {
+        for at in 0..self.places.len() {
+            let place = &mut self.places[at];
+            place.shard.set_store_crowded(is_crowded, &mut place.out);
+            self.act(at);
+        }
+    }
+
     /// Runs until nothing is left to do at this moment.
     pub fn settle(&mut self) {
         for _ in 0..ROUNDS_MAX {
