@@ -99,10 +99,18 @@ impl Shard {
 
     /// One record of a session's queue comes back to memory.
     fn take_in(&mut self, id: SessionId, position: u64, value: &[u8], stored: &dyn Stored) {
-        let Some((entry, body)) = records::read_queue(value) else { return };
+        let Some((mut entry, body)) = records::read_queue(value) else { return };
         let message = read_body(body, stored);
         if message.is_none() && entry.state != State::Released {
-            return;
+            // It went when nobody waited for it any more, and the store took that before it took
+            // what else was known: at QoS 2 the client may be waiting for PUBREL.
+            let lasting = self.sessions.get(id).lasting.as_ref();
+            let Some(lasting) = lasting else { return };
+            if entry.qos != QoS::ExactlyOnce || position >= lasting.unsent_unread {
+                let number = lasting.number;
+                return self.sessions.journal.strike(Origin { number, position });
+            }
+            entry.state = State::Released;
         }
         let kept = match &message {
             Some(message) => self.sessions.messages.keep(&mut message.draft()),
