@@ -155,23 +155,17 @@ impl Shard {
                     return;
                 }
             };
-            if self.store_is_crowded
-                && let Some(session) = live
-                && self.waits_for_room(conn, session, frame)
-            {
-                return self.wait_for_room(conn, session, out);
+            if self.store_is_crowded && self.waits_for_room(conn, live, frame, out) {
+                return;
             }
             self.sessions.counters.messages_received += 1;
             self.sessions.counters.bytes_received += frame.len as u64;
-            let len = frame.len;
             let traces = self.is_tracing();
+            if traces && live.is_some() {
+                self.trace_received(conn, frame, out);
+            }
             let ended = match live {
-                Some(session) => {
-                    if traces {
-                        self.trace_received(conn, frame, out);
-                    }
-                    self.packet(conn, session, frame, out)
-                }
+                Some(session) => self.packet(conn, session, frame, out),
                 None => match self.connect(conn, frame, out) {
                     // The bytes of CONNECT go with the connection.
                     Ok(Moved::Away) => return,
@@ -183,7 +177,7 @@ impl Shard {
                     }
                 },
             };
-            out.consumed += len;
+            out.consumed += frame.len;
             if let Err(end) = ended {
                 self.end(conn, end, out);
             }
@@ -251,9 +245,17 @@ impl Shard {
         }
     }
 
-    /// Whether the crowded store would have to take the packet.
+    /// Holds a connection whose next packet the crowded store would have to take. Says whether it
+    /// is such a one.
     #[cold]
-    fn waits_for_room(&mut self, conn: ConnId, id: SessionId, frame: Frame<'_>) -> bool {
+    fn waits_for_room(
+        &mut self,
+        conn: ConnId,
+        live: Option<SessionId>,
+        frame: Frame<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(id) = live else { return false };
         let session = self.sessions.get(id);
         let (version, lasts) = (session.version, session.lasting.is_some());
         if PacketType::from_byte(frame.first) != Some(PacketType::Publish) {
@@ -266,15 +268,15 @@ impl Shard {
             _ => None,
         };
         let topic = aliased.as_deref().unwrap_or(packet.topic);
-        (packet.qos == QoS::ExactlyOnce && lasts) || self.needs_store(topic, &packet)
-    }
-
-    fn wait_for_room(&mut self, conn: ConnId, session: SessionId, out: &mut Outbox) {
-        if let Some(known) = self.conn_mut(conn) {
-            known.state = State::Crowded { session };
+        let waits = (packet.qos == QoS::ExactlyOnce && lasts) || self.needs_store(topic, &packet);
+        if waits {
+            if let Some(known) = self.conn_mut(conn) {
+                known.state = State::Crowded { session: id };
+            }
+            self.crowd.push(conn);
+            out.effects.push(Effect::Hold { conn });
         }
-        self.crowd.push(conn);
-        out.effects.push(Effect::Hold { conn });
+        waits
     }
 
     /// While more waits for the disk than the store likes, whoever would add to it is not read.

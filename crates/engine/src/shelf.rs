@@ -93,8 +93,8 @@ impl Shelf {
         Some(RETRY.saturating_sub(tried.elapsed()))
     }
 
-    /// What a start writes, under the store's number. Refused, and written later, it would take the
-    /// place of what the shards have written meanwhile. Most of it is smaller than what it replaces.
+    /// What a start writes, under the store's number. Refused, and written later, it would take
+    /// the place of what the shards have written meanwhile. It is hardly more than it replaces.
     pub(crate) fn begin(&mut self, changes: Vec<Change>) -> u64 {
         self.handle.begin(batch_of(changes, true)).0
     }
