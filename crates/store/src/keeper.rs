@@ -110,8 +110,7 @@ impl Keeper {
         let made = self.write(sources, upto, tables.is_empty(), |_| Ok(true))?;
         let mut tables = (*tables).clone();
         tables.extend(made.map(Arc::new));
-        self.manifest.flushed = upto;
-        self.list(tables, sealed.len())?;
+        self.list(tables, upto, sealed.len())?;
         self.drop_logs();
         Ok(())
     }
@@ -172,7 +171,7 @@ impl Keeper {
         let mut tables = now[..span.start].to_vec();
         tables.extend(made.map(Arc::new));
         tables.extend_from_slice(&now[span.end..]);
-        self.list(tables, 0)?;
+        self.list(tables, self.manifest.flushed, 0)?;
         for table in old {
             // A file that stays belongs to no manifest, and is swept at the next open.
             let _ = self.shared.folder.remove(&table::name(table.number));
@@ -213,14 +212,18 @@ impl Keeper {
         made
     }
 
-    /// From now on these are the tables, and the first `flushed` of what was sealed is in them.
-    fn list(&mut self, tables: Vec<Arc<Table>>, flushed: usize) -> Result<(), Fault> {
-        self.manifest.tables = tables.iter().map(|table| (table.number, table.bytes)).collect();
-        self.manifest.save(&*self.shared.folder)?;
+    /// From now on these are the tables, and hold everything up to `flushed`: of what was sealed
+    /// the first `parts`.
+    fn list(&mut self, tables: Vec<Arc<Table>>, flushed: u64, parts: usize) -> Result<(), Fault> {
+        let listed = tables.iter().map(|table| (table.number, table.bytes)).collect();
+        let manifest = Manifest { flushed, tables: listed, ..self.manifest };
+        manifest.save(&*self.shared.folder)?;
+        // Not before: the log goes by what it says.
+        self.manifest = manifest;
         let mut state = self.shared.lock();
         state.table_bytes = tables.iter().map(|table| table.bytes).sum();
         state.tables = Arc::new(tables);
-        state.sealed.drain(..flushed);
+        state.sealed.drain(..parts);
         // What could not be sealed while too much waited can be now.
         state.seal_if_grown(&self.shared.options);
         let roomy = self.shared.set_crowded(&state);

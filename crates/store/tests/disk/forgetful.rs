@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) power: Option<u64>,
     /// What the disk holds at most.
     pub(crate) space: Option<usize>,
+    /// A file of this name cannot be made.
+    pub(crate) barred: Option<&'static str>,
     /// How the next syncs fail.
     pub(crate) sync_faults: Vec<io::ErrorKind>,
     /// Writes wait until this is false.
@@ -149,6 +151,9 @@ impl Folder for Forgetful {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
         let mut state = self.step()?;
+        if state.barred == Some(name) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let node = state.nodes.len();
         state.nodes.push(Node::default());
         state.rename(vec![(name.into(), Some(node))]);

@@ -149,6 +149,28 @@ fn a_sync_that_failed_is_not_trusted_and_nothing_is_lost() {
 }
 
 #[test]
+fn the_log_stays_until_a_manifest_says_that_the_tables_have_it() {
+    let disk = Forgetful::default();
+    let (store, _, heard) = open(&disk, small()).expect("the store opens");
+    let mut handle = store.handle();
+    // A sync that fails ends the first log, however little is in it.
+    handle.commit(put(0, 10)).expect("there is room");
+    until("the batch is durable", || handle.durable().0 == 1);
+    disk.state().sync_faults = vec![io::ErrorKind::Other];
+    handle.commit(put(1, 10)).expect("there is room");
+    until("the batch is durable", || handle.durable().0 == 2);
+    disk.state().barred = Some("store.new");
+    for key in 2..7 {
+        handle.commit(put(key, 1000)).expect("there is room");
+    }
+    until("everything is durable", || heard.durable().0 == 7);
+    let tables = || disk.seen().keys().filter(|name| name.starts_with("table.")).count();
+    until("the keeper has tried it twice", || tables() == 2);
+    let (_again, report, _) = open(&Forgetful::of(&disk.seen()), small()).expect("nothing is lost");
+    assert_eq!(report.seq.0, 7);
+}
+
+#[test]
 fn a_disk_that_does_not_move_makes_the_store_crowded_then_full_and_never_waits() {
     let disk = Forgetful::default();
     let options = Options { inbox_bytes: 16 << 10, ..small() };
