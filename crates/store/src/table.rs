@@ -275,7 +275,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Syncs the file. None if nothing was put: then there is no table.
+    /// None if nothing was put: then there is no table.
     pub(crate) fn finish(mut self) -> io::Result<Option<Table>> {
         if self.entries == 0 {
             return Ok(None);
@@ -299,7 +299,6 @@ impl Draft {
         foot[4..8].copy_from_slice(&sum.to_le_bytes());
         self.bytes.extend_from_slice(&foot);
         self.write()?;
-        self.file.sync()?;
         Ok(Some(Table {
             file: self.file,
             id: self.id,
@@ -324,10 +323,12 @@ impl Draft {
         self.block = self.bytes.len();
     }
 
-    /// Writes the blocks that are whole.
+    /// Writes the blocks that are whole, and syncs them: what a file system holds back for one sync
+    /// at the end, a sync of the log waits for as well.
     fn write(&mut self) -> io::Result<()> {
         let whole = if self.first.is_some() { self.block } else { self.bytes.len() };
         self.file.write_at(self.written, &self.bytes[..whole])?;
+        self.file.sync()?;
         self.written += whole as u64;
         self.bytes.drain(..whole);
         self.block -= self.block.min(whole);
@@ -346,5 +347,5 @@ const FOOT: usize = 48;
 /// What one lookup reads.
 const BLOCK: usize = 8 << 10;
 
-/// What a table in the making holds in memory.
+/// What a table in the making holds in memory, and then brings to the disk at once.
 const WRITE: usize = 128 << 10;

@@ -21,6 +21,8 @@ pub(crate) struct State {
     durable_names: BTreeMap<String, usize>,
     /// Changes of names that no sync has covered; of one a disk may keep the first steps.
     pending_names: Vec<Vec<Naming>>,
+    /// The most that was written to one file between two syncs of it.
+    pub(crate) unsynced_max: usize,
     /// Operations until the power goes.
     pub(crate) power: Option<u64>,
     /// What the disk holds at most.
@@ -48,6 +50,15 @@ struct Node {
 enum Change {
     Cut(usize),
     Write { at: usize, bytes: Vec<u8> },
+}
+
+impl Change {
+    fn bytes(&self) -> usize {
+        match self {
+            Change::Cut(_) => 0,
+            Change::Write { bytes, .. } => bytes.len(),
+        }
+    }
 }
 
 struct Open {
@@ -213,6 +224,8 @@ impl File for Open {
         let node = &mut state.nodes[self.node];
         put(&mut node.bytes, at, bytes);
         node.pending.push(Change::Write { at, bytes: bytes.to_vec() });
+        let unsynced = node.pending.iter().map(Change::bytes).sum();
+        state.unsynced_max = state.unsynced_max.max(unsynced);
         Ok(())
     }
 

@@ -73,6 +73,25 @@ fn tables_stay_few() {
     assert_eq!(all(&handle).expect("readable"), model.at(model.seq()));
 }
 
+/// A sync of the log waits for what another file has unsynced, on some file systems.
+#[test]
+fn a_table_is_synced_in_small_parts() {
+    let disk = Forgetful::default();
+    let options = Options { memory_bytes: 512 << 10, ..small() };
+    let (store, ..) = open(&disk, options).expect("the store opens");
+    let mut handle = store.handle();
+    for key in 0..700_u64 {
+        let mut batch = store::Batch::default();
+        batch.put(store::Space::Queues, key.to_be_bytes().to_vec(), vec![1; 4000]);
+        let seq = handle.commit(batch).expect("there is room");
+        until("the batch is durable", || handle.durable() == seq && !handle.crowded());
+    }
+    let large =
+        |(name, bytes): (&String, &Vec<u8>)| name.starts_with("table.") && bytes.len() > 1 << 20;
+    until("tables are merged", || disk.seen().iter().any(large));
+    assert!(disk.state().unsynced_max <= 160 << 10, "{}", disk.state().unsynced_max);
+}
+
 #[test]
 fn each_of_several_handles_reads_what_it_wrote_at_once() {
     let disk = Forgetful::default();
