@@ -7,6 +7,10 @@ pub(crate) const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// What one read takes at most. Shared by all connections of a thread.
 pub(crate) const READ_BYTES_MAX: usize = 256 * 1024;
 
+/// Sockets that one turn reads at most before it writes acknowledgements. What has arrived and is
+/// not read yet gets older by our own writing, and the broker would answer for that.
+pub(crate) const EVENTS_A_TURN_MAX: usize = 4_096;
+
 /// The largest packet we take; a broker that sends more is cut off.
 pub(crate) const PACKET_BYTES_MAX: u32 = 64 * 1024 * 1024;
 

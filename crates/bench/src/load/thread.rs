@@ -14,7 +14,7 @@ use super::payload::Payload;
 use super::wire::Wire;
 use super::{Second, Shared, Stage};
 use crate::clock::{Clock, SECOND_NS};
-use crate::limits::{CONNECT_S_MAX, OPENING_MAX, READ_BYTES_MAX};
+use crate::limits::{CONNECT_S_MAX, EVENTS_A_TURN_MAX, OPENING_MAX, READ_BYTES_MAX};
 use crate::plan::{Pace, Plan, Start};
 use crate::tally::{Count, Failure, Sampler, Tally};
 use crate::track::{Tracked, Tracks};
@@ -153,7 +153,7 @@ impl Load {
     }
 
     pub(crate) fn run(mut self) -> io::Result<ThreadEnd> {
-        let mut events = Events::with_capacity(512);
+        let mut events = Events::with_capacity(EVENTS_A_TURN_MAX);
         loop {
             let now = self.clock.now_ns();
             let stage = self.shared.stage();
