@@ -60,10 +60,10 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
         println!("Usage: godwit-bench {name} [FLAGS]\n\n{}", help(&kind.tables()));
         return ExitCode::SUCCESS;
     }
-    let plan = read(&kind.tables(), arguments)
-        .and_then(|line| Ok((plan(kind, &line).map_err(|why| vec![why])?, line)));
-    let (plan, line) = match plan {
-        Ok(both) => both,
+    let order =
+        read(&kind.tables(), arguments).and_then(|line| order(kind, line).map_err(|why| vec![why]));
+    let Order { plan, subject, ending, line } = match order {
+        Ok(order) => order,
         Err(wrongs) => return crate::refuse(&wrongs),
     };
     let workers = plan.threads;
@@ -82,12 +82,6 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
         Ok(metrics) => metrics,
         Err(why) => return crate::refuse(&[format!("--restapi {why}")]),
     };
-    let subject = Subject {
-        scenario: kind.name().into(),
-        scale: 1.0,
-        pid: line.number("--pid").ok().flatten(),
-        ..Subject::default()
-    };
     let mut see = |row: &Row, total: &Tally| {
         lines.print(row, total);
         metrics.iter().for_each(|metrics| metrics.update(total));
@@ -100,10 +94,28 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
     if kind == Kind::Pub && is_counted && report["interrupted"] == Value::Bool(false) {
         println!("publish complete");
     }
-    session::end(
-        &report,
-        &Ending { json: line.text("--json").map(Into::into), ..Ending::default() },
-    )
+    session::end(&report, &ending)
+}
+
+/// What a command line asks for.
+struct Order {
+    plan: Plan,
+    subject: Subject,
+    ending: Ending,
+    line: Line,
+}
+
+fn order(kind: Kind, line: Line) -> Result<Order, String> {
+    let plan = plan(kind, &line)?;
+    let subject = Subject {
+        scenario: kind.name().into(),
+        scale: 1.0,
+        pid: line.number("--pid")?,
+        ..Subject::default()
+    };
+    let ending = Ending { json: line.text("--json").map(Into::into), ..Ending::default() };
+    ending.try_out()?;
+    Ok(Order { plan, subject, ending, line })
 }
 
 fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
@@ -167,8 +179,12 @@ fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
         Some(other) => return Err(format!("--version {other}: use 3, 4 or 5")),
     };
     let clean_start = line.is_on("--clean");
+    let clients = line.number("--count")?.unwrap_or(200);
+    if clients == 0 {
+        return Err("--count 0: use a number above 0".into());
+    }
     let mut group = Group {
-        clients: line.number("--count")?.unwrap_or(200),
+        clients,
         number_first: line.number("--startnumber")?.unwrap_or(0) + 1,
         client_id: client_id(kind, line, seed),
         user_name: line.text("--username").map(str::to_string),

@@ -220,7 +220,9 @@ impl Conductor<'_> {
         self.shared.publish_until_ns.store(until, SeqCst);
         self.enter(Stage::Publishing);
         (self.phases.start, self.phases.measure_from) = (start, measure_from);
-        self.gather_until(until, Shared::is_spent);
+        // What has a planned end goes on to it: what was due without connections counts as missed.
+        let is_endless = until == u64::MAX;
+        self.gather_until(until, |shared| shared.is_spent() || is_endless && shared.is_deserted());
         let until = until.min(self.clock.now_ns());
         self.shared.publish_until_ns.store(until, SeqCst);
         self.phases.publish_until = until;

@@ -105,6 +105,15 @@ impl Line {
         self.text(name).map(|value| value.parse().map_err(|_| wrong(value))).transpose()
     }
 
+    /// `None` as in `number`; zero and below are refused.
+    pub(crate) fn positive(&self, name: &str) -> Result<Option<f64>, String> {
+        match self.number::<f64>(name)? {
+            Some(number) if number > 0.0 => Ok(Some(number)),
+            Some(number) => Err(format!("{name} {number}: use a number above 0")),
+            None => Ok(None),
+        }
+    }
+
     /// Seconds: `90`, `1.5`, `90s`, `500ms`, `5m`, `1h`.
     pub(crate) fn seconds(&self, name: &str) -> Result<Option<f64>, String> {
         let wrong = |value: &str| format!("{name} {value}: use 90s, 500ms, 5m or 1h");

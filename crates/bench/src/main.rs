@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         return (subcommand.run)(&arguments[1..]);
     }
     match name {
-        "--help" | "help" => {
+        "--help" | "-h" | "help" => {
             println!("godwit-bench {VERSION}: load for any MQTT broker, and a report\n");
             println!("Usage: godwit-bench SUBCOMMAND [FLAGS]    (SUBCOMMAND --help says more)\n");
             for subcommand in SUBCOMMANDS {
@@ -73,6 +73,19 @@ fn main() -> ExitCode {
         }
         other => refuse(&[format!("{other} is no subcommand, --help lists them all")]),
     }
+}
+
+/// The line of a subcommand without flags: its words if they are as many as it takes, and else
+/// what to answer.
+fn words<'a>(arguments: &'a [String], count: usize, usage: &str) -> Result<&'a [String], ExitCode> {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("Usage: godwit-bench {usage}");
+        return Err(ExitCode::SUCCESS);
+    }
+    if arguments.len() == count {
+        return Ok(arguments);
+    }
+    Err(refuse(&[format!("usage: godwit-bench {usage}")]))
 }
 
 /// Says everything that is wrong with a command line.

@@ -65,10 +65,8 @@ fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
     if scenario.intended_per_s(&Change::default()) == 0.0 {
         return Err(vec![format!("{name} publishes at no rate that could be raised")]);
     }
-    let positive = |flag: &str| match line.number::<f64>(flag) {
-        Ok(Some(number)) if number > 0.0 => Ok(number),
-        Ok(_) => Err(vec![format!("{flag}: use a number above 0")]),
-        Err(why) => Err(vec![why]),
+    let positive = |flag: &str| {
+        line.positive(flag).map_err(one).map(|number| number.expect("its flag has a default"))
     };
     let (from, to) = (positive("--from")?, positive("--to")?);
     let factor = positive("--factor")?;
@@ -90,7 +88,7 @@ fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
             rate,
             measure_s: line.seconds("--duration").map_err(one)?,
             warm_s: line.seconds("--warm").map_err(one)?,
-            connects_per_s: line.number("--connrate").map_err(one)?,
+            connects_per_s: line.positive("--connrate").map_err(one)?,
             threads: line.number("--threads").map_err(one)?,
             seed: session::seed(),
             ..Change::default()

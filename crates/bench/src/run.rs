@@ -13,7 +13,10 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 /// Lists what is built in.
-pub(crate) fn list(_arguments: &[String]) -> ExitCode {
+pub(crate) fn list(arguments: &[String]) -> ExitCode {
+    if let Err(code) = crate::words(arguments, 0, "scenarios") {
+        return code;
+    }
     for (name, text) in BUILT_IN {
         let title = scenario::read(text).map(|scenario| scenario.title).unwrap_or_default();
         println!("{name:26} {title}");
@@ -23,10 +26,11 @@ pub(crate) fn list(_arguments: &[String]) -> ExitCode {
 
 /// Prints one scenario's file, to copy and change.
 pub(crate) fn show(arguments: &[String]) -> ExitCode {
-    let [name] = arguments else {
-        return crate::refuse(&["usage: godwit-bench show NAME".into()]);
+    let words = match crate::words(arguments, 1, "show NAME") {
+        Ok(words) => words,
+        Err(code) => return code,
     };
-    match find(name) {
+    match find(&words[0]) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -57,6 +61,9 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         Ok(order) => order,
         Err(why) => return crate::refuse(&[why]),
     };
+    if let Err(why) = order.ending.try_out() {
+        return crate::refuse(&[why]);
+    }
     let result = match line.text("--agents") {
         Some(agents) => elsewhere(agents, &line, &order),
         None => here(&line, &order),
@@ -108,7 +115,7 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
         rate: line.number("--rate")?.unwrap_or(1.0),
         measure_s: line.seconds("--duration")?,
         warm_s: line.seconds("--warm")?,
-        connects_per_s: line.number("--connrate")?,
+        connects_per_s: line.positive("--connrate")?,
         threads: line.number("--threads")?,
         seed: session::seed(),
         ..Change::default()

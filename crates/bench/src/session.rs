@@ -9,7 +9,8 @@ use crate::report::{self, Subject};
 use crate::tally::Tally;
 use crate::watch::{Sample, Watch, listener};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -45,6 +46,11 @@ pub(crate) enum Eyes {
 impl Eyes {
     pub(crate) fn open(subject: &Subject, plan: &Plan) -> Result<Eyes, String> {
         let Some((agent, token)) = &subject.watched_by else {
+            if let Some(pid) = subject.pid
+                && !Path::new(&format!("/proc/{pid}")).exists()
+            {
+                return Err(format!("there is no process {pid} on this host to watch"));
+            }
             let pid = subject.pid.or_else(|| nearby(plan));
             return Ok(Eyes::Near(Watch::new(pid), pid));
         };
@@ -95,7 +101,7 @@ pub(crate) fn seed() -> u64 {
     (now ^ u64::from(std::process::id()) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8
 }
 
-/// Which forms of the report to write where; `-` is stdout.
+/// Which forms of the report to write where.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     pub(crate) json: Option<PathBuf>,
@@ -106,6 +112,12 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
+    /// Refuses a place where nothing can be written, before hours of work end there.
+    pub(crate) fn try_out(&self) -> Result<(), String> {
+        let all = [&self.json, &self.markdown, &self.csv, &self.jtl, &self.html];
+        all.into_iter().flatten().try_for_each(|path| try_out(path))
+    }
+
     pub(crate) fn write(&self, report: &Value) -> Result<(), String> {
         let forms: [(&Option<PathBuf>, &dyn Fn() -> String); 5] = [
             (&self.json, &|| format!("{report:#}\n")),
@@ -115,15 +127,28 @@ impl Ending {
             (&self.html, &|| report::html(std::slice::from_ref(report))),
         ];
         for (path, form) in forms {
-            let Some(path) = path else { continue };
-            if path.as_os_str() == "-" {
-                print!("{}", form());
-                continue;
-            }
-            std::fs::write(path, form()).map_err(|error| format!("{}: {error}", path.display()))?;
+            path.as_deref().map_or(Ok(()), |path| put(path, &form()))?;
         }
         Ok(())
     }
+}
+
+/// Whether a file can be written there. One that is there stays as it is.
+pub(crate) fn try_out(path: &Path) -> Result<(), String> {
+    if path.as_os_str() == "-" {
+        return Ok(());
+    }
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Writes a text where it is wanted; `-` is stdout.
+pub(crate) fn put(path: &Path, text: &str) -> Result<(), String> {
+    if path.as_os_str() == "-" {
+        print!("{text}");
+        return Ok(());
+    }
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// The summary on stderr, the forms asked for, and the exit code.

@@ -12,10 +12,14 @@ use launch::{Entry, Launched};
 use read::{Comparison, Task};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Lists the ready entries.
-pub(crate) fn list(_arguments: &[String]) -> ExitCode {
+pub(crate) fn list(arguments: &[String]) -> ExitCode {
+    if let Err(code) = crate::words(arguments, 0, "brokers") {
+        return code;
+    }
     for entry in read::ready() {
         println!(
             "{:12} {}{}\n{:12} to get it: {}",
@@ -42,6 +46,11 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         Ok(comparison) => comparison,
         Err(why) => return crate::refuse(&[format!("{file}: {why}")]),
     };
+    let places = ["--markdown", "--json"].map(|flag| line.text(flag)).into_iter().flatten();
+    let tried = places.map(Path::new).try_for_each(session::try_out);
+    if let Err(why) = tried.and_then(|()| known(&comparison)) {
+        return crate::refuse(&[why]);
+    }
     let results = match all(&comparison) {
         Ok(results) => results,
         Err(why) => return crate::fail(&why),
@@ -52,14 +61,22 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         [("--markdown", &|| markdown.clone()), ("--json", &|| format!("{:#}\n", json()))];
     for (flag, form) in forms {
         if let Some(path) = line.text(flag)
-            && let Err(error) = std::fs::write(path, form())
+            && let Err(why) = session::put(Path::new(path), &form())
         {
-            return crate::fail(&format!("{path}: {error}"));
+            return crate::fail(&why);
         }
     }
     print!("{markdown}");
     let is_clean = results.iter().all(|result| result.row["faults"] == json!([]));
     if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Refuses a scenario that is not there before the others have run for hours.
+fn known(comparison: &Comparison) -> Result<(), String> {
+    let names = comparison.tasks.iter().map(|task| &task.scenario);
+    names
+        .map(|name| crate::run::load(name))
+        .try_for_each(|read| read.map(drop).map_err(|wrongs| wrongs.join("; ")))
 }
 
 /// One run of one broker.

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     /// Clients of this process; and of them those that are live or have failed.
     pub(crate) clients: AtomicU64,
     pub(crate) settled: AtomicU64,
+    /// Clients that will not connect again.
+    pub(crate) over: AtomicU64,
     pub(crate) live: AtomicI64,
     /// Deliveries that what was sent should cause, and those that came.
     pub(crate) expected: AtomicU64,
@@ -68,6 +70,7 @@ impl Shared {
             publish_until_ns: AtomicU64::new(u64::MAX),
             clients: AtomicU64::new(0),
             settled: AtomicU64::new(0),
+            over: AtomicU64::new(0),
             live: AtomicI64::new(0),
             expected: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -91,6 +94,11 @@ impl Shared {
 
     pub(crate) fn under_way(&self) -> u64 {
         self.expected.load(SeqCst).saturating_sub(self.received.load(SeqCst))
+    }
+
+    /// Whether no client is live or will be again.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.over.load(SeqCst) >= self.clients.load(SeqCst)
     }
 
     /// Whether every group with a bound has published all that it may.

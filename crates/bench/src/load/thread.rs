@@ -406,6 +406,7 @@ impl Load {
             self.reopen.push(std::cmp::Reverse((now + wait, at)));
         } else {
             client.state = State::Over;
+            self.shared.over.fetch_add(1, SeqCst);
             self.settle(at);
         }
     }

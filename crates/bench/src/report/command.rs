@@ -2,7 +2,9 @@
 
 use super::{csv, html, jtl, markdown};
 use crate::flags::{Flag, Line, help, read};
+use crate::session::put;
 use serde_json::Value;
+use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
@@ -38,7 +40,7 @@ fn forms(line: &Line) -> Result<(), String> {
             "--csv" => csv(first),
             _ => jtl(first),
         };
-        std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))?;
+        put(Path::new(path), &text)?;
         wrote = true;
     }
     if !wrote {

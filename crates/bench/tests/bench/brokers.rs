@@ -206,6 +206,21 @@ fn a_ramp_climbs_until_a_limit_and_recommends_a_load() {
     }
 }
 
+#[test]
+fn a_test_without_an_end_ends_with_its_broker() {
+    let broker = godwit();
+    let port = broker.address.port().to_string();
+    let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "3", "-t", "x", "-I", "50", "-i", "1"];
+    let run = std::thread::scope(|scope| {
+        let run = scope.spawn(|| bench(&line));
+        std::thread::sleep(Duration::from_secs(2));
+        drop(broker);
+        run.join().expect("it ran")
+    });
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(run.stdout.contains(" connection_lost total=3 "), "{}", run.stdout);
+}
+
 /// What docker calls a container is here a pid namespace that holds two processes, and docker a
 /// script that answers what docker would.
 #[test]

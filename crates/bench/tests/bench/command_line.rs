@@ -34,6 +34,16 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["pub", "-t", "a", "--topics-payload", "p.json"], "--topics-payload: write a scenario"),
         (&["pub", "-t", "a", "--retry-interval", "5"], "--retry-interval: "),
         (&["pub", "-t", "a", "--keep-connected", "true"], "--keep-connected: "),
+        (&["run", "p2p-1k-1k-1k-1k", "--connrate", "0"], "--connrate 0: use a number above 0"),
+        (&["run", "p2p-1k-1k-1k-1k", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
+        (&["conn", "-h", "127.0.0.1", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
+        (&["conn", "-h", "127.0.0.1", "-c", "0"], "--count 0: use a number above 0"),
+        (&["conn", "-h", "127.0.0.1", "--pid", "me"], "--pid me: use a number that fits"),
+        (&["scenarios", "fanout"], "usage: godwit-bench scenarios"),
+        (&["brokers", "all"], "usage: godwit-bench brokers"),
+        (&["show"], "usage: godwit-bench show NAME"),
+        (&["compare"], "usage: godwit-bench compare FILE.toml"),
+        (&["report", "no-such.json"], "no-such.json: No such file"),
         (&["fly"], "fly is no subcommand"),
         (&["conn", "--nonsense"], "--nonsense is no flag"),
     ] {
@@ -57,6 +67,46 @@ fn nobody_at_home_is_no_result() {
     let run = bench(&["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--target", "127.0.0.1:1"]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("failure: connection_refused: 20"), "{}", run.stderr);
+}
+
+/// Nobody will try again, so there is nothing to wait for, though no end was given.
+#[test]
+fn a_test_without_an_end_ends_where_no_client_came_in() {
+    let run = bench(&["conn", "-h", "127.0.0.1", "-p", "1", "-c", "3"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("failure: connection_refused: 3"), "{}", run.stderr);
+}
+
+#[test]
+fn a_process_that_is_not_there_is_not_watched_in_silence() {
+    let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--target", "127.0.0.1:1"];
+    let run = bench(&[&line[..], &["--pid", "4294967295"]].concat());
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("there is no process 4294967295 on this host"), "{}", run.stderr);
+}
+
+#[test]
+fn a_comparison_is_read_to_its_end_before_anything_is_run() {
+    let file = scratch().join("no-scenario.toml");
+    let text = "scenarios = [\"p2p-1k-1k-1k-1k\", \"p2p-1k\"]\nuse = [\"godwit\"]\n";
+    std::fs::write(&file, text).expect("the scratch folder is ours");
+    let file = file.to_str().expect("text");
+    let run = bench(&["compare", file]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("p2p-1k is no scenario and no file"), "{}", run.stderr);
+    assert!(!run.stderr.contains("round 1"), "{}", run.stderr);
+}
+
+#[test]
+fn help_is_an_answer_and_no_mistake() {
+    let all = ["conn", "pub", "sub", "scenarios", "show", "run", "report", "ramp", "compare"];
+    for subcommand in all.iter().chain(&["agent", "brokers"]) {
+        let run = bench(&[subcommand, "--help"]);
+        assert_eq!(run.code, Some(0), "{subcommand}");
+        let usage = format!("Usage: godwit-bench {subcommand}");
+        assert!(run.stdout.starts_with(&usage), "{subcommand}: {}", run.stdout);
+    }
+    assert!(bench(&["-h"]).stdout.contains("Usage: godwit-bench SUBCOMMAND"));
 }
 
 #[test]
