@@ -122,6 +122,7 @@ const STEPS: &[Step] = &[
     },
     Step { what: "strace, which sees what a disk is told", install: || debian(&["strace"]) },
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
+    Step { what: "podman, which runs a container", install: || debian(&["podman", "runc"]) },
     Step { what: "paho-mqtt", install: paho },
     Step { what: "MQTT.js", install: mqtt_js },
     Step { what: "Go modules", install: go_modules },
