@@ -20,7 +20,10 @@ enum End {
     LeftOut(String),
 }
 
-pub(crate) fn run(_args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    if let Some(argument) = args.first() {
+        return Err(format!("{argument}: every layer runs, and nothing can be chosen"));
+    }
     let begun = Instant::now();
     let mut rows = Vec::new();
     for layer in LAYERS {

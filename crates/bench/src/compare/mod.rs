@@ -112,9 +112,9 @@ fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
     Ok(results)
 }
 
-/// Of as many tries as the comparison allows the one in which the host gave others the least. What a
-/// host does to a run is no broker's figure; which run counts is decided by nothing else, and the row
-/// says how many there were.
+/// Of as many tries as the comparison allows the one in which the host gave others the least. What
+/// a host does to a run is no broker's figure; which run counts is decided by nothing else, and the
+/// table says how many there were.
 fn quietest(comparison: &Comparison, mut run: impl FnMut() -> Value) -> Value {
     let mut best = run();
     best["tries"] = json!(1);
