@@ -280,7 +280,7 @@ impl Shard {
     }
 
     /// While more waits for the disk than the store likes, whoever would add to it is not read.
-    pub fn set_store_crowded(&mut self, is_crowded: bool, out: &mut Outbox) {
+    pub fn set_store_crowded(&mut self, now: Now, is_crowded: bool, out: &mut Outbox) {
         self.store_is_crowded = is_crowded;
         if is_crowded || self.crowd.is_empty() {
             return;
@@ -291,6 +291,8 @@ impl Shard {
                 && let State::Crowded { session } = known.state
             {
                 known.state = State::Live { session };
+                // Until now it was we who did not listen.
+                known.heard = now;
                 out.effects.push(Effect::Resume { conn });
             }
         }

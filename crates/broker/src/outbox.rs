@@ -146,6 +146,9 @@ pub struct Outbox {
     pub lanes: Vec<VecDeque<Cross>>,
     /// Behind each lane, what the store must take something for first.
     held: Vec<VecDeque<Cross>>,
+    /// How many words at the front of each lane found no room in its ring: what is held comes after
+    /// them, and before whatever is said from then on.
+    left: Vec<usize>,
     pub notes: Vec<Note>,
     /// How many bytes the last `Input::Bytes` took.
     pub consumed: usize,
@@ -165,22 +168,37 @@ impl Outbox {
     /// what is written then nobody would strike.
     pub fn hold_back(&mut self, waits: impl Fn(Space, &[u8]) -> bool) {
         self.held.resize_with(self.lanes.len(), VecDeque::new);
-        for (lane, held) in self.lanes.iter_mut().zip(&mut self.held) {
-            for cross in std::mem::take(lane) {
+        self.left.resize(self.lanes.len(), 0);
+        for ((lane, held), left) in self.lanes.iter_mut().zip(&mut self.held).zip(&mut self.left) {
+            let before = std::mem::take(left);
+            for (at, cross) in std::mem::take(lane).into_iter().enumerate() {
                 let stays = cross.origin().is_some_and(|place| {
                     waits(Space::Queues, &records::queue_key(place.number, place.position))
                 });
-                if stays { held.push_back(cross) } else { lane.push_back(cross) }
+                if stays {
+                    held.push_back(cross);
+                } else {
+                    *left += usize::from(at < before);
+                    lane.push_back(cross);
+                }
             }
         }
     }
 
     /// The store has taken all that it had refused.
     pub fn let_go(&mut self) {
-        for (lane, mut held) in self.lanes.iter_mut().zip(self.held.drain(..)) {
-            held.append(lane);
-            *lane = held;
+        let left = self.left.iter().copied().chain(std::iter::repeat(0));
+        for ((lane, mut held), left) in self.lanes.iter_mut().zip(self.held.drain(..)).zip(left) {
+            let mut new = lane.split_off(left.min(lane.len()));
+            lane.append(&mut held);
+            lane.append(&mut new);
         }
+    }
+
+    /// The rings have taken what they had room for.
+    pub fn note_left(&mut self) {
+        self.left.clear();
+        self.left.extend(self.lanes.iter().map(VecDeque::len));
     }
 
     /// Whether this tick has enough to do.
@@ -245,3 +263,39 @@ impl Outbox {
 const OWN_BYTES_KEPT: usize = 64 * 1024;
 const SEGMENTS_KEPT: usize = 1024;
 const WRITES_KEPT: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Now;
+    use crate::journal::Number;
+    use crate::lasting::Origin;
+    use crate::message::{Draft, Message};
+
+    fn word(ticket: u64, origin: Option<Origin>) -> Cross {
+        Cross::Publish { message: Message::new(&Draft::new("t", b"", Now(0))), ticket, origin }
+    }
+
+    fn tickets(lane: &VecDeque<Cross>) -> Vec<u64> {
+        let ticket = |cross: &Cross| match cross {
+            Cross::Publish { ticket, .. } => *ticket,
+            _ => 0,
+        };
+        lane.iter().map(ticket).collect()
+    }
+
+    #[test]
+    fn what_was_held_comes_behind_what_the_ring_had_no_room_for() {
+        let mut out = Outbox::new(1);
+        out.lanes[0].push_back(word(1, None));
+        out.note_left();
+        let parked = Origin { number: Number(1), position: 1 };
+        out.lanes[0].extend([word(2, Some(parked)), word(3, None)]);
+        out.hold_back(|_, _| true);
+        assert_eq!(tickets(&out.lanes[0]), [1, 3]);
+        out.note_left();
+        out.lanes[0].push_back(word(4, None));
+        out.let_go();
+        assert_eq!(tickets(&out.lanes[0]), [1, 3, 2, 4]);
+    }
+}

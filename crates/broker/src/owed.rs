@@ -255,6 +255,7 @@ impl Shard {
     pub fn has_records(&self) -> bool {
         self.owed.is_open
             || self.owed.to_shards.last().is_some_and(|answer| answer.seq.is_none())
+            || self.owed.goes_on
             || !self.sessions.journal.is_empty()
             || !self.sessions.dirty.is_empty()
             || !self.sessions.unsettled.is_empty()
@@ -300,6 +301,10 @@ impl Shard {
     }
 
     fn pay(&mut self, out: &mut Outbox) {
+        // What came back for somebody who waits stands in no batch yet.
+        if self.owed.goes_on {
+            return;
+        }
         let durable = self.owed.durable;
         self.owed.forgotten.pop_upto(durable);
         self.owed.to_shards.retain(|answer| {
@@ -466,5 +471,27 @@ mod tests {
         assert!(shard.waits_for_disk());
         shard.durable(5, &mut out);
         assert!(!shard.waits_for_disk());
+    }
+
+    #[test]
+    fn what_came_back_is_in_a_batch_before_anybody_who_waits_for_it_is_answered() {
+        let (interest, memory) = (Arc::new(Interest::new(1, 2)), Arc::new(Memory::default()));
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let mut shard = Shard::new(ShardId(0), 2, options, interest, memory, 1, 1, Now(0));
+        let mut out = Outbox::new(2);
+        let other = ShardId(1);
+        let ticket = shard.ask(other);
+        shard.owe(Answer::Settled { session: SessionId(0), generation: 0, position: 1 });
+        shard.await_asked();
+        shard.committed(0, 0, &mut out);
+        // A message of a group returns, and the answer to the ticket comes right behind it.
+        shard.await_again();
+        shard.kept(other, (ticket, ticket), &mut out);
+        assert!(shard.waits_for_disk() && shard.has_records());
+        shard.owed.urgent = true;
+        shard.committed(1, 0, &mut out);
+        assert!(shard.waits_for_disk(), "it is in a batch that the disk does not have");
+        shard.durable(1, &mut out);
+        assert!(!shard.waits_for_disk() && !shard.has_records());
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::flight::{Marks, Slot, State};
 use crate::input::SessionId;
-use crate::journal::{Number, Space, Stored};
+use crate::journal::{Number, Space, Stored, Unreadable};
 use crate::lasting::Origin;
 use crate::limits::NONE;
 use crate::message::{KeptId, Message};
@@ -100,7 +100,8 @@ impl Shard {
     /// One record of a session's queue comes back to memory.
     fn take_in(&mut self, id: SessionId, position: u64, value: &[u8], stored: &dyn Stored) {
         let Some((mut entry, body)) = records::read_queue(value) else { return };
-        let message = read_body(body, stored);
+        // Said by the engine. The record stays: what cannot be read is not gone.
+        let Ok(message) = read_body(body, stored) else { return };
         if message.is_none() && entry.state != State::Released {
             // It went when nobody waited for it any more, and the store took that before it took
             // what else was known: at QoS 2 the client may be waiting for PUBREL.
@@ -152,27 +153,28 @@ impl Shard {
         }
     }
 
-    /// Removes what a session left, a piece at a time. Messages of groups go back to them.
+    /// Removes what a session left, a piece at a time. Messages of groups go back to them. If
+    /// anything cannot be read it stays, and so does the grave, until the next start.
     fn dig(&mut self, number: Number, stored: &dyn Stored, out: &mut Outbox) {
         let prefix = records::number_key(number);
-        let grave = stored.get(Space::Sessions, &records::grave_key(number)).ok().flatten();
+        let Ok(grave) = stored.get(Space::Sessions, &records::grave_key(number)) else { return };
         let unsent = grave.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
         let unsent = unsent.unwrap_or(0);
         let mut found = Vec::new();
-        let _ = stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {
+        let scanned = stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {
             found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
             found.len() < READ_MESSAGES
         });
-        if found.len() < READ_MESSAGES {
-            let key = records::grave_key(number);
-            self.sessions.journal.change(Space::Sessions, key, None);
-        } else {
-            out.effects.push(Effect::Read { reading: Reading::Grave { number: number.0 } });
-        }
+        let ends = found.len() < READ_MESSAGES;
+        let mut is_whole = scanned.is_ok();
         for (position, value) in found {
             let origin = Origin { number, position };
             let record = records::read_queue(&value);
-            let message = record.as_ref().and_then(|(_, body)| read_body(*body, stored));
+            let body = record.as_ref().map_or(Body::None, |(_, body)| *body);
+            let Ok(message) = read_body(body, stored) else {
+                is_whole = false;
+                continue;
+            };
             let may_move = |entry: &Entry| entry.qos != QoS::ExactlyOnce || position >= unsent;
             let group = record.and_then(|(entry, _)| Some(entry).filter(may_move)?.group);
             match (group, message) {
@@ -182,17 +184,73 @@ impl Shard {
                 _ => self.sessions.journal.strike(origin),
             }
         }
+        match ends {
+            _ if !is_whole => {}
+            true => self.sessions.journal.change(Space::Sessions, records::grave_key(number), None),
+            false => {
+                out.effects.push(Effect::Read { reading: Reading::Grave { number: number.0 } })
+            }
+        }
     }
 }
 
-fn read_body(body: Body<'_>, stored: &dyn Stored) -> Option<Message> {
+/// None where there is none any more.
+fn read_body(body: Body<'_>, stored: &dyn Stored) -> Result<Option<Message>, Unreadable> {
+    let read = |bytes: &[u8]| Message::read(bytes).map(Some).ok_or(Unreadable);
     match body {
-        Body::None => None,
-        Body::Here(bytes) => Message::read(bytes),
+        Body::None => Ok(None),
+        Body::Here(bytes) => read(bytes),
         Body::Elsewhere(number) => {
-            let key = records::number_key(number);
-            let bytes = stored.get(Space::Messages, &key).ok().flatten();
-            bytes.and_then(|bytes| Message::read(&bytes))
+            let bytes = stored.get(Space::Messages, &records::number_key(number))?;
+            bytes.map_or(Ok(None), |bytes| read(&bytes))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Journal;
+    use crate::{Interest, Memory, Now, Options, ShardId};
+    use std::sync::Arc;
+
+    const GRAVE: Number = Number(7);
+
+    /// One place in a queue, whose message stands elsewhere and is gone, or cannot be read.
+    #[derive(Debug)]
+    struct OnePlace {
+        is_readable: bool,
+    }
+
+    impl Stored for OnePlace {
+        fn get(&self, space: Space, _: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+            if space == Space::Messages && !self.is_readable { Err(Unreadable) } else { Ok(None) }
+        }
+
+        fn scan(
+            &self,
+            _: Space,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), Unreadable> {
+            let entry = Entry::new(QoS::AtLeastOnce, false);
+            let value = records::queue_value(&entry, Body::Elsewhere(Number(9)));
+            visit(&records::queue_key(GRAVE, 1), &value);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_gone() {
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
+        shard.sessions.journal = Journal::open(2, 0);
+        let mut out = Outbox::new(1);
+        shard.dig(GRAVE, &OnePlace { is_readable: false }, &mut out);
+        assert!(shard.sessions.journal.is_empty() && out.effects.is_empty());
+        shard.dig(GRAVE, &OnePlace { is_readable: true }, &mut out);
+        assert!(!shard.sessions.journal.is_empty());
     }
 }

@@ -566,6 +566,7 @@ impl Body {
                 self.rings.bells[to].ring();
             }
         }
+        self.out.note_left();
     }
 }
 

@@ -252,7 +252,10 @@ impl Body {
     }
 
     pub(crate) fn awaits_disk(&self) -> bool {
-        self.shelf.as_ref().is_some_and(|shelf| self.shard.waits_for_disk() || shelf.is_crowded())
+        // Whom it holds it lets go when it sees that there is room, and not when there is.
+        self.shelf
+            .as_ref()
+            .is_some_and(|shelf| self.shard.waits_for_disk() || self.crowded || shelf.is_crowded())
     }
 
     pub(crate) fn disk_has_more(&self) -> bool {
@@ -265,7 +268,7 @@ impl Body {
         let Some(shelf) = &mut self.shelf else { return };
         self.crowded = shelf.is_crowded();
         self.shard.set_store_full(shelf.refuses());
-        self.shard.set_store_crowded(self.crowded, &mut self.out);
+        self.shard.set_store_crowded(self.now, self.crowded, &mut self.out);
         let seq = shelf.durable();
         if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
             self.shard.handle(self.now, Input::Durable { seq }, &mut self.out);

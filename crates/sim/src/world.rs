@@ -267,7 +267,7 @@ impl World {
     pub fn crowd(&mut self, is_crowded: bool) {
         for at in 0..self.places.len() {
             let place = &mut self.places[at];
-            place.shard.set_store_crowded(is_crowded, &mut place.out);
+            place.shard.set_store_crowded(self.now, is_crowded, &mut place.out);
             self.act(at);
         }
     }
