@@ -53,6 +53,10 @@ impl Shard {
 
     pub(crate) fn search_on(&mut self, stored: &dyn Stored, out: &mut Outbox) {
         let Some(mut search) = self.search.take() else { return };
+        if self.store_is_full {
+            // What has moved here is still there in the store, and removals pass that by.
+            return self.sessions.journal.uncounted += 1;
+        }
         let done = match search.removes {
             false => search.look(stored),
             true => self.remove_unwanted(&mut search, stored),
@@ -105,5 +109,55 @@ impl Search {
         self.from = last;
         self.is_blind |= scanned.is_err();
         self.is_blind || seen < PIECE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Journal, Unreadable};
+    use crate::{Interest, Memory, Options};
+    use std::sync::Arc;
+
+    /// A message that no queue names any more.
+    #[derive(Debug)]
+    struct OneMessage;
+
+    impl Stored for OneMessage {
+        fn get(&self, _: Space, _: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+            Ok(None)
+        }
+
+        fn scan(
+            &self,
+            space: Space,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), Unreadable> {
+            if space == Space::Messages {
+                visit(&records::number_key(Number(7)), b"");
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_is_removed_while_the_store_refuses_what_moved_it() {
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
+        shard.sessions.journal = Journal::open(2, 0);
+        let mut out = Outbox::new(1);
+        for (is_full, is_removed) in [(true, false), (false, true)] {
+            shard.set_store_full(false);
+            shard.plan_search();
+            shard.search(&mut out);
+            shard.search_on(&OneMessage, &mut out);
+            shard.set_store_full(is_full);
+            shard.search_on(&OneMessage, &mut out);
+            assert_eq!(!shard.sessions.journal.is_empty(), is_removed);
+            assert!(shard.search.is_none(), "another hour");
+        }
     }
 }

@@ -285,6 +285,8 @@ pub(crate) struct Messages {
     bodies: HashMap<u32, Number, FixedState>,
     /// Those of them that nobody wants any more.
     dead_bodies: Vec<Number>,
+    /// Those that a session names which gives them up, until the store has taken that.
+    moving: Vec<KeptId>,
     /// What all this takes: the messages, their places, the slots in queues and flights that refer
     /// to them, the spare buffers. One number, since every delivery asks for it.
     held: u64,
@@ -393,6 +395,26 @@ impl Messages {
 
     pub(crate) fn take_dead_bodies(&mut self) -> Vec<Number> {
         std::mem::take(&mut self.dead_bodies)
+    }
+
+    pub(crate) fn has_dead_bodies(&self) -> bool {
+        !self.dead_bodies.is_empty()
+    }
+
+    /// A message goes on to somebody else. The store may refuse that for now, and takes the
+    /// removal of what it has all the same: so that is not to be removed before.
+    pub(crate) fn move_body(&mut self, id: KeptId) {
+        if self.bodies.contains_key(&id.0) {
+            self.keep_again(id);
+            self.moving.push(id);
+        }
+    }
+
+    /// The store has taken all that was written.
+    pub(crate) fn end_moves(&mut self) {
+        while let Some(id) = self.moving.pop() {
+            self.release(id);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

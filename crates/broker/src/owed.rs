@@ -257,6 +257,7 @@ impl Shard {
             || self.owed.to_shards.last().is_some_and(|answer| answer.seq.is_none())
             || self.owed.goes_on
             || !self.sessions.journal.is_empty()
+            || self.sessions.messages.has_dead_bodies()
             || !self.sessions.dirty.is_empty()
             || !self.sessions.unsettled.is_empty()
     }
@@ -274,6 +275,7 @@ impl Shard {
     /// The tick is over and the store has taken what it wrote.
     pub(crate) fn committed(&mut self, seq: u64, durable: u64, out: &mut Outbox) {
         self.owed.durable = self.owed.durable.max(durable);
+        self.sessions.messages.end_moves();
         // What nobody waits for would hold up by a second what needs none of it.
         if std::mem::take(&mut self.owed.urgent) {
             self.owed.last = self.owed.last.max(seq);

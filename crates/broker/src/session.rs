@@ -458,6 +458,7 @@ impl Sessions {
         let origin = self.origin(lasting, &slot);
         if slot.group != NONE && again && !slot.marks.has(Marks::RELEASED) {
             let group = self.group_name(slot.group);
+            self.messages.move_body(slot.message);
             self.orphans.push((group, self.messages.message(slot.message), origin));
         } else if let Some(place) = origin {
             self.journal.strike(place);

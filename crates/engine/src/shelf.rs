@@ -243,6 +243,7 @@ impl Body {
         while self.shard.has_records() || shelf.is_full() {
             let (changes, urgent) = self.shard.take_records();
             let Committed::Under(seq) = shelf.commit(changes, urgent) else {
+                self.shard.set_store_full(true);
                 return self.out.hold_back(|of, key| shelf.has_parked(of, key));
             };
             self.out.let_go();

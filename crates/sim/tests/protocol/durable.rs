@@ -649,6 +649,28 @@ crate::transcripts! {
         r##"
         # disk: on
         # shards: 1
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "t" qos=1
+        b< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        b< PUBLISH 1 "t" qos=1 "1"
+        ! stored
+        disk< messages 1, queues 2, retained 0, sessions 5
+        a> PUBACK 1
+        ! stored
+        disk< messages 1, queues 1, retained 0, sessions 5
+        b> PUBACK 1
+        ! stored
+        disk< messages 0, queues 0, retained 0, sessions 5
         "##
     }
 
@@ -704,6 +726,45 @@ crate::transcripts! {
         a< CLOSED
         b> CONNECT id=b clean=0 expiry=600
         b< CONNACK present=0
+        "##
+    }
+
+    // The end of a's session and with it the way of its message to b wait for room, the removal
+    // that c's PUBACK brings does not.
+    fn a_message_that_moves_stands_where_it_was_until_the_store_has_the_move() {
+        r##"
+        # disk: on
+        # shards: 1
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$share/g/t" qos=1
+        a< SUBACK 1 [1]
+        c> CONNECT id=c expiry=600
+        c< CONNACK present=0
+        c> SUBSCRIBE 1 "t" qos=1
+        c< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        c< PUBLISH 1 "t" qos=1 "1"
+        b> CONNECT id=b expiry=600
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/t" qos=1
+        b< SUBACK 1 [1]
+        ! disk refuses
+        a> DISCONNECT expiry=0
+        a< CLOSED
+        b< PUBLISH 1 "t" qos=1 "1"
+        c> PUBACK 1
+        ! power
+        c< CLOSED
+        p< CLOSED
+        b< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
         "##
     }
 
