@@ -377,16 +377,30 @@ impl Shard {
     }
 
     /// The retained message of a topic is stored by the topic's home alone, in the order in which
-    /// it decided: so the store and every shard agree.
+    /// it decided: so the store and every shard agree. A clear is stored where its stamp is known,
+    /// until what is older and still on its way can no longer come.
     pub(crate) fn write_retained(&mut self, message: &Message, stamp: Stamp) {
         let draft = message.view().draft();
         if draft.durability == Durability::Memory || self.home_of(message.topic()) != self.id {
             return;
         }
-        let bytes = message.view().as_bytes();
-        let value = (!message.payload().is_empty()).then(|| records::retained_value(stamp, bytes));
+        let newest = self.retained.newest(message.topic());
+        let waits = draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce;
+        let value = match newest {
+            // Something later has taken its place, maybe in a batch that nobody waits for. Whoever
+            // waits for this message waits for that one.
+            Some((later, _)) if later != stamp && !waits => return,
+            Some((later, Some(newest))) => {
+                Some(records::retained_value(later, newest.view().as_bytes()))
+            }
+            Some((later, None)) => {
+                let clear = Message::new(&Draft::new(message.topic(), b"", draft.at));
+                Some(records::retained_value(later, clear.view().as_bytes()))
+            }
+            None => None,
+        };
         self.sessions.journal.change(Space::Retained, message.topic().into(), value);
-        if draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce {
+        if waits {
             self.sessions.journal.hurry();
             self.sessions.journal.keeps = true;
         }

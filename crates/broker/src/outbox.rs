@@ -185,12 +185,12 @@ impl Outbox {
         }
     }
 
-    /// The store has taken all that it had refused.
-    pub fn let_go(&mut self) {
+    /// The store has taken all that it had refused: what was held is said as `late` would say it.
+    pub fn let_go(&mut self, late: impl Fn(Cross) -> Cross) {
         let left = self.left.iter().copied().chain(std::iter::repeat(0));
-        for ((lane, mut held), left) in self.lanes.iter_mut().zip(self.held.drain(..)).zip(left) {
+        for ((lane, held), left) in self.lanes.iter_mut().zip(self.held.drain(..)).zip(left) {
             let mut new = lane.split_off(left.min(lane.len()));
-            lane.append(&mut held);
+            lane.extend(held.into_iter().map(&late));
             lane.append(&mut new);
         }
     }
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(tickets(&out.lanes[0]), [1, 3]);
         out.note_left();
         out.lanes[0].push_back(word(4, None));
-        out.let_go();
+        out.let_go(|cross| cross);
         assert_eq!(tickets(&out.lanes[0]), [1, 3, 2, 4]);
     }
 }

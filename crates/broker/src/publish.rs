@@ -379,8 +379,22 @@ impl Shard {
     /// Here and, where the topic is at home, in the store, unless something later is here.
     pub(crate) fn set_retained(&mut self, message: &Message, stamp: Stamp, keeps_tombstone: bool) {
         self.stamp = self.stamp.max(stamp);
-        if self.retained.set(message.clone(), stamp, self.now, keeps_tombstone) {
-            self.write_retained(message, stamp);
+        self.retained.set(message.clone(), stamp, self.now, keeps_tombstone);
+        self.write_retained(message, stamp);
+    }
+
+    /// Whether a word for another shard still says what it was to say. One that waited may come
+    /// after the tombstone of a clear that it knows nothing of: a retained message that is not the
+    /// topic's newest any more goes on to subscribers alone.
+    pub fn say_late(&self, cross: Cross) -> Cross {
+        match cross {
+            Cross::Retain { message, stamp, ticket, origin }
+                if !message.payload().is_empty()
+                    && self.retained.newest(message.topic()).map(|(at, _)| at) != Some(stamp) =>
+            {
+                Cross::Publish { message, ticket, origin }
+            }
+            cross => cross,
         }
     }
 

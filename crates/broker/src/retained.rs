@@ -109,24 +109,17 @@ impl Retained {
     }
 
     /// Stores a message, or clears the topic where the payload is empty [MQTT-3.3.1-5]
-    /// [MQTT-3.3.1-6] [MQTT-3.3.1-7]. An older stamp than the stored one changes nothing, and is
-    /// told so.
-    pub(crate) fn set(
-        &mut self,
-        message: Message,
-        stamp: Stamp,
-        now: Now,
-        tombstones: bool,
-    ) -> bool {
+    /// [MQTT-3.3.1-6] [MQTT-3.3.1-7]. An older stamp than the stored one changes nothing.
+    pub(crate) fn set(&mut self, message: Message, stamp: Stamp, now: Now, tombstones: bool) {
         let topic: Box<str> = message.topic().into();
         let clears = message.payload().is_empty();
         if clears && !tombstones && self.node_of(&topic).is_none() {
-            return true;
+            return;
         }
         let at = self.make(&topic);
         let node = &mut self.nodes[at];
         if node.stored.as_ref().is_some_and(|stored| stored.stamp > stamp) {
-            return false;
+            return;
         }
         let new = if clears { None } else { Some(message.clone()) };
         // Whatever its QoS [3.1.1:MQTT-3.3.1-7].
@@ -146,7 +139,6 @@ impl Retained {
         } else if !is_tombstone {
             self.tombstones.push_back((now, topic));
         }
-        true
     }
 
     /// A message that a node held is gone.
@@ -176,18 +168,19 @@ impl Retained {
         }
     }
 
-    /// Forgets what expired and tombstones that are old enough. The topics of what expired.
+    /// Forgets what expired and tombstones that are old enough. The topics of both.
     pub(crate) fn sweep(&mut self, now: Now) -> Vec<Box<str>> {
-        let mut expired = Vec::new();
+        let mut gone = Vec::new();
         while let Some((at, _)) = self.tombstones.front()
             && now.0 >= at.0 + TOMBSTONE_MS
         {
-            let Some((_, topic)) = self.tombstones.pop_front() else { return expired };
+            let Some((_, topic)) = self.tombstones.pop_front() else { return gone };
             let Some(at) = self.node_of(&topic) else { continue };
             let tombstone = self.nodes[at].stored.as_ref().filter(|it| it.message.is_none());
             let Some(cleared_at) = tombstone.map(|stored| stored.stamp.at) else { continue };
             if now.0 >= cleared_at + TOMBSTONE_MS {
                 self.bury(at);
+                gone.push(topic);
             } else {
                 // Cleared again meanwhile: the last time counts.
                 self.tombstones.push_back((Now(cleared_at), topic));
@@ -199,11 +192,11 @@ impl Retained {
             let old = self.nodes[at].stored.take().and_then(|stored| stored.message);
             if let Some(old) = old {
                 self.discount(at, &old);
-                expired.push(old.topic().into());
+                gone.push(old.topic().into());
             }
             self.bury(at);
         }
-        expired
+        gone
     }
 
     /// When `sweep` has something to do.
@@ -214,7 +207,13 @@ impl Retained {
     }
 
     pub(crate) fn get(&self, topic: &str) -> Option<&Message> {
-        self.nodes[self.node_of(topic)?].stored.as_ref()?.message.as_ref()
+        self.newest(topic)?.1
+    }
+
+    /// What came last for a topic, as far as that is known; without a message it is a clear.
+    pub(crate) fn newest(&self, topic: &str) -> Option<(Stamp, Option<&Message>)> {
+        let stored = self.nodes[self.node_of(topic)?].stored.as_ref()?;
+        Some((stored.stamp, stored.message.as_ref()))
     }
 
     /// The next message, in the order of topics, that matches the filter and comes after a topic.

@@ -210,9 +210,13 @@ mod tests {
 
     /// What a start makes of a topic that the store has at time 5, and a transit at another.
     fn start(in_transit: &Message, at: u64) -> (Option<Vec<u8>>, bool) {
+        start_with(&retained(b"stored", u32::MAX), in_transit, at)
+    }
+
+    fn start_with(stored: &Message, in_transit: &Message, at: u64) -> (Option<Vec<u8>>, bool) {
         let homes = Homes { key: 0, shards: 1 };
         let stamp = |at| Stamp { at, ..Stamp::default() };
-        let (to, stored) = (ShardId(0), retained(b"stored", u32::MAX));
+        let to = ShardId(0);
         let way = Some(Way { to, stamp: stamp(at) });
         let entry = Entry { way, ..Entry::new(mqtt::QoS::ExactlyOnce, true) };
         let Number(number) = Number::of_transit(1, 0);
@@ -252,5 +256,57 @@ mod tests {
         let message = retained(b"in transit", 1);
         assert_eq!(start(&message, 6), (None, true));
         assert_eq!(start(&message, 4), (Some(b"stored".to_vec()), false));
+    }
+
+    #[test]
+    fn what_was_cleared_while_it_was_on_its_way_stays_so() {
+        let (clear, message) = (retained(b"", u32::MAX), retained(b"in transit", u32::MAX));
+        assert_eq!(start_with(&clear, &message, 4), (None, false));
+        assert_eq!(start_with(&clear, &message, 6), (Some(b"in transit".to_vec()), true));
+    }
+
+    fn shard_with_a_store() -> Shard {
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
+        shard.keep(1);
+        shard
+    }
+
+    const EARLY: Stamp = Stamp { at: 4, counter: 0, shard: 1 };
+    const LATE: Stamp = Stamp { at: 5, counter: 0, shard: 2 };
+
+    #[test]
+    fn who_waits_for_a_retained_message_waits_for_what_took_its_place() {
+        let mut shard = shard_with_a_store();
+        shard.set_retained(&retained(b"later", u32::MAX), LATE, true);
+        let (_, is_urgent) = shard.take_records();
+        assert!(!is_urgent, "nobody waits for a message of QoS 0");
+        let draft = retained(b"earlier", u32::MAX);
+        let waits = Draft { qos: mqtt::QoS::AtLeastOnce, ..draft.view().draft() };
+        shard.set_retained(&Message::new(&waits), EARLY, true);
+        let (changes, is_urgent) = shard.take_records();
+        let values: Vec<_> = changes.iter().filter_map(|it| it.value.as_deref()).collect();
+        let stored = values.iter().find_map(|value| records::read_retained(value));
+        let (stamp, message) = stored.expect("the later one, once more");
+        assert_eq!((stamp, message.payload(), is_urgent), (LATE, &b"later"[..], true));
+    }
+
+    #[test]
+    fn what_waited_for_the_store_is_retained_elsewhere_only_if_it_is_the_last_still() {
+        let mut shard = shard_with_a_store();
+        let message = retained(b"1", u32::MAX);
+        let is_retained = |shard: &Shard, message: &Message, stamp: Stamp| {
+            let word = Cross::Retain { message: message.clone(), stamp, ticket: 0, origin: None };
+            matches!(shard.say_late(word), Cross::Retain { .. })
+        };
+        shard.set_retained(&message, EARLY, true);
+        assert!(is_retained(&shard, &message, EARLY));
+        let clear = retained(b"", u32::MAX);
+        shard.set_retained(&clear, LATE, true);
+        assert!(!is_retained(&shard, &message, EARLY));
+        shard.retained.sweep(Now(3_600_000));
+        assert!(!is_retained(&shard, &message, EARLY), "the tombstone is gone");
+        assert!(is_retained(&shard, &clear, LATE), "what clears brings nothing back");
     }
 }

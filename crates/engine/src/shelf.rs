@@ -246,7 +246,7 @@ impl Body {
                 self.shard.set_store_full(true);
                 return self.out.hold_back(|of, key| shelf.has_parked(of, key));
             };
-            self.out.let_go();
+            self.out.let_go(|cross| self.shard.say_late(cross));
             let durable = shelf.durable();
             self.shard.handle(self.now, Input::Committed { seq, durable }, &mut self.out);
         }

@@ -450,7 +450,7 @@ impl World {
                 let shelf = &place.shelf;
                 return place.out.hold_back(|space, key| shelf.has_parked(space, key));
             };
-            place.out.let_go();
+            place.out.let_go(|cross| place.shard.say_late(cross));
             let durable = disk.durable();
             place.shard.handle(self.now, Input::Committed { seq, durable }, &mut place.out);
         }

@@ -442,6 +442,33 @@ crate::transcripts! {
         "##
     }
 
+    // A clear is known for as long as something older may come from another shard.
+    fn what_was_cleared_leaves_nothing_for_long() {
+        r##"
+        # disk: on
+        # shards: 2
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "r" qos=1 retain "1"
+        p< PUBACK 1 NoMatchingSubscribers
+        p> PUBLISH 2 "r" qos=1 retain ""
+        p< PUBACK 2 NoMatchingSubscribers
+        ! stored
+        disk< messages 0, queues 0, retained 1, sessions 1
+        ! power
+        p< CLOSED
+        ! stored
+        disk< messages 0, queues 0, retained 1, sessions 1
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> SUBSCRIBE 1 "r" qos=0
+        p< SUBACK 1 [0]
+        + 11s
+        ! stored
+        disk< messages 0, queues 0, retained 0, sessions 1
+        "##
+    }
+
     fn wills_and_expiries_count_the_time_that_we_were_away() {
         r##"
         # disk: on
