@@ -40,6 +40,8 @@ pub(crate) struct Ledger {
     /// Messages given to other shards less those taken from them: negative where more came in.
     pub(crate) crossing: i64,
     pub(crate) conns: u64,
+    /// What waits for room in the store.
+    parked: u64,
     /// Topics behind the aliases that clients have set.
     pub(crate) aliases: u64,
 }
@@ -71,7 +73,16 @@ pub(crate) const SMALL: usize = 4 * 1024;
 
 impl Ledger {
     pub(crate) fn new(process: Arc<Memory>) -> Ledger {
-        Ledger { process, told: 0, sockets: 0, sockets_told: 0, crossing: 0, conns: 0, aliases: 0 }
+        Ledger {
+            process,
+            told: 0,
+            sockets: 0,
+            sockets_told: 0,
+            crossing: 0,
+            parked: 0,
+            conns: 0,
+            aliases: 0,
+        }
     }
 
     /// What the whole process holds, this shard at its newest.
@@ -102,6 +113,7 @@ impl Shard {
             + self.groups.held()
             + retained
             + ledger.conns * cost::CONN
+            + ledger.parked
             + ledger.aliases;
         held as i64 + ledger.crossing
     }
@@ -123,6 +135,11 @@ impl Shard {
     /// How much the engine holds for this shard's sockets.
     pub fn hold_for_sockets(&mut self, bytes: usize) {
         self.ledger.sockets = bytes as i64;
+    }
+
+    /// How much the engine holds that the store has refused.
+    pub fn hold_for_store(&mut self, bytes: usize) {
+        self.ledger.parked = bytes as u64;
     }
 
     /// Whether sockets hold more than their quarter of the bound: then no output waits in a socket.

@@ -15,10 +15,12 @@ use store::{Batch, Handle, Space, Store};
 pub(crate) struct Shelf {
     handle: Handle,
     log: Arc<dyn Fn(&Note) + Send + Sync>,
-    /// Refused by the store, in order.
-    parked: Batch,
-    /// What it makes of each key.
-    parked_pairs: BTreeMap<(Space, Vec<u8>), Option<Vec<u8>>>,
+    /// What the store has refused makes this of each key, ...
+    parked: BTreeMap<(Space, Vec<u8>), Option<Vec<u8>>>,
+    /// ... takes so much memory, ...
+    parked_bytes: usize,
+    /// ... and is waited for.
+    parked_urgent: bool,
     tried: Option<Instant>,
     /// What `refuses` said last, ...
     refused: bool,
@@ -29,6 +31,9 @@ pub(crate) struct Shelf {
 
 /// How long after a refusal the store is asked again.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// What a parked pair costs beside its bytes: two vectors, and its share of a node.
+const PAIR_BYTES: usize = 64;
 
 /// What became of a tick's records.
 enum Committed {
@@ -48,8 +53,9 @@ impl Shelf {
             refusing,
             handle,
             log,
-            parked: Batch::default(),
-            parked_pairs: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            parked_bytes: 0,
+            parked_urgent: false,
             tried: None,
             refused: false,
         }
@@ -70,7 +76,7 @@ impl Shelf {
     }
 
     fn has_parked(&self, of: broker::Space, key: &[u8]) -> bool {
-        self.parked_pairs.contains_key(&(space(of), key.to_vec()))
+        self.parked.contains_key(&(space(of), key.to_vec()))
     }
 
     /// Whether nobody is to be promised more. Says so in the log when it begins and when it ends.
@@ -118,9 +124,8 @@ impl Shelf {
 
     /// With something parked: removals go past it where they do not concern it.
     fn commit_behind(&mut self, mut batch: Batch) -> Committed {
-        let concerns = |(space, key, _): (Space, &[u8], _)| {
-            self.parked_pairs.contains_key(&(space, key.to_vec()))
-        };
+        let concerns =
+            |(space, key, _): (Space, &[u8], _)| self.parked.contains_key(&(space, key.to_vec()));
         let passes = !batch.grows() && !batch.changes().any(concerns);
         if passes && !batch.is_empty() {
             // What is taken leaves nothing behind, and what is refused stays to be parked.
@@ -132,25 +137,42 @@ impl Shelf {
         if self.retry_after().is_some_and(|wait| !wait.is_zero()) {
             return Committed::Parked;
         }
-        self.tried = Some(Instant::now());
-        match self.handle.offer(&mut self.parked) {
-            Ok(seq) => {
-                self.parked_pairs = BTreeMap::new();
-                Committed::Under(seq.0)
+        self.tried = None;
+        let mut parked = self.unpark();
+        match self.handle.offer(&mut parked) {
+            Ok(seq) => Committed::Under(seq.0),
+            Err(_) => {
+                self.park(parked);
+                Committed::Parked
             }
-            Err(_) => Committed::Parked,
         }
     }
 
     fn park(&mut self, batch: Batch) {
-        for (space, key, value) in batch.changes() {
-            self.parked_pairs.insert((space, key.to_vec()), value.map(<[u8]>::to_vec));
+        self.tried.get_or_insert_with(Instant::now);
+        self.parked_urgent |= !batch.is_lazy();
+        for (space, key, value) in batch.into_changes() {
+            self.parked_bytes += PAIR_BYTES + key.len() + value.as_ref().map_or(0, Vec::len);
+            let key_len = key.len();
+            if let Some(old) = self.parked.insert((space, key), value) {
+                self.parked_bytes -= PAIR_BYTES + key_len + old.map_or(0, |old| old.len());
+            }
         }
-        if self.is_full() {
-            return self.parked.extend(batch);
+    }
+
+    fn unpark(&mut self) -> Batch {
+        let mut batch = Batch::default();
+        for ((space, key), value) in std::mem::take(&mut self.parked) {
+            match value {
+                Some(value) => batch.put(space, key, value),
+                None => batch.remove(space, key),
+            }
         }
-        self.tried = Some(Instant::now());
-        self.parked = batch;
+        if !std::mem::take(&mut self.parked_urgent) {
+            batch.lazy();
+        }
+        self.parked_bytes = 0;
+        batch
     }
 
     fn said(&self, fault: &store::Fault) -> Unreadable {
@@ -184,7 +206,7 @@ fn batch_of(changes: Vec<Change>, urgent: bool) -> Batch {
 
 impl std::fmt::Debug for Shelf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shelf").field("parked", &self.parked.bytes()).finish_non_exhaustive()
+        f.debug_struct("Shelf").field("parked", &self.parked.len()).finish_non_exhaustive()
     }
 }
 
@@ -192,7 +214,7 @@ impl std::fmt::Debug for Shelf {
 impl Stored for Shelf {
     fn get(&self, of: broker::Space, key: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
         if self.is_full()
-            && let Some(value) = self.parked_pairs.get(&(space(of), key.to_vec()))
+            && let Some(value) = self.parked.get(&(space(of), key.to_vec()))
         {
             return Ok(value.clone());
         }
@@ -207,7 +229,7 @@ impl Stored for Shelf {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), Unreadable> {
         let start = (space(of), from.max(prefix).to_vec());
-        let parked = self.parked_pairs.range(start..).map(|((of, key), value)| (*of, key, value));
+        let parked = self.parked.range(start..).map(|((of, key), value)| (*of, key, value));
         let mut parked = parked
             .take_while(|(found, key, _)| *found == space(of) && key.starts_with(prefix))
             .map(|(_, key, value)| (key, value))
@@ -269,10 +291,42 @@ impl Body {
         let Some(shelf) = &mut self.shelf else { return };
         self.crowded = shelf.is_crowded();
         self.shard.set_store_full(shelf.refuses());
+        self.shard.hold_for_store(shelf.parked_bytes);
         self.shard.set_store_crowded(self.now, self.crowded, &mut self.out);
         let seq = shelf.durable();
         if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
             self.shard.handle(self.now, Input::Durable { seq }, &mut self.out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{Disk, Options};
+
+    fn change(key: u64, len: usize) -> Change {
+        let space = broker::Space::Sessions;
+        Change { space, key: key.to_be_bytes().to_vec(), value: Some(vec![1; len]) }
+    }
+
+    #[test]
+    fn what_is_refused_takes_memory_once_a_key() {
+        let path = std::env::temp_dir().join(format!("shelf-{}", std::process::id()));
+        let options = Options { bytes_max: 100, ..Options::default() };
+        let (disk, _) = Disk::open(&path, options, Box::new(|_| {})).expect("it is new");
+        let mut shelf = Shelf::new(disk.handle(), Arc::new(|_| {}), Arc::default());
+        for round in 0..100 {
+            let changes = (0..10).map(|key| change(key, 1000 + round)).collect();
+            assert!(matches!(shelf.commit(changes, true), Committed::Parked));
+        }
+        assert_eq!(shelf.parked_bytes, 10 * (PAIR_BYTES + 8 + 1099));
+        let key = 3_u64.to_be_bytes();
+        let read = shelf.get(broker::Space::Sessions, &key).expect("it can be read");
+        assert_eq!(read.map(|value| value.len()), Some(1099));
+        let batch = shelf.unpark();
+        assert_eq!((batch.changes().count(), batch.is_lazy(), shelf.parked_bytes), (10, false, 0));
+        drop(disk);
+        std::fs::remove_dir_all(path).expect("it was made");
     }
 }

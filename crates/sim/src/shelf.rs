@@ -2,11 +2,13 @@
 
 use crate::disk::Disk;
 use broker::{Change, Space};
+use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
-    /// Refused by the disk, in order.
-    parked: Vec<Change>,
+    /// What the disk has refused makes this of each key, ...
+    parked: BTreeMap<(Space, Vec<u8>), Option<Vec<u8>>>,
+    /// ... and is waited for.
     urgent: bool,
 }
 
@@ -15,12 +17,13 @@ impl Shelf {
         !self.parked.is_empty()
     }
 
-    pub(crate) fn parked(&self) -> &[Change] {
-        &self.parked
+    pub(crate) fn parked(&self) -> Vec<Change> {
+        let pairs = self.parked.clone().into_iter();
+        pairs.map(|((space, key), value)| Change { space, key, value }).collect()
     }
 
     pub(crate) fn has_parked(&self, space: Space, key: &[u8]) -> bool {
-        self.parked.iter().any(|change| change.space == space && change.key == key)
+        self.parked.contains_key(&(space, key.to_vec()))
     }
 
     /// The disk's number for what it took; 0 where there was nothing. None while something that it
@@ -35,7 +38,9 @@ impl Shelf {
         let grows = changes.iter().any(|change| change.value.is_some());
         let concerns = changes.iter().any(|change| self.has_parked(change.space, &change.key));
         if grows || concerns {
-            self.parked.extend(changes);
+            let pairs =
+                changes.into_iter().map(|Change { space, key, value }| ((space, key), value));
+            self.parked.extend(pairs);
             self.urgent |= urgent;
         } else if !changes.is_empty() {
             let seq = disk.commit(changes, urgent);
@@ -47,7 +52,8 @@ impl Shelf {
             (false, _) => Some(0),
             (true, true) => None,
             (true, false) => {
-                let parked = std::mem::take(&mut self.parked);
+                let parked = self.parked();
+                self.parked.clear();
                 Some(disk.commit(parked, std::mem::take(&mut self.urgent)))
             }
         }

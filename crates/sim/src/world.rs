@@ -459,7 +459,7 @@ impl World {
     fn hand_store(&mut self, at: usize, reading: Reading) {
         let Some(disk) = &self.disk else { return };
         let place = &mut self.places[at];
-        let stored = &disk.with(place.shelf.parked());
+        let stored = &disk.with(&place.shelf.parked());
         place.shard.handle(self.now, Input::Stored { reading, stored }, &mut place.out);
         self.act(at);
     }

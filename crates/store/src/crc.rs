@@ -2,7 +2,23 @@
 
 /// The checksum of `parts` as if they stood behind each other.
 pub(crate) fn crc(parts: &[&[u8]]) -> u32 {
-    !parts.iter().fold(!0, |crc, part| extend(crc, part))
+    let mut crc = Crc::default();
+    parts.iter().for_each(|part| crc.add(part));
+    crc.sum()
+}
+
+/// A checksum of what comes a part at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crc(u32);
+
+impl Crc {
+    pub(crate) fn add(&mut self, part: &[u8]) {
+        self.0 = !extend(!self.0, part);
+    }
+
+    pub(crate) fn sum(self) -> u32 {
+        self.0
+    }
 }
 
 fn extend(mut crc: u32, bytes: &[u8]) -> u32 {

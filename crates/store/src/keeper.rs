@@ -217,7 +217,18 @@ impl Keeper {
     fn list(&mut self, tables: Vec<Arc<Table>>, flushed: u64, parts: usize) -> Result<(), Fault> {
         let listed = tables.iter().map(|table| (table.number, table.bytes)).collect();
         let manifest = Manifest { flushed, tables: listed, ..self.manifest };
-        manifest.save(&*self.shared.folder)?;
+        let folder = &*self.shared.folder;
+        if let Err(fault) = manifest.replace(folder) {
+            // What was made for it would else lie there until the next open, and more with each try.
+            let new = |(number, _): &&(u64, u64)| {
+                !self.manifest.tables.iter().any(|old| old.0 == *number)
+            };
+            for (number, _) in manifest.tables.iter().filter(new) {
+                let _ = folder.remove(&table::name(*number));
+            }
+            return Err(fault.into());
+        }
+        folder.sync()?;
         // Not before: the log goes by what it says.
         self.manifest = manifest;
         let mut state = self.shared.lock();

@@ -97,15 +97,18 @@ impl Batch {
         self.changes.is_empty()
     }
 
-    /// Another one's changes after this one's.
-    pub fn extend(&mut self, later: Batch) {
-        self.lazy &= later.lazy;
-        self.changes.extend(later.changes);
+    pub fn is_lazy(&self) -> bool {
+        self.lazy
     }
 
     /// Every key that it puts or removes, in order, with its value.
     pub fn changes(&self) -> impl Iterator<Item = (Space, &[u8], Option<&[u8]>)> {
         self.changes.iter().map(|change| (change.space, &change.key[..], change.value.as_deref()))
+    }
+
+    /// The same, to keep.
+    pub fn into_changes(self) -> impl Iterator<Item = (Space, Vec<u8>, Option<Vec<u8>>)> {
+        self.changes.into_iter().map(|change| (change.space, change.key, change.value))
     }
 
     /// Whether it puts anything: what only removes makes room.

@@ -22,6 +22,12 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Replaces what is there, whole or not at all.
     pub(crate) fn save(&self, folder: &dyn Folder) -> io::Result<()> {
+        self.replace(folder)?;
+        folder.sync()
+    }
+
+    /// The same, but a power cut may bring back what was there. After a fault what was there stays.
+    pub(crate) fn replace(&self, folder: &dyn Folder) -> io::Result<()> {
         let mut body = Vec::new();
         for number in [self.id, self.flushed, self.number_next, self.tables.len() as u64] {
             body.extend_from_slice(&number.to_le_bytes());
@@ -40,8 +46,7 @@ impl Manifest {
         // Names need not become durable in their order, and a manifest that is must not name a
         // table that is not.
         folder.sync()?;
-        folder.rename(MANIFEST_NEW, MANIFEST)?;
-        folder.sync()
+        folder.rename(MANIFEST_NEW, MANIFEST)
     }
 
     /// None if the file is not what `save` wrote.

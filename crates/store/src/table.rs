@@ -1,7 +1,7 @@
 //! A sorted file of keys and values that is written once, and how several of them are read as one.
 //! docs/store-format.md draws it.
 
-use crate::crc::crc;
+use crate::crc::{Crc, crc};
 use crate::files::{File, Folder};
 use crate::record::{REMOVED, take};
 use crate::{Damage, Fault};
@@ -282,12 +282,19 @@ impl Draft {
         }
         self.end_block();
         let index_at = self.written + self.bytes.len() as u64;
-        let start = self.bytes.len();
-        for block in &self.blocks {
+        let mut sum = Crc::default();
+        sum.add(&self.id.to_le_bytes());
+        for n in 0..self.blocks.len() {
+            let start = self.bytes.len();
+            let block = &self.blocks[n];
             self.bytes.extend_from_slice(&block.at.to_le_bytes());
             self.bytes.extend_from_slice(&block.len.to_le_bytes());
             self.bytes.extend_from_slice(&(block.first.len() as u32).to_le_bytes());
             self.bytes.extend_from_slice(&block.first);
+            sum.add(&self.bytes[start..]);
+            if self.bytes.len() >= WRITE {
+                self.write()?;
+            }
         }
         let mut foot = [0; FOOT];
         foot[..4].copy_from_slice(MAGIC);
@@ -295,8 +302,8 @@ impl Draft {
         for (place, field) in foot[8..].chunks_exact_mut(8).zip(fields) {
             place.copy_from_slice(&field.to_le_bytes());
         }
-        let sum = crc(&[&self.id.to_le_bytes(), &self.bytes[start..], &foot[8..]]);
-        foot[4..8].copy_from_slice(&sum.to_le_bytes());
+        sum.add(&foot[8..]);
+        foot[4..8].copy_from_slice(&sum.sum().to_le_bytes());
         self.bytes.extend_from_slice(&foot);
         self.write()?;
         Ok(Some(Table {

@@ -7,7 +7,7 @@ use crate::disk::{Disk, Syncs};
 use crate::line;
 use crate::world::{Chance, World};
 use broker::{Options, Space};
-use mqtt::{Packet, Property, QoS, Version};
+use mqtt::{Packet, Property, QoS, Reason, Version};
 use std::fmt::Write;
 
 pub(crate) struct Run {
@@ -317,8 +317,12 @@ impl Run {
                 self.clients[client].owed.push(format!("PUBCOMP {id}"));
             }
             Packet::Publish(publish) => return self.take_publish(client, publish),
-            Packet::SubAck(ack) => self.answered(client, ack.packet_id.get()),
-            Packet::UnsubAck(ack) => self.answered(client, ack.packet_id.get()),
+            Packet::SubAck(ack) => self.answered(client, ack.packet_id.get(), true),
+            Packet::UnsubAck(ack) => {
+                // Where there was nothing to forget, nothing waits for the disk.
+                let found = ack.codes.contains(&Reason::Success.code());
+                self.answered(client, ack.packet_id.get(), found);
+            }
             Packet::Disconnect(packet) => return Err(format!("c{client} got {:?}", packet.reason)),
             _ => {}
         }
@@ -362,9 +366,11 @@ impl Run {
         Ok(())
     }
 
-    fn answered(&mut self, client: usize, id: u16) {
+    fn answered(&mut self, client: usize, id: u16, waited: bool) {
         let known = &mut self.clients[client];
-        known.be_certain();
+        if waited {
+            known.be_certain();
+        }
         let at = known.asked.iter().position(|(asked, _)| *asked == id);
         match at.map(|at| known.asked.remove(at).1) {
             Some(Asked::Filter(filter)) => self.judge.subscribed(client, filter),

@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub(crate) space: Option<usize>,
     /// A file of this name cannot be made.
     pub(crate) barred: Option<&'static str>,
+    /// How often that was tried.
+    pub(crate) barred_tries: u32,
     /// How the next syncs fail.
     pub(crate) sync_faults: Vec<io::ErrorKind>,
     /// Writes wait until this is false.
@@ -163,6 +165,7 @@ impl Folder for Forgetful {
     fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
         let mut state = self.step()?;
         if state.barred == Some(name) {
+            state.barred_tries += 1;
             return Err(io::ErrorKind::StorageFull.into());
         }
         let node = state.nodes.len();
