@@ -191,7 +191,9 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
             writeln!(out, "Medians of {n} interleaved rounds on one host. Ratios are to {first}.\n")
         }
     };
-    if let Some(max) = comparison.stolen_percent_max {
+    if let Some(max) = comparison.stolen_percent_max
+        && comparison.tries > 1
+    {
         let again: u64 = results.iter().map(|one| one.row["tries"].as_u64().unwrap_or(1) - 1).sum();
         let _ = writeln!(
             out,
@@ -423,5 +425,17 @@ mod tests {
             json!({ "error": "not installed" })
         });
         assert_eq!((runs, &chosen["tries"]), (1, &json!(1)));
+    }
+
+    #[test]
+    fn repetitions_are_told_of_where_there_can_be_any() {
+        let says = |tries| {
+            let brokers = vec![Entry { name: "mine".into(), ..Entry::default() }];
+            let stolen_percent_max = Some(3.0);
+            let comparison =
+                Comparison { stolen_percent_max, tries, brokers, ..Comparison::default() };
+            markdown(&comparison, &[]).contains("was made again")
+        };
+        assert_eq!([1, 2].map(says), [false, true]);
     }
 }
