@@ -2,6 +2,7 @@
 
 use crate::flags::{Flag, Line, help, read};
 use crate::metrics::Metrics;
+use crate::plan::Plan;
 use crate::remote;
 use crate::report::Subject;
 use crate::scenario::{self, BUILT_IN, Change, Scenario};
@@ -64,8 +65,10 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = order.ending.try_out() {
         return crate::refuse(&[why]);
     }
-    let result = match line.text("--agents") {
-        Some(agents) => elsewhere(agents, &line, &order),
+    let result = match &order.agents {
+        Some((agents, token)) => {
+            remote::run(agents, token, &order.subject, &order.plan, &order.change)
+        }
         None => here(&line, &order),
     };
     match result {
@@ -92,21 +95,14 @@ fn here(line: &Line, order: &Order) -> Result<Value, String> {
     result
 }
 
-fn elsewhere(agents: &str, line: &Line, order: &Order) -> Result<Value, String> {
-    if line.has("--metrics") {
-        return Err("--metrics: agents send their figures at the end, not while they run".into());
-    }
-    let token = remote::token(line.text("--token-file"))?;
-    let agents: Vec<&str> = agents.split(',').collect();
-    remote::run(&agents, &token, &order.subject, &order.plan, &order.change)
-}
-
 /// A scenario with everything that the command line says about it.
 struct Order {
-    plan: crate::plan::Plan,
+    plan: Plan,
     change: Change,
     subject: Subject,
     ending: Ending,
+    /// Who sends the load, and the token that they want; none where it is this process.
+    agents: Option<(Vec<String>, String)>,
 }
 
 fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result<Order, String> {
@@ -132,6 +128,7 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
     }
     let path = |name| line.text(name).map(Into::into);
     Ok(Order {
+        agents: agents(line, &plan)?,
         plan,
         subject: Subject {
             scenario: name.into(),
@@ -153,6 +150,18 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
             html: path("--html"),
         },
     })
+}
+
+fn agents(line: &Line, plan: &Plan) -> Result<Option<(Vec<String>, String)>, String> {
+    let Some(agents) = line.text("--agents") else { return Ok(None) };
+    if line.has("--metrics") {
+        return Err("--metrics: agents send their figures at the end, not while they run".into());
+    }
+    if plan.is_closed_loop() {
+        return Err("--agents: a closed loop cannot be shared by agents: give a rate".into());
+    }
+    let token = remote::token(line.text("--token-file"))?;
+    Ok(Some((agents.split(',').map(Into::into).collect(), token)))
 }
 
 fn file(line: &Line, flag: &str) -> Result<String, String> {

@@ -39,6 +39,10 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["conn", "-h", "127.0.0.1", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
         (&["conn", "-h", "127.0.0.1", "-c", "0"], "--count 0: use a number above 0"),
         (&["conn", "-h", "127.0.0.1", "--pid", "me"], "--pid me: use a number that fits"),
+        (&["agent"], "agents want a token"),
+        (&["run", "p2p-1k-1k-1k-1k", "--agents", "127.0.0.1:1"], "agents want a token"),
+        (&["run", "p2p-1k-1k-1k-1k", "--host-metrics", "127.0.0.1:1"], "agents want a token"),
+        (&["run", "p2p-1k-1k-1k-1k", "--agents", "127.0.0.1:1", "--metrics", "1"], "--metrics: "),
         (&["scenarios", "fanout"], "usage: godwit-bench scenarios"),
         (&["brokers", "all"], "usage: godwit-bench brokers"),
         (&["show"], "usage: godwit-bench show NAME"),
@@ -51,6 +55,16 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         assert_eq!(run.code, Some(2), "{line:?}: {}", run.stderr);
         assert!(run.stderr.contains(says), "{line:?}: {}", run.stderr);
     }
+}
+
+#[test]
+fn a_closed_loop_is_not_dealt_out_to_agents() {
+    let file = scratch().join("closed-loop.toml");
+    let text = "[[group]]\nname = \"pub\"\nclients = 1\npublish = \"t\"\nas_taken = true\n";
+    std::fs::write(&file, text).expect("the scratch folder is ours");
+    let run = bench(&["run", file.to_str().expect("text"), "--agents", "127.0.0.1:1"]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("a closed loop cannot be shared by agents"), "{}", run.stderr);
 }
 
 #[test]

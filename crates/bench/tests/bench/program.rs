@@ -16,6 +16,7 @@ pub(crate) struct Run {
 
 pub(crate) fn bench(arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
+    command.env_remove("GODWIT_BENCH_TOKEN");
     let Output { status, stdout, stderr } =
         command.args(arguments).stdin(Stdio::null()).output().expect("godwit-bench can be run");
     let text = |bytes| String::from_utf8(bytes).expect("output is text");
