@@ -11,6 +11,7 @@ use crate::report::{self, Subject};
 use crate::session::{self, Ending};
 use crate::tally::{COUNTS, Sampler, Tally};
 use crate::target;
+use crate::watch::Whom;
 use mqtt::{QoS, Version};
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
@@ -110,7 +111,7 @@ fn order(kind: Kind, line: Line) -> Result<Order, String> {
     let subject = Subject {
         scenario: kind.name().into(),
         scale: 1.0,
-        pid: line.number("--pid")?,
+        whom: line.number("--pid")?.map(Whom::Process),
         ..Subject::default()
     };
     let ending = Ending { json: line.text("--json").map(Into::into), ..Ending::default() };

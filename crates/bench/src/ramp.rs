@@ -6,6 +6,7 @@ use crate::report::{self, Subject, number};
 use crate::scenario::Change;
 use crate::session;
 use crate::target;
+use crate::watch::Whom;
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -99,7 +100,7 @@ fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
             scenario_text: text.clone(),
             scale: change.scale,
             scaled,
-            pid: line.number("--pid").map_err(one)?,
+            whom: line.number("--pid").map_err(one)?.map(Whom::Process),
             ..Subject::default()
         };
         let report = session::run(plan, &subject, &mut |_, _| {}).map_err(one)?;

@@ -9,6 +9,7 @@ use crate::scenario::{self, BUILT_IN, Change, Scenario};
 use crate::session::{self, Ending};
 use crate::tally::{Count, Sampler};
 use crate::target;
+use crate::watch::Whom;
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -138,7 +139,7 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
             broker: line.text("--broker").unwrap_or_default().into(),
             broker_version: String::new(),
             configuration: file(line, "--broker-config")?,
-            pid: process(line)?,
+            whom: whom(line)?,
             watched_by: watcher(line)?,
         },
         change,
@@ -169,16 +170,23 @@ fn file(line: &Line, flag: &str) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{flag} {path}: {error}"))
 }
 
-/// By its id, or as the main process of a container.
-fn process(line: &Line) -> Result<Option<u32>, String> {
-    let Some(container) = line.text("--container") else { return line.number("--pid") };
+/// A process by its id, or all of a container.
+fn whom(line: &Line) -> Result<Option<Whom>, String> {
+    let Some(container) = line.text("--container") else {
+        return Ok(line.number("--pid")?.map(Whom::Process));
+    };
+    if line.has("--host-metrics") {
+        return Err("--container: on another host the agent finds the broker by its port or by \
+                    --pid, with all of a container that has pids of its own"
+            .into());
+    }
     for engine in ["docker", "podman"] {
         let mut command = std::process::Command::new(engine);
         command.args(["inspect", "--format", "{{.State.Pid}}", container]);
         let Ok(output) = command.output() else { continue };
         let pid = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
         if let Some(pid) = pid.filter(|pid| *pid > 0) {
-            return Ok(Some(pid));
+            return Ok(Some(Whom::Container(pid)));
         }
     }
     Err(format!("--container {container}: neither docker nor podman runs it"))

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::remote::FarWatch;
 use crate::report::{self, Subject};
 use crate::tally::Tally;
-use crate::watch::{Sample, Watch, listener};
+use crate::watch::{Sample, Watch, Whom, listener};
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(crate) fn run(
 ) -> Result<Value, String> {
     host::make_room(&plan)?;
     let mut eyes = Eyes::open(subject, &plan)?;
-    let subject = Subject { pid: eyes.pid(), ..subject.clone() };
+    let subject = Subject { whom: eyes.whom(), ..subject.clone() };
     let mut samples: Vec<(u64, Sample)> = Vec::new();
     let plan = Arc::new(plan);
     let clock = Clock::start(0);
@@ -39,30 +39,30 @@ pub(crate) fn run(
 
 /// What watches the broker: this process, or an agent on the broker's host.
 pub(crate) enum Eyes {
-    Near(Watch, Option<u32>),
+    Near(Watch, Option<Whom>),
     Far(FarWatch),
 }
 
 impl Eyes {
     pub(crate) fn open(subject: &Subject, plan: &Plan) -> Result<Eyes, String> {
         let Some((agent, token)) = &subject.watched_by else {
-            if let Some(pid) = subject.pid
+            if let Some(pid) = subject.whom.map(Whom::pid)
                 && !Path::new(&format!("/proc/{pid}")).exists()
             {
                 return Err(format!("there is no process {pid} on this host to watch"));
             }
-            let pid = subject.pid.or_else(|| nearby(plan));
-            return Ok(Eyes::Near(Watch::new(pid), pid));
+            let whom = subject.whom.or_else(|| nearby(plan).map(Whom::Process));
+            return Ok(Eyes::Near(Watch::new(whom), whom));
         };
         let port = plan.targets.first().map_or(0, |target| target.address.port());
-        let far = FarWatch::start(agent, token, subject.pid, port);
+        let far = FarWatch::start(agent, token, subject.whom, port);
         far.map(Eyes::Far).map_err(|error| format!("agent {agent}: {error}"))
     }
 
-    pub(crate) fn pid(&self) -> Option<u32> {
+    pub(crate) fn whom(&self) -> Option<Whom> {
         match self {
-            Eyes::Near(_, pid) => *pid,
-            Eyes::Far(far) => far.pid,
+            Eyes::Near(_, whom) => *whom,
+            Eyes::Far(far) => far.whom,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Watches the broker's process and the host that it shares with us, from /proc.
 //!
 //! A process in a pid namespace of its own stands for all that live there (pid_namespaces(7)): that
-//! is a container, whatever runs it. Its network is that of its own network namespace.
+//! is a container, whatever runs it. A container that has the host's pids is known by its control
+//! group (cgroups(7)). Its network is that of its own network namespace.
 //!
 //! Every figure is a difference between two looks or a state at one; a figure that cannot be read
 //! (another user's descriptors, say) is absent rather than zero.
@@ -10,10 +11,18 @@ use serde_json::Value;
 use std::fs;
 use std::time::Instant;
 
-/// What there is to see of one process, or where `pid` is none, of the host only.
+/// Whose figures are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// All of the container that this process is the first of.
+    Container(u32),
+    Process(u32),
+}
+
+/// What there is to see of somebody, or where that is nobody, of the host only.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    pid: Option<u32>,
+    whom: Option<Whom>,
     last: Look,
     last_at: Instant,
 }
@@ -63,6 +72,14 @@ pub(crate) const FIGURES: &[(Figure, &str)] = &[
     (Figure::PacketsOut, "packets_out_per_s"),
 ];
 
+impl Whom {
+    pub(crate) fn pid(self) -> u32 {
+        match self {
+            Whom::Container(pid) | Whom::Process(pid) => pid,
+        }
+    }
+}
+
 impl Sample {
     pub(crate) fn of(&self, figure: Figure) -> Option<f64> {
         self.values[figure as usize]
@@ -91,12 +108,12 @@ struct Look {
 }
 
 impl Watch {
-    pub(crate) fn new(pid: Option<u32>) -> Watch {
-        Watch { pid, last: Look::take(pid), last_at: Instant::now() }
+    pub(crate) fn new(whom: Option<Whom>) -> Watch {
+        Watch { whom, last: Look::take(whom), last_at: Instant::now() }
     }
 
     pub(crate) fn sample(&mut self) -> Sample {
-        let (now, at) = (Look::take(self.pid), Instant::now());
+        let (now, at) = (Look::take(self.whom), Instant::now());
         let elapsed = (at - self.last_at).as_secs_f64().max(0.001);
         let last = std::mem::replace(&mut self.last, now.clone());
         self.last_at = at;
@@ -104,7 +121,7 @@ impl Watch {
             |now: Option<u64>, last: Option<u64>| Some(now?.saturating_sub(last?) as f64 / elapsed);
         let net = |at: usize| per_s(now.net.map(|net| net[at]), last.net.map(|net| net[at]));
         let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
-        let processes = self.pid.map(processes).unwrap_or_default();
+        let processes = self.whom.map(processes).unwrap_or_default();
         let of_status = |key: &str| sum(&processes, |pid| field(&read(pid, "status")?, key));
         let mut sample = Sample::default();
         let of_host = |ticks: fn(&HostTicks) -> u64| {
@@ -136,11 +153,11 @@ impl Watch {
 }
 
 impl Look {
-    fn take(pid: Option<u32>) -> Look {
-        let processes = pid.map(processes).unwrap_or_default();
+    fn take(whom: Option<Whom>) -> Look {
+        let processes = whom.map(processes).unwrap_or_default();
         let of_disk = |key: &str| sum(&processes, |pid| field(&read(pid, "io")?, key));
-        let devices = match pid {
-            Some(pid) => read(pid, "net/dev"),
+        let devices = match whom {
+            Some(whom) => read(whom.pid(), "net/dev"),
             None => fs::read_to_string("/proc/net/dev").ok(),
         };
         Look {
@@ -154,15 +171,37 @@ impl Look {
 }
 
 /// The process itself, or all of its container.
-fn processes(pid: u32) -> Vec<u32> {
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
-    let own = namespace(&pid.to_string());
-    if own.is_none() || own == namespace("self") {
+fn processes(whom: Whom) -> Vec<u32> {
+    let namespace = |process: u32| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    let groups = |process: u32| read(process, "cgroup").unwrap_or_default();
+    let (pid, ours) = (whom.pid(), std::process::id());
+    let apart = namespace(pid).filter(|own| Some(own) != namespace(ours).as_ref());
+    let group = match whom {
+        Whom::Container(_) => group_apart(&groups(pid), &groups(ours)),
+        Whom::Process(_) => None,
+    };
+    if apart.is_none() && group.is_none() {
         return vec![pid];
     }
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let all = all.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    all.filter(|process: &u32| namespace(&process.to_string()) == own).collect()
+    all.filter(|process: &u32| {
+        apart.is_some() && namespace(*process) == apart
+            || group.as_ref().is_some_and(|group| is_within(&groups(*process), group))
+    })
+    .collect()
+}
+
+/// The line of a control group that is not ours too, of a process's /proc/PID/cgroup. Without any,
+/// the group is no bound between the container and everybody else.
+fn group_apart(theirs: &str, ours: &str) -> Option<String> {
+    theirs.lines().find(|group| !is_within(ours, group)).map(String::from)
+}
+
+/// Whether a group, or one below it, is among those of a process.
+fn is_within(groups: &str, group: &str) -> bool {
+    let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/') || group.ends_with('/');
+    groups.lines().filter_map(|line| line.strip_prefix(group)).any(is_below)
 }
 
 /// Of all processes that have the figure; none where none has.
@@ -291,11 +330,26 @@ mod tests {
     }
 
     #[test]
+    fn a_container_is_told_from_others_by_a_group_that_we_are_not_in() {
+        let ours = "2:cpu:/\n1:name=systemd:/user/7\n0::/user/7";
+        assert_eq!(group_apart("2:cpu:/\n1:name=systemd:/\n0::/user", ours), None);
+        assert_eq!(group_apart(ours, ours), None);
+        let container = "2:cpu:/\n1:name=systemd:/user/7/box\n0::/";
+        let group = group_apart(container, ours).expect("one is its own");
+        assert_eq!(group, "1:name=systemd:/user/7/box");
+        assert!(is_within(container, &group));
+        assert!(is_within("1:name=systemd:/user/7/box/init.scope", &group));
+        assert!(!is_within("1:name=systemd:/user/7/boxes", &group));
+        assert!(!is_within(ours, &group));
+        assert!(is_within("11:cpu:/a", "11:cpu:/") && !is_within("11:cpu:/a", "1:cpu:/"));
+    }
+
+    #[test]
     fn our_own_process_can_be_watched_and_found_by_its_port() {
         let socket = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let port = socket.local_addr().expect("it is bound").port();
         assert_eq!(listener(port), Some(std::process::id()));
-        let sample = Watch::new(Some(std::process::id())).sample();
+        let sample = Watch::new(Some(Whom::Process(std::process::id()))).sample();
         assert!(sample.of(Figure::MemoryKb) > Some(100.0));
         assert!(sample.of(Figure::Threads) >= Some(1.0));
         assert!(sample.of(Figure::Descriptors) > Some(2.0));
@@ -310,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_no_figures() {
-        let sample = Watch::new(Some(u32::MAX)).sample();
+        let sample = Watch::new(Some(Whom::Process(u32::MAX))).sample();
         assert!(sample.of(Figure::Cpu).is_none() && sample.of(Figure::MemoryKb).is_none());
         assert!(sample.of(Figure::HostCpu).is_some());
     }

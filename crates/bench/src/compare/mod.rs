@@ -8,6 +8,7 @@ use crate::flags::{Flag, help, read as read_flags};
 use crate::report::{self, Subject, number};
 use crate::scenario::Change;
 use crate::session;
+use crate::watch::Whom;
 use launch::{Entry, Launched};
 use read::{Comparison, Task};
 use serde_json::{Value, json};
@@ -163,7 +164,7 @@ fn one(comparison: &Comparison, task: &Task, entry: &Entry) -> Result<Value, Str
         broker: entry.name.clone(),
         broker_version: entry.says_version(),
         configuration: entry.content.clone(),
-        pid: launched.first().and_then(Launched::id),
+        whom: launched.first().and_then(Launched::id).map(Whom::Process),
         watched_by: None,
     };
     session::run(plan, &subject, &mut |_, _| {})

@@ -11,7 +11,7 @@ use crate::plan::{Plan, Share};
 use crate::scenario::{self, Change};
 use crate::session;
 use crate::target;
-use crate::watch::{Watch, listener};
+use crate::watch::{Watch, Whom, listener};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::io;
@@ -72,7 +72,7 @@ fn show(mut link: Link, ask: &Value) -> io::Result<()> {
     let port = ask["port"].as_u64().and_then(|port| u16::try_from(port).ok());
     let pid = ask["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
     let pid = pid.or_else(|| port.and_then(listener));
-    let mut watch = Watch::new(pid);
+    let mut watch = Watch::new(pid.map(Whom::Process));
     link.send(&json!({ "pid": pid }))?;
     loop {
         match link.receive() {

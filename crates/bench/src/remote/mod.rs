@@ -13,7 +13,7 @@ use crate::plan::{Plan, Share};
 use crate::report::{self, Subject};
 use crate::scenario::Change;
 use crate::session::Eyes;
-use crate::watch::Sample;
+use crate::watch::{Sample, Whom};
 use link::{Link, Side};
 use serde_json::{Value, json};
 use std::io;
@@ -92,7 +92,7 @@ pub(crate) fn run(
 
 /// The broker is watched from here while agents send the load.
 struct Watching {
-    pid: Option<u32>,
+    whom: Option<Whom>,
     is_over: Arc<AtomicBool>,
     samples: JoinHandle<Vec<(u64, Sample)>>,
 }
@@ -100,7 +100,7 @@ struct Watching {
 impl Watching {
     fn start(subject: &Subject, plan: &Plan) -> Result<Watching, String> {
         let mut eyes = Eyes::open(subject, plan)?;
-        let (pid, is_over) = (eyes.pid(), Arc::new(AtomicBool::new(false)));
+        let (whom, is_over) = (eyes.whom(), Arc::new(AtomicBool::new(false)));
         let watched = Arc::clone(&is_over);
         let clock = Clock::start(0);
         let samples = thread::spawn(move || {
@@ -112,12 +112,12 @@ impl Watching {
             }
             samples
         });
-        Ok(Watching { pid, is_over, samples })
+        Ok(Watching { whom, is_over, samples })
     }
 
     fn end(self, subject: &Subject) -> (Subject, Vec<(u64, Sample)>) {
         self.is_over.store(true, SeqCst);
-        let subject = Subject { pid: self.pid, ..subject.clone() };
+        let subject = Subject { whom: self.whom, ..subject.clone() };
         (subject, self.samples.join().unwrap_or_default())
     }
 }
@@ -126,7 +126,7 @@ impl Watching {
 #[derive(Debug)]
 pub(crate) struct FarWatch {
     link: Link,
-    pub(crate) pid: Option<u32>,
+    pub(crate) whom: Option<Whom>,
 }
 
 impl FarWatch {
@@ -134,15 +134,16 @@ impl FarWatch {
     pub(crate) fn start(
         address: &str,
         token: &str,
-        pid: Option<u32>,
+        whom: Option<Whom>,
         port: u16,
     ) -> io::Result<FarWatch> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(FAR_SAMPLE_MAX))?;
         let mut link = Link::open(stream, token, Side::Controller)?;
+        let pid = whom.map(Whom::pid);
         link.send(&json!({ "ask": "watch", "pid": pid, "port": port }))?;
-        let pid = link.receive()?["pid"].as_u64().map(|pid| pid as u32);
-        Ok(FarWatch { link, pid })
+        let whom = link.receive()?["pid"].as_u64().map(|pid| Whom::Process(pid as u32));
+        Ok(FarWatch { link, whom })
     }
 
     /// Empty where the agent does not answer: the test goes on.

@@ -7,7 +7,7 @@ use crate::limits::{HOST_CPU_MAX, LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_M
 use crate::plan::Plan;
 use crate::tally::{COUNTS, Count, Sampler, Tally};
 use crate::track::Tracked;
-use crate::watch::{FIGURES, Figure, Sample};
+use crate::watch::{FIGURES, Figure, Sample, Whom};
 use serde_json::{Map, Value, json};
 
 /// What was tested and how, as the disclosure needs it.
@@ -21,7 +21,7 @@ pub(crate) struct Subject {
     pub(crate) broker_version: String,
     /// The broker's own file, or what of it matters.
     pub(crate) configuration: String,
-    pub(crate) pid: Option<u32>,
+    pub(crate) whom: Option<Whom>,
     /// An agent on the broker's host, and the token that it wants.
     pub(crate) watched_by: Option<(String, String)>,
 }
@@ -92,13 +92,14 @@ pub(crate) fn build(
 }
 
 fn target(subject: &Subject, plan: &Plan) -> Value {
+    let pid = subject.whom.map(Whom::pid);
     json!({
         "urls": plan.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>(),
         "broker": subject.broker,
         "version": subject.broker_version,
         "configuration": subject.configuration,
-        "pid": subject.pid,
-        "command": subject.pid.filter(|_| subject.watched_by.is_none()).and_then(command_of),
+        "pid": pid,
+        "command": pid.filter(|_| subject.watched_by.is_none()).and_then(command_of),
     })
 }
 

@@ -275,32 +275,71 @@ fn a_container_is_watched_with_all_its_processes() {
     assert!(run.stderr.contains("neither docker nor podman runs it"), "{}", run.stderr);
 }
 
-/// An engine's command line that can run a container here. Debian's podman needs runc where the
-/// host still has cgroups of the first version.
-fn engine(image: &str, port: u16) -> Option<(Vec<&'static str>, String)> {
+/// A container that runs, under the command line of an engine that can run one here. Debian's podman
+/// needs runc where the host still has cgroups of the first version.
+struct Contained {
+    engine: Vec<&'static str>,
+    name: String,
+}
+
+impl Contained {
+    fn can(&self, arguments: &[&str]) -> bool {
+        let output = Command::new(self.engine[0]).args(&self.engine[1..]).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        self.can(&["rm", "-f", &self.name]);
+        self.can(&["rmi", "-f", &self.name]);
+    }
+}
+
+fn contained(image: &str, port: u16, more: &[&str]) -> Option<Contained> {
     let listen = format!("tcp://127.0.0.1:{port}");
     let name = format!("godwit-bench-test-{port}");
     for engine in [&["docker"][..], &["podman"], &["podman", "--runtime", "runc"]] {
-        let call = |arguments: &[&str]| {
-            let output = Command::new(engine[0]).args(&engine[1..]).args(arguments).output();
-            output.is_ok_and(|output| output.status.success())
-        };
+        let container = Contained { engine: engine.to_vec(), name: name.clone() };
         // Limits above those of whoever starts it are refused in a container of a container.
         let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
         let head = ["run", "-d", "--name", &name, "--network", "host"];
-        let tail = ["godwit-bench-test", "/godwit", "serve", "--memory", "--listen", &listen];
-        if !call(&["import", image, "godwit-bench-test"]) {
-            continue;
+        let tail = [&name, "/godwit", "serve", "--memory", "--listen", &listen];
+        if container.can(&["import", image, &name])
+            && container.can(&[&head[..], &limits[..], more, &tail[..]].concat())
+        {
+            return Some(container);
         }
-        if call(&[&head[..], &limits[..], &tail[..]].concat()) {
-            return Some((engine.to_vec(), name));
-        }
-        call(&["rm", "-f", &name]);
     }
     None
 }
 
-/// Godwit is linked statically, so that it is an image by itself.
+/// Threads of the process whose command line ends with these words.
+fn threads_of(words: &str) -> u64 {
+    let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let is = |process: &std::fs::DirEntry| {
+        let line = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        line.replace('\0', " ").trim_end().ends_with(words)
+    };
+    let found = processes.filter(is).next().expect("it runs");
+    std::fs::read_dir(found.path().join("task")).expect("it is ours").count() as u64
+}
+
+fn free_port() -> u16 {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+    free.local_addr().expect("it is bound").port()
+}
+
+fn wait_until_it_listens(port: u16) {
+    let begun = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody listens on {port}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Godwit is linked statically, so that it is an image by itself. A second one in the container is
+/// watched too, whether the container has pids of its own or the host's.
 #[test]
 fn a_container_of_a_real_engine_is_watched() {
     drop(godwit());
@@ -309,37 +348,37 @@ fn a_container_of_a_real_engine_is_watched() {
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(own.parent().expect("it is in a folder")).arg("-cf").arg(&image);
     assert!(tar.arg("godwit").status().is_ok_and(|status| status.success()), "tar can be run");
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
-    let port = free.local_addr().expect("it is bound").port();
-    drop(free);
-    let Some((engine, name)) = engine(image.to_str().expect("text"), port) else {
-        return eprintln!("neither docker nor podman can run a container here: left out");
-    };
-    let target = format!("127.0.0.1:{port}");
-    let begun = Instant::now();
-    while std::net::TcpStream::connect(&target).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{engine:?}: godwit does not listen");
-        std::thread::sleep(Duration::from_millis(20));
+    for pids in [&[][..], &["--pid=host"]] {
+        let (port, second) = (free_port(), free_port());
+        let Some(container) = contained(image.to_str().expect("text"), port, pids) else {
+            return eprintln!("neither docker nor podman can run a container here: left out");
+        };
+        let name = &container.name;
+        wait_until_it_listens(port);
+        let listen = format!("tcp://127.0.0.1:{second}");
+        let second_one = ["exec", "-d", name, "/godwit", "serve", "--memory", "--listen", &listen];
+        assert!(container.can(&second_one), "{:?}", container.engine);
+        wait_until_it_listens(second);
+        let threads = [port, second].map(|port| threads_of(&format!("tcp://127.0.0.1:{port}")));
+        let target = format!("127.0.0.1:{port}");
+        let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--rate", "20", "--warm", "0s"];
+        let more = ["--duration", "2s", "--json", "-", "--target", &target, "--container", name];
+        let run = bench(&[&line[..], &more[..]].concat());
+        assert!(container.can(&["stop", "-t", "1", name]), "{:?}", container.engine);
+        let stopped = bench(&[&line[..], &more[..]].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let command = report["target"]["command"].as_str().unwrap_or_default();
+        assert!(command.starts_with("/godwit serve"), "{command}");
+        for figure in ["cpu/mean", "memory_kb/max", "net_in_per_s/mean"] {
+            assert!(number(&report, &format!("/target_use/{figure}")) > 0.0, "{figure}");
+        }
+        let watched = number(&report, "/target_use/threads/max");
+        assert_eq!(watched, threads.iter().sum::<u64>() as f64, "{pids:?}");
+        assert_eq!(stopped.code, Some(2), "{}", stopped.stderr);
+        let says = "neither docker nor podman runs it";
+        assert!(stopped.stderr.contains(says), "{}", stopped.stderr);
     }
-    let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--rate", "20", "--warm", "0s"];
-    let more = ["--duration", "2s", "--json", "-", "--target", &target, "--container", &name];
-    let run = bench(&[&line[..], &more[..]].concat());
-    let stop = |what: &[&str]| {
-        let done = Command::new(engine[0]).args(&engine[1..]).args(what).arg(&name).output();
-        assert!(done.is_ok_and(|done| done.status.success()), "{engine:?} {what:?}");
-    };
-    stop(&["stop", "-t", "1"]);
-    let stopped = bench(&[&line[..], &more[..]].concat());
-    stop(&["rm"]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
-    let command = report["target"]["command"].as_str().unwrap_or_default();
-    assert!(command.starts_with("/godwit serve"), "{command}");
-    for figure in ["cpu/mean", "memory_kb/max", "threads/max", "net_in_per_s/mean"] {
-        assert!(number(&report, &format!("/target_use/{figure}")) > 0.0, "{figure}");
-    }
-    assert_eq!(stopped.code, Some(2), "{}", stopped.stderr);
-    assert!(stopped.stderr.contains("neither docker nor podman runs it"), "{}", stopped.stderr);
 }
 
 const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/certificates");

@@ -43,6 +43,7 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["run", "p2p-1k-1k-1k-1k", "--agents", "127.0.0.1:1"], "agents want a token"),
         (&["run", "p2p-1k-1k-1k-1k", "--host-metrics", "127.0.0.1:1"], "agents want a token"),
         (&["run", "p2p-1k-1k-1k-1k", "--agents", "127.0.0.1:1", "--metrics", "1"], "--metrics: "),
+        (&["run", "p2p-1k-1k-1k-1k", "--container", "x", "--host-metrics", "h:1"], "--container: "),
         (&["scenarios", "fanout"], "usage: godwit-bench scenarios"),
         (&["brokers", "all"], "usage: godwit-bench brokers"),
         (&["show"], "usage: godwit-bench show NAME"),
