@@ -51,6 +51,7 @@ function overview() {
     ["publishers", "overview/publishers", 0], ["subscribers", "overview/subscribers", 0], ["topics", "overview/topics", 0],
     ["broker CPU, processors", "target_use/cpu/mean", 2], ["broker CPU us a delivery", "target_use/cpu_us_per_delivery", 2],
     ["broker memory at most, KB", "target_use/memory_kb/max", 0], ["tester's busiest thread", "own/thread_cpu_max", 2],
+    ["the same while connecting", "own/thread_cpu_max_connecting", 2],
   ];
   table(page, [""].concat(reports.map(label)), rows.map(([name, path, digits]) =>
     [name].concat(reports.map((report) => round(at(report, path), digits)))));

@@ -366,6 +366,12 @@ const COLUMNS: &[Column] = &[
         digits: 2,
         has_ratio: false,
     },
+    Column {
+        name: "connecting",
+        of: |row| row.pointer("/own/thread_cpu_max_connecting")?.as_f64(),
+        digits: 2,
+        has_ratio: false,
+    },
     Column { name: "stolen %", of: stolen_percent, digits: 1, has_ratio: false },
 ];
 

@@ -4,7 +4,7 @@ use super::host::{command_of, host};
 use super::samplers::{failed_in, known_percentiles, ms, overview, percentiles, samplers};
 use crate::conduct::{Outcome, Row, Stream};
 use crate::limits::{HOST_CPU_MAX, LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_MAX};
-use crate::plan::Plan;
+use crate::plan::{Plan, Start};
 use crate::tally::{COUNTS, Count, Sampler, Tally};
 use crate::track::Tracked;
 use crate::watch::{FIGURES, Figure, Sample, Whom};
@@ -82,7 +82,7 @@ pub(crate) fn build(
         "streams": listed(&outcome.streams),
         "failures": failures(&outcome.total),
         "silent_s": silent_seconds(outcome),
-        "own": own(outcome),
+        "own": own(plan, outcome),
         "target_use": used,
         "seconds": rows,
         "warnings": warnings,
@@ -241,15 +241,32 @@ fn silent_seconds(outcome: &Outcome) -> u64 {
     if wants { outcome.rows.iter().filter(whole).filter(silent).count() as u64 } else { 0 }
 }
 
-fn own(outcome: &Outcome) -> Value {
-    let busiest = outcome.rows.iter().map(|row| row.thread_cpu_max).fold(0.0, f64::max);
-    let hot = outcome.rows.iter().filter(|row| row.thread_cpu_max > OWN_CPU_MAX).count();
+/// What the tester itself did. Its busiest second of connecting says nothing about what was measured
+/// after it, and so stands apart.
+fn own(plan: &Plan, outcome: &Outcome) -> Value {
+    let measured = measured_rows(outcome);
+    let connects_first = plan.start == Start::Together;
+    let is_connecting = |row: &&Row| connects_first && row.from_ns < outcome.phases.connected;
+    let connecting: Vec<&Row> = outcome.rows.iter().filter(is_connecting).collect();
+    let busiest = |rows: &[&Row]| rows.iter().map(|row| row.thread_cpu_max).max_by(f64::total_cmp);
     json!({
         "cpu_s": outcome.total.cpu_ns as f64 / 1e9,
-        "thread_cpu_max": busiest,
-        "hot_seconds": hot,
+        "thread_cpu_max": busiest(&measured),
+        "thread_cpu_max_connecting": busiest(&connecting),
+        "hot_seconds": hot_seconds(&measured),
         "lateness_ms": Value::Object(percentiles(outcome.total.times(Sampler::Lateness))),
     })
+}
+
+fn measured_rows(outcome: &Outcome) -> Vec<&Row> {
+    let phases = &outcome.phases;
+    let is_measured =
+        |row: &&Row| row.from_ns >= phases.measure_from && row.from_ns < phases.publish_until;
+    outcome.rows.iter().filter(is_measured).collect()
+}
+
+fn hot_seconds(rows: &[&Row]) -> usize {
+    rows.iter().filter(|row| row.thread_cpu_max > OWN_CPU_MAX).count()
 }
 
 /// Why the figures may say more about the tester or the host than about the broker.
@@ -258,13 +275,8 @@ const FROM_SENDING: &str = "Latency counts from the sending, as the scenario wan
 
 fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
-    let phases = &outcome.phases;
-    let measured: Vec<&Row> = outcome
-        .rows
-        .iter()
-        .filter(|row| row.from_ns >= phases.measure_from && row.from_ns < phases.publish_until)
-        .collect();
-    let hot = measured.iter().filter(|row| row.thread_cpu_max > OWN_CPU_MAX).count();
+    let measured = measured_rows(outcome);
+    let hot = hot_seconds(&measured);
     if hot > 0 {
         warnings.push(format!(
             "The tester was at its limit: a load thread used more than {:.0} % of a processor in \
@@ -326,7 +338,7 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<St
 fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
     let count = |count: Count| outcome.total.count(count);
     let missing = plan.clients().saturating_sub(outcome.live_at_start);
-    let missing = if plan.start == crate::plan::Start::Together { missing } else { 0 };
+    let missing = if plan.start == Start::Together { missing } else { 0 };
     let rows = [
         (missing, "clients were never connected and subscribed"),
         (count(Count::Lost), "connections were lost"),
@@ -341,4 +353,56 @@ fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
     ];
     let rows = rows.iter().filter(|(n, _)| *n > 0);
     rows.map(|(n, what)| format!("{n} {what}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conduct::Phases;
+
+    /// Seconds that begin where the last one ends, each with the share of its busiest thread.
+    fn outcome(phases: [u64; 5], busy: &[f64]) -> Outcome {
+        let [began, connected, start, measure_from, publish_until] = phases;
+        let drained = busy.len() as u64;
+        let rows = busy.iter().enumerate().map(|(at, busy)| Row {
+            from_ns: at as u64,
+            until_ns: at as u64 + 1,
+            live: 0,
+            tally: Tally::new(),
+            thread_cpu_max: *busy,
+        });
+        Outcome {
+            phases: Phases { began, connected, start, measure_from, publish_until, drained },
+            total: Tally::new(),
+            measured: Tally::new(),
+            rows: rows.collect(),
+            streams: Vec::new(),
+            live_at_start: 0,
+            was_interrupted: false,
+        }
+    }
+
+    #[test]
+    fn the_tester_is_judged_by_the_measured_phase_and_connecting_is_told_apart() {
+        let plan = Plan { start: Start::Together, ..Plan::default() };
+        // Two seconds of connecting, one of warming up, three measured, and the goodbyes.
+        let all = outcome([0, 2, 2, 3, 6], &[0.2, 0.95, 0.97, 0.3, 0.91, 0.5, 0.99]);
+        let own = own(&plan, &all);
+        assert_eq!(own["thread_cpu_max"], json!(0.91));
+        assert_eq!(own["thread_cpu_max_connecting"], json!(0.95));
+        assert_eq!(own["hot_seconds"], json!(1));
+    }
+
+    #[test]
+    fn phases_that_did_not_come_have_no_busiest_thread() {
+        let plan = Plan { start: Start::Together, ..Plan::default() };
+        let own_of = |plan: &Plan, outcome: &Outcome| {
+            let own = own(plan, outcome);
+            [own["thread_cpu_max"].as_f64(), own["thread_cpu_max_connecting"].as_f64()]
+        };
+        assert_eq!(own_of(&plan, &outcome([0, 2, 0, 0, 0], &[0.2, 0.3])), [None, Some(0.3)]);
+        // Clients that publish while others connect: it is all one phase.
+        let each = Plan { start: Start::Each, ..plan };
+        assert_eq!(own_of(&each, &outcome([0, 1, 1, 1, 2], &[0.2, 0.3])), [Some(0.3), None]);
+    }
 }

@@ -135,9 +135,16 @@ fn target(report: &Value, out: &mut String) {
     if let Some(cost) = report.pointer("/target_use/cpu_us_per_delivery").and_then(Value::as_f64) {
         let _ = writeln!(out, "| broker CPU microseconds a delivery | {cost:.3} | |");
     }
-    let own = number(report, "/own/thread_cpu_max") * 100.0;
+    for (name, path) in [("", "/own/thread_cpu_max"), (", connecting", CONNECTING)] {
+        if let Some(own) = report.pointer(path).and_then(Value::as_f64) {
+            let own = own * 100.0;
+            let _ = writeln!(
+                out,
+                "| the tester's busiest thread{name}, % of a processor | | {own:.0} |"
+            );
+        }
+    }
     let late = number(report, "/own/lateness_ms/p99");
-    let _ = writeln!(out, "| the tester's busiest thread, % of a processor | | {own:.0} |");
     let _ = writeln!(out, "| the tester's lateness, ms, 99th percentile | {late:.3} | |\n");
 }
 
@@ -171,6 +178,7 @@ fn disclosure(report: &Value, out: &mut String) {
 }
 
 const LISTED: usize = 20;
+const CONNECTING: &str = "/own/thread_cpu_max_connecting";
 
 /// Name, key of the document, digits: XMeter's overview, and the suite's words for a load.
 const OVERVIEW: &[(&str, &str, usize)] = &[
