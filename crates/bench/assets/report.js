@@ -15,7 +15,8 @@ const add = (parent, tag, text, kind) => {
   return element;
 };
 const round = (n, digits) => n == null ? "" : Number(n).toLocaleString("en-US", { maximumFractionDigits: digits });
-const label = (report) => at(report, "target/broker") || (at(report, "target/urls") || []).join(", ");
+const label = (report) => (at(report, "target/broker") || (at(report, "target/urls") || []).join(", ")) +
+  (report.ramp ? ", rate " + round(report.ramp.rate, 3) : "");
 
 function table(parent, heads, rows) {
   const element = add(add(parent, "div", null, "scroll"), "table");

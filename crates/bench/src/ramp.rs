@@ -2,12 +2,14 @@
 //! within every limit whose processor use is nearest to the one asked for.
 
 use crate::flags::{Flag, Line, help, read};
+use crate::plan::Target;
 use crate::report::{self, Subject, number};
-use crate::scenario::Change;
+use crate::scenario::{Change, Scenario};
 use crate::session;
 use crate::target;
 use crate::watch::Whom;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 /// One step: a row of the table.
@@ -18,7 +20,8 @@ struct Step {
     load: f64,
     /// Of the whole host, in per cent: 100 less idle.
     cpu: f64,
-    memory_mb: f64,
+    /// Of the broker, where it can be watched.
+    memory_mb: Option<f64>,
     mean_ms: f64,
     p99_ms: f64,
     lost: f64,
@@ -33,31 +36,54 @@ struct Limits {
     lost: f64,
 }
 
+/// What the command line asks for.
+struct Order {
+    name: String,
+    text: String,
+    scenario: Scenario,
+    targets: Vec<Target>,
+    /// Of the first step; a later one has a rate of its own.
+    change: Change,
+    to: f64,
+    factor: f64,
+    limits: Limits,
+    whom: Option<Whom>,
+    watched_by: Option<(String, String)>,
+}
+
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
         println!("Usage: godwit-bench ramp SCENARIO|FILE.toml [FLAGS]\n\n{}", help(&[FLAGS]));
         return ExitCode::SUCCESS;
     }
-    let steps = read(&[FLAGS], arguments).and_then(|line| climb(&line));
-    let (steps, wanted) = match steps {
-        Ok(steps) => steps,
+    let line = match read(&[FLAGS], arguments) {
+        Ok(line) => line,
         Err(wrongs) => return crate::refuse(&wrongs),
     };
-    println!("\n{}", table(&steps));
-    match recommended(&steps, wanted) {
-        Some(step) => {
-            println!(
-                "Recommended load: {:.0} msg/s in and out (rate {:.3}) at {:.0} % CPU, {:.2} ms \
-                 mean, {:.2} ms p99",
-                step.load, step.rate, step.cpu, step.mean_ms, step.p99_ms
-            );
-            ExitCode::SUCCESS
-        }
-        None => crate::fail("no step was within the limits: begin lower with --from"),
+    let order = match order(&line) {
+        Ok(order) => order,
+        Err(wrongs) => return crate::refuse(&wrongs),
+    };
+    if let Err(why) = session::try_out_forms(&line, &FORMS) {
+        return crate::refuse(&[why]);
+    }
+    let (steps, reports) = match climb(&order) {
+        Ok(climbed) => climbed,
+        Err(why) => return crate::fail(&why),
+    };
+    let markdown = markdown(&order, &steps, &reports);
+    let json = || json(&order, &steps, &reports);
+    let forms: [&dyn Fn() -> String; 2] = [&|| markdown.clone(), &json];
+    if let Err(why) = session::put_forms(&line, &FORMS, &forms, &markdown) {
+        return crate::fail(&why);
+    }
+    match recommended(&steps, order.limits.cpu) {
+        Some(_) => ExitCode::SUCCESS,
+        None => crate::fail(NONE),
     }
 }
 
-fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
+fn order(line: &Line) -> Result<Order, Vec<String>> {
     let [name] = &line.words[..] else {
         return Err(vec!["ramp needs one scenario; `godwit-bench scenarios` lists them".into()]);
     };
@@ -69,10 +95,22 @@ fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
     let positive = |flag: &str| {
         line.positive(flag).map_err(one).map(|number| number.expect("its flag has a default"))
     };
-    let (from, to) = (positive("--from")?, positive("--to")?);
-    let factor = positive("--factor")?;
+    let change = Change {
+        scale: positive("--scale")?,
+        rate: positive("--from")?,
+        measure_s: line.seconds("--duration").map_err(one)?,
+        warm_s: line.seconds("--warm").map_err(one)?,
+        connects_per_s: line.positive("--connrate").map_err(one)?,
+        threads: line.number("--threads").map_err(one)?,
+        seed: session::seed(),
+        ..Change::default()
+    };
+    let (to, factor) = (positive("--to")?, positive("--factor")?);
     if factor <= 1.0 {
         return Err(vec!["--factor: use a number above 1".into()]);
+    }
+    if to < change.rate {
+        return Err(vec!["--to: use a number that is not below --from".into()]);
     }
     let limits = Limits {
         cpu: positive("--cpu")?,
@@ -81,40 +119,44 @@ fn climb(line: &Line) -> Result<(Vec<Step>, f64), Vec<String>> {
     };
     let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(one)?;
-    let mut steps = Vec::new();
-    let mut rate = from;
-    while rate <= to * 1.000_001 {
-        let change = Change {
-            scale: positive("--scale")?,
-            rate,
-            measure_s: line.seconds("--duration").map_err(one)?,
-            warm_s: line.seconds("--warm").map_err(one)?,
-            connects_per_s: line.positive("--connrate").map_err(one)?,
-            threads: line.number("--threads").map_err(one)?,
-            seed: session::seed(),
-            ..Change::default()
-        };
-        let (plan, scaled) = scenario.plan(targets.clone(), &change).map_err(one)?;
+    scenario.plan(targets.clone(), &change).map_err(one)?;
+    let whom = crate::run::whom(line).map_err(one)?;
+    let watched_by = crate::run::watcher(line).map_err(one)?;
+    let name = name.clone();
+    Ok(Order { name, text, scenario, targets, change, to, factor, limits, whom, watched_by })
+}
+
+/// The steps, and the whole report of each.
+fn climb(order: &Order) -> Result<(Vec<Step>, Vec<Value>), String> {
+    let (mut steps, mut reports) = (Vec::new(), Vec::new());
+    let mut rate = order.change.rate;
+    while rate <= order.to * 1.000_001 {
+        let change = Change { rate, seed: session::seed(), ..order.change.clone() };
+        let (plan, scaled) = order.scenario.plan(order.targets.clone(), &change)?;
         let subject = Subject {
-            scenario: name.clone(),
-            scenario_text: text.clone(),
+            scenario: order.name.clone(),
+            scenario_text: order.text.clone(),
             scale: change.scale,
             scaled,
-            whom: line.number("--pid").map_err(one)?.map(Whom::Process),
+            whom: order.whom,
+            watched_by: order.watched_by.clone(),
             ..Subject::default()
         };
-        let report = session::run(plan, &subject, &mut |_, _| {}).map_err(one)?;
-        let intended = scenario.intended_per_s(&change);
-        let step = Step::new(rate, intended, &report, &limits);
+        let report = session::run(plan, &subject, &mut |_, _| {})?;
+        let intended = order.scenario.intended_per_s(&change);
+        let step = Step::new(rate, intended, &report, &order.limits);
         eprintln!("{}", row(&step));
-        let ends = step.broken.is_some() || step.cpu > limits.cpu + OVERSHOOT;
+        let ends = step.broken.is_some()
+            || step.cpu > order.limits.cpu + OVERSHOOT
+            || report["interrupted"] == Value::Bool(true);
         steps.push(step);
-        if ends || report["interrupted"] == Value::Bool(true) {
+        reports.push(report);
+        if ends {
             break;
         }
-        rate *= factor;
+        rate *= order.factor;
     }
-    Ok((steps, limits.cpu))
+    Ok((steps, reports))
 }
 
 impl Step {
@@ -126,7 +168,10 @@ impl Step {
             rate,
             load: published + number(report, "/rates/received"),
             cpu: number(report, "/target_use/host_cpu/mean") * 100.0,
-            memory_mb: number(report, "/target_use/memory_kb/max") / 1024.0,
+            memory_mb: report
+                .pointer("/target_use/memory_kb/max")
+                .and_then(Value::as_f64)
+                .map(|kilobytes| kilobytes / 1024.0),
             mean_ms: of("mean"),
             p99_ms: of("p99"),
             lost: number(report, "/messages/lost"),
@@ -155,6 +200,59 @@ fn recommended(steps: &[Step], cpu: f64) -> Option<&Step> {
     within.min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
+/// Every step's report, with what the step was.
+fn json(order: &Order, steps: &[Step], reports: &[Value]) -> String {
+    let recommended = recommended(steps, order.limits.cpu);
+    let rows = reports.iter().zip(steps).map(|(report, step)| {
+        let mut report = report.clone();
+        report["ramp"] = json!({
+            "rate": step.rate,
+            "load": step.load,
+            "achieved": step.achieved,
+            "broken": step.broken,
+            "is_recommended": recommended == Some(step),
+        });
+        report
+    });
+    format!("{:#}\n", rows.collect::<Value>())
+}
+
+fn markdown(order: &Order, steps: &[Step], reports: &[Value]) -> String {
+    let mut out = format!("# Ramp of {}\n\n{}.\n", order.name, order.scenario.title);
+    if !order.scenario.reported.is_empty() {
+        let _ = writeln!(out, "Reported elsewhere: {}.", order.scenario.reported);
+    }
+    let Limits { cpu, p99_ms, lost } = order.limits;
+    let _ = write!(
+        out,
+        "Scale {}. The rate grows by a factor of {} a step until more than {:.0} % CPU are used, \
+         a step reaches less than {ACHIEVED_MIN} % of its rate, or more than {lost} deliveries are \
+         lost",
+        order.change.scale,
+        order.factor,
+        cpu + OVERSHOOT,
+    );
+    let _ = match p99_ms {
+        Some(p99_ms) => writeln!(out, ", or p99 is above {p99_ms} ms.\n"),
+        None => writeln!(out, ".\n"),
+    };
+    let _ = writeln!(out, "{}", table(steps));
+    let _ = match recommended(steps, cpu) {
+        Some(step) => writeln!(
+            out,
+            "Recommended load: {:.0} msg/s in and out (rate {:.3}) at {:.0} % CPU, {:.2} ms mean, \
+             {:.2} ms p99. It is the step nearest to {cpu} %.",
+            step.load, step.rate, step.cpu, step.mean_ms, step.p99_ms
+        ),
+        None => writeln!(out, "No load is recommended: {NONE}."),
+    };
+    if let Some(report) = reports.last() {
+        let _ = writeln!(out, "\nWhat follows is of the last step.\n");
+        report::disclosure(report, &mut out);
+    }
+    out
+}
+
 fn table(steps: &[Step]) -> String {
     let mut table = String::from(
         "| rate | load, msg/s in and out | CPU, % (1 - idle) | memory, MB | mean, ms | p99, ms \
@@ -170,11 +268,11 @@ fn table(steps: &[Step]) -> String {
 
 fn row(step: &Step) -> String {
     format!(
-        "| {:.3} | {:.0} | {:.1} | {:.1} | {:.2} | {:.2} | {} |",
+        "| {:.3} | {:.0} | {:.1} | {} | {:.2} | {:.2} | {} |",
         step.rate,
         step.load,
         step.cpu,
-        step.memory_mb,
+        step.memory_mb.map_or("-".into(), |megabytes| format!("{megabytes:.1}")),
         step.mean_ms,
         step.p99_ms,
         step.broken.as_deref().unwrap_or("")
@@ -186,7 +284,7 @@ const OVERSHOOT: f64 = 10.0;
 const ACHIEVED_MIN: f64 = 95.0;
 
 const FLAGS: &[Flag] = &[
-    Flag { names: &["--target"], value: "URL", default: "tcp://127.0.0.1:1883", doc: "" },
+    Flag { names: &["--target"], value: "URL", default: "tcp://127.0.0.1:1883", doc: "broker" },
     Flag {
         names: &["--from"],
         value: "X",
@@ -203,8 +301,36 @@ const FLAGS: &[Flag] = &[
     Flag { names: &["--warm"], value: "SPAN", default: "2s", doc: "time before it" },
     Flag { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
     Flag { names: &["--threads"], value: "N", default: "", doc: "load threads" },
-    Flag { names: &["--pid"], value: "PID", default: "", doc: "the broker's process" },
+    Flag {
+        names: &["--pid"],
+        value: "PID",
+        default: "",
+        doc: "the broker's process; found by its port on this host",
+    },
+    Flag {
+        names: &["--container"],
+        value: "NAME",
+        default: "",
+        doc: "the broker's container (docker, podman)",
+    },
+    Flag {
+        names: &["--host-metrics"],
+        value: "HOST:PORT",
+        default: "",
+        doc: "agent on the broker's host that watches it",
+    },
+    Flag {
+        names: &["--token-file"],
+        value: "FILE",
+        default: "",
+        doc: "what the agent wants to be told",
+    },
+    Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
+    Flag { names: &["--json"], value: "FILE", default: "", doc: "every step's whole report" },
 ];
+
+const FORMS: [&str; 2] = ["--markdown", "--json"];
+const NONE: &str = "no step was within the limits: begin lower with --from";
 
 #[cfg(test)]
 mod tests {
@@ -215,7 +341,7 @@ mod tests {
             rate,
             load: rate * 1_000.0,
             cpu,
-            memory_mb: 1.0,
+            memory_mb: Some(1.0),
             mean_ms: 1.0,
             p99_ms: 2.0,
             lost,

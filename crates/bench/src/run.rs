@@ -171,7 +171,7 @@ fn file(line: &Line, flag: &str) -> Result<String, String> {
 }
 
 /// A process by its id, or all of a container.
-fn whom(line: &Line) -> Result<Option<Whom>, String> {
+pub(crate) fn whom(line: &Line) -> Result<Option<Whom>, String> {
     let Some(container) = line.text("--container") else {
         return Ok(line.number("--pid")?.map(Whom::Process));
     };
@@ -192,7 +192,7 @@ fn whom(line: &Line) -> Result<Option<Whom>, String> {
     Err(format!("--container {container}: neither docker nor podman runs it"))
 }
 
-fn watcher(line: &Line) -> Result<Option<(String, String)>, String> {
+pub(crate) fn watcher(line: &Line) -> Result<Option<(String, String)>, String> {
     let Some(agent) = line.text("--host-metrics") else { return Ok(None) };
     Ok(Some((agent.into(), remote::token(line.text("--token-file"))?)))
 }

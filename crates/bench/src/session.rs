@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::conduct::{Row, at_once, conduct, merge};
+use crate::flags::Line;
 use crate::host;
 use crate::plan::Plan;
 use crate::remote::FarWatch;
@@ -149,6 +150,30 @@ pub(crate) fn put(path: &Path, text: &str) -> Result<(), String> {
         return Ok(());
     }
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Refuses flags whose places take no file, as `try_out` does.
+pub(crate) fn try_out_forms(line: &Line, flags: &[&str]) -> Result<(), String> {
+    let places = flags.iter().filter_map(|flag| line.text(flag));
+    places.map(Path::new).try_for_each(try_out)
+}
+
+/// Writes the form of each flag where the line wants it. The table is printed too, unless a form
+/// has stdout for itself.
+pub(crate) fn put_forms(
+    line: &Line,
+    flags: &[&str],
+    forms: &[&dyn Fn() -> String],
+    table: &str,
+) -> Result<(), String> {
+    let places = || flags.iter().map(|flag| line.text(flag));
+    for (place, form) in places().zip(forms) {
+        place.map_or(Ok(()), |place| put(Path::new(place), &form()))?;
+    }
+    if !places().any(|place| place == Some("-")) {
+        print!("{table}");
+    }
+    Ok(())
 }
 
 /// The summary on stderr, the forms asked for, and the exit code.

@@ -13,7 +13,6 @@ use launch::{Entry, Launched};
 use read::{Comparison, Task};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Lists the ready entries.
@@ -47,8 +46,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         Ok(comparison) => comparison,
         Err(why) => return crate::refuse(&[format!("{file}: {why}")]),
     };
-    let places = ["--markdown", "--json"].map(|flag| line.text(flag)).into_iter().flatten();
-    let tried = places.map(Path::new).try_for_each(session::try_out);
+    let tried = session::try_out_forms(&line, &FORMS);
     if let Err(why) = tried.and_then(|()| known(&comparison)) {
         return crate::refuse(&[why]);
     }
@@ -57,17 +55,11 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         Err(why) => return crate::fail(&why),
     };
     let markdown = markdown(&comparison, &results);
-    let json = || Value::Array(results.iter().map(|result| result.row.clone()).collect());
-    let forms: [(&str, &dyn Fn() -> String); 2] =
-        [("--markdown", &|| markdown.clone()), ("--json", &|| format!("{:#}\n", json()))];
-    for (flag, form) in forms {
-        if let Some(path) = line.text(flag)
-            && let Err(why) = session::put(Path::new(path), &form())
-        {
-            return crate::fail(&why);
-        }
+    let json = || results.iter().map(|result| result.row.clone()).collect::<Value>();
+    let forms: [&dyn Fn() -> String; 2] = [&|| markdown.clone(), &|| format!("{:#}\n", json())];
+    if let Err(why) = session::put_forms(&line, &FORMS, &forms, &markdown) {
+        return crate::fail(&why);
     }
-    print!("{markdown}");
     let is_clean = results.iter().all(|result| result.row["faults"] == json!([]));
     if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -379,6 +371,8 @@ const FLAGS: &[Flag] = &[
     Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
     Flag { names: &["--json"], value: "FILE", default: "", doc: "every run's whole report" },
 ];
+
+const FORMS: [&str; 2] = ["--markdown", "--json"];
 
 const EXAMPLE: &str = r#"
 A file:

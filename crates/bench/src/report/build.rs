@@ -241,8 +241,8 @@ fn silent_seconds(outcome: &Outcome) -> u64 {
     if wants { outcome.rows.iter().filter(whole).filter(silent).count() as u64 } else { 0 }
 }
 
-/// What the tester itself did. Its busiest second of connecting says nothing about what was measured
-/// after it, and so stands apart.
+/// What the tester itself did. Its busiest second of connecting says nothing about what was
+/// measured after it, and so stands apart.
 fn own(plan: &Plan, outcome: &Outcome) -> Value {
     let measured = measured_rows(outcome);
     let connects_first = plan.start == Start::Together;

@@ -148,7 +148,7 @@ fn target(report: &Value, out: &mut String) {
     let _ = writeln!(out, "| the tester's lateness, ms, 99th percentile | {late:.3} | |\n");
 }
 
-fn disclosure(report: &Value, out: &mut String) {
+pub(crate) fn disclosure(report: &Value, out: &mut String) {
     let _ = writeln!(out, "## Disclosure\n");
     let mut line = |name: &str, value: String| {
         if !value.is_empty() {

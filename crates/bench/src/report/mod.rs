@@ -15,7 +15,7 @@ pub(crate) use command::run;
 pub(crate) use csv::{csv, jtl};
 pub(crate) use host::host_lines;
 pub(crate) use html::html;
-pub(crate) use markdown::markdown;
+pub(crate) use markdown::{disclosure, markdown};
 
 use serde_json::Value;
 

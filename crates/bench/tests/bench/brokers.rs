@@ -199,11 +199,38 @@ fn a_ramp_climbs_until_a_limit_and_recommends_a_load() {
     let target = broker.address.to_string();
     let line = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "10", "--to", "40"];
     let more = ["--factor", "2", "--duration", "500ms", "--warm", "0s", "--cpu", "100"];
-    let run = bench(&[&line[..], &more[..], &["--target", &target]].concat());
+    let files = ["ramp.md", "ramp.json", "ramp.html"].map(|name| scratch().join(name));
+    let [table, reports, page] = files.each_ref().map(|file| file.to_str().expect("text"));
+    let forms = ["--markdown", table, "--json", reports];
+    let run = bench(&[&line[..], &more[..], &forms, &["--target", &target]].concat());
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    for step in ["| 10.000 | ", "| 20.000 | ", "| 40.000 | ", "Recommended load: "] {
-        assert!(run.stdout.contains(step), "{}", run.stdout);
+    let table = std::fs::read_to_string(table).expect("it was written");
+    assert_eq!(table, run.stdout);
+    let steps = ["| 10.000 | ", "| 20.000 | ", "| 40.000 | "];
+    for part in steps.iter().chain(&["Recommended load: ", "* Command: `", "clients = 1000"]) {
+        assert!(table.contains(part), "{part}: {table}");
     }
+    let text = std::fs::read_to_string(reports).expect("it was written");
+    let list: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let rates = [0, 1, 2].map(|at| number(&list[at], "/ramp/rate"));
+    assert_eq!(rates, [10.0, 20.0, 40.0]);
+    assert_eq!(number(&list[1], "/messages/lost"), 0.0);
+    assert!(number(&list[1], "/target_use/memory_kb/max") > 500.0);
+    let recommended = |at: &usize| list[*at]["ramp"]["is_recommended"] == true;
+    assert_eq!([0, 1, 2].iter().filter(|at| recommended(at)).count(), 1);
+    // Every step's report can take the other forms.
+    assert_eq!(bench(&["report", reports, "--html", page]).code, Some(0));
+    let run = bench(
+        &[
+            &line[..2],
+            &["--from", "1", "--to", "1", "--scale", "0.01"],
+            &more[2..],
+            &["--json", "-", "--target", &target],
+        ]
+        .concat(),
+    );
+    let list: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON and nothing else");
+    assert_eq!(list.as_array().map(Vec::len), Some(1));
 }
 
 #[test]
@@ -275,8 +302,8 @@ fn a_container_is_watched_with_all_its_processes() {
     assert!(run.stderr.contains("neither docker nor podman runs it"), "{}", run.stderr);
 }
 
-/// A container that runs, under the command line of an engine that can run one here. Debian's podman
-/// needs runc where the host still has cgroups of the first version.
+/// A container that runs, under the command line of an engine that can run one here. Debian's
+/// podman needs runc where the host still has cgroups of the first version.
 struct Contained {
     engine: Vec<&'static str>,
     name: String,
@@ -316,12 +343,12 @@ fn contained(image: &str, port: u16, more: &[&str]) -> Option<Contained> {
 
 /// Threads of the process whose command line ends with these words.
 fn threads_of(words: &str) -> u64 {
-    let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let mut processes = std::fs::read_dir("/proc").expect("it is there").flatten();
     let is = |process: &std::fs::DirEntry| {
         let line = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
         line.replace('\0', " ").trim_end().ends_with(words)
     };
-    let found = processes.filter(is).next().expect("it runs");
+    let found = processes.find(is).expect("it runs");
     std::fs::read_dir(found.path().join("task")).expect("it is ours").count() as u64
 }
 
@@ -364,6 +391,8 @@ fn a_container_of_a_real_engine_is_watched() {
         let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--rate", "20", "--warm", "0s"];
         let more = ["--duration", "2s", "--json", "-", "--target", &target, "--container", name];
         let run = bench(&[&line[..], &more[..]].concat());
+        let ramp = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "5", "--to", "5"];
+        let ramp = bench(&[&ramp[..], &line[6..], &more[..]].concat());
         assert!(container.can(&["stop", "-t", "1", name]), "{:?}", container.engine);
         let stopped = bench(&[&line[..], &more[..]].concat());
         assert_eq!(run.code, Some(0), "{}", run.stderr);
@@ -375,6 +404,8 @@ fn a_container_of_a_real_engine_is_watched() {
         }
         let watched = number(&report, "/target_use/threads/max");
         assert_eq!(watched, threads.iter().sum::<u64>() as f64, "{pids:?}");
+        let steps: serde_json::Value = serde_json::from_str(&ramp.stdout).expect("JSON");
+        assert_eq!(number(&steps[0], "/target_use/threads/max"), watched, "{}", ramp.stderr);
         assert_eq!(stopped.code, Some(2), "{}", stopped.stderr);
         let says = "neither docker nor podman runs it";
         assert!(stopped.stderr.contains(says), "{}", stopped.stderr);
