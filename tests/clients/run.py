@@ -107,6 +107,16 @@ def needs_mqtt_js():
     return None if there else "mqtt is neither in js/node_modules nor on NODE_PATH"
 
 
+def needs_go():
+    if why := without("go"):
+        return why
+    version = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True,
+                             check=False).stdout.strip()
+    # From 1.21 on Go fetches the version that go.mod wants: https://go.dev/doc/toolchain.
+    minor = re.match(r"go1\.(\d+)", version)
+    return f"{version} is too old for go.mod" if minor and int(minor[1]) < 21 else None
+
+
 UNITTEST = r"^Ran (\d+) tests?"
 
 
@@ -122,7 +132,7 @@ SUITES = [
           r"^# pass (\d+)", r"^# fail (\d+)", r"^# skipped (\d+)", needs_mqtt_js,
           os.path.join(HERE, "js")),
     Suite("golang", ["go", "test", "-count=1", "-v", "./..."], r"PASS|ok\s",
-          r"^--- PASS", r"^--- FAIL", r"^--- SKIP", lambda: without("go"),
+          r"^--- PASS", r"^--- FAIL", r"^--- SKIP", needs_go,
           os.path.join(HERE, "go")),
     unittest("process", lambda: without("mosquitto_pub", "mosquitto_sub")),
 ]

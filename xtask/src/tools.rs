@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use crate::shell::{finish, has, is_root, program, target};
+use crate::shell::{finish, has, is_root, output, program, target};
 use crate::tree::root;
 
 /// One thing to have.
@@ -100,12 +100,21 @@ fn mqtt_js() -> Result<(), String> {
     let folder = clients();
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut npm = program("npm");
-    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
+    // Silent would be silent about the reason, too.
+    npm.args(["install", "--loglevel=error", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
     finish(npm.arg(&folder).arg(MQTT_JS))
 }
 
 fn go_modules() -> Result<(), String> {
     debian(&["golang-go"])?;
+    let go = output(program("go").args(["env", "GOVERSION"]))?;
+    if cannot_renew_itself(&go) {
+        return Err(format!(
+            "{} is too old for the modules and cannot fetch a newer one of itself, as Go does from \
+             1.21 on: https://go.dev/dl has it",
+            go.trim()
+        ));
+    }
     let clients = root().join("tests/clients");
     let Ok(entries) = fs::read_dir(&clients) else { return Ok(()) };
     let folders = entries.flatten().map(|entry| entry.path()).chain([clients]);
@@ -113,6 +122,12 @@ fn go_modules() -> Result<(), String> {
         finish(program("go").args(["mod", "download"]).current_dir(folder))?;
     }
     Ok(())
+}
+
+/// Before 1.21 a Go was what it was: https://go.dev/doc/toolchain.
+fn cannot_renew_itself(version: &str) -> bool {
+    let minor = version.trim().strip_prefix("go1.").and_then(|rest| rest.split('.').next());
+    minor.and_then(|minor| minor.parse::<u32>().ok()).is_some_and(|minor| minor < 21)
 }
 
 const STEPS: &[Step] = &[
@@ -129,3 +144,16 @@ const STEPS: &[Step] = &[
 ];
 const PAHO: &str = "paho-mqtt==2.1.0";
 const MQTT_JS: &str = "mqtt@5";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_go_that_cannot_fetch_a_newer_one_is_known_by_its_version() {
+        let old = ["go1.19.8\n", "go1.20", "go1.3.1"];
+        let new = ["go1.21.0", "go1.26.8\n", "go2.0", "devel go1.27-abc", ""];
+        assert!(old.into_iter().all(cannot_renew_itself));
+        assert!(!new.into_iter().any(cannot_renew_itself));
+    }
+}
