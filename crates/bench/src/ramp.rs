@@ -196,7 +196,8 @@ impl Step {
 
 fn recommended(steps: &[Step], cpu: f64) -> Option<&Step> {
     let distance = |step: &Step| (step.cpu - cpu).abs();
-    let within = steps.iter().filter(|step| step.broken.is_none());
+    let is_within = |step: &&Step| step.broken.is_none() && step.cpu <= cpu + OVERSHOOT;
+    let within = steps.iter().filter(is_within);
     within.min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
@@ -279,7 +280,7 @@ fn row(step: &Step) -> String {
     )
 }
 
-/// Per cent. A step above the wanted use by this much ends the climb.
+/// Per cent. A step above the wanted use by more than this ends the climb and is not recommended.
 const OVERSHOOT: f64 = 10.0;
 const ACHIEVED_MIN: f64 = 95.0;
 
@@ -357,6 +358,8 @@ mod tests {
         steps[2].broken = Some("x".into());
         assert_eq!(recommended(&steps, 75.0).map(|step| step.cpu), Some(70.0));
         assert_eq!(recommended(&[], 75.0), None);
+        // A host that is busy from the first step on has no load to recommend.
+        assert_eq!(recommended(&[step(1.0, 99.0, 0.0, 1.0)], 75.0), None);
     }
 
     #[test]
