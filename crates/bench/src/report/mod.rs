@@ -32,3 +32,16 @@ pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
 pub(crate) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     value.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A form made later and elsewhere is the one that would have been made at once.
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let numbers = serde_json::json!([0.009950248756218905, 1585.8770947022533]);
+        let read: Value = serde_json::from_str(&numbers.to_string()).expect("JSON");
+        assert_eq!(read, numbers);
+    }
+}
