@@ -58,12 +58,14 @@ pub(crate) struct Row {
 pub(crate) struct Stream {
     pub(crate) end: StreamEnd,
     pub(crate) consumers: u64,
+    /// Without our stamp nobody can tell which of its messages arrived.
+    pub(crate) is_stamped: bool,
     pub(crate) tracked: Tracked,
 }
 
 impl Stream {
     pub(crate) fn expected(&self) -> u64 {
-        self.end.sent * self.consumers
+        if self.is_stamped { self.end.sent * self.consumers } else { 0 }
     }
 
     pub(crate) fn lost(&self) -> u64 {
@@ -341,7 +343,8 @@ fn streams(plan: &Plan, ends: Vec<ThreadEnd>) -> Vec<Stream> {
         .map(|end| {
             let number = (plan.seed as u32).wrapping_add(end.stream);
             let tracked = tracked.remove(&number).unwrap_or_default();
-            Stream { consumers: wanted.by(&end.topic), tracked, end }
+            let is_stamped = plan.publishing(end.stream).is_none_or(|one| one.body.is_stamped());
+            Stream { consumers: wanted.by(&end.topic), is_stamped, tracked, end }
         })
         .collect();
     // What publishers elsewhere sent: only what arrived is known of it.
@@ -356,6 +359,7 @@ fn streams(plan: &Plan, ends: Vec<ThreadEnd>) -> Vec<Stream> {
             unanswered: 0,
         },
         consumers: 1,
+        is_stamped: true,
         tracked,
     }));
     streams

@@ -141,6 +141,20 @@ impl Plan {
         publishes && self.groups.iter().any(|group| !group.subscribe.is_empty())
     }
 
+    /// What a stream's publisher does; streams count all publishers in the order of the groups.
+    pub(crate) fn publishing(&self, stream: u32) -> Option<&Publishing> {
+        let mut before = u64::from(stream);
+        let publishers =
+            self.groups.iter().filter_map(|group| Some((group, group.publish.as_ref()?)));
+        for (group, publishing) in publishers {
+            if before < group.clients {
+                return Some(publishing);
+            }
+            before -= group.clients;
+        }
+        None
+    }
+
     pub(crate) fn is_closed_loop(&self) -> bool {
         let mut paces = self.groups.iter().filter_map(|group| group.publish.as_ref());
         paces.any(|publishing| publishing.pace == Pace::AsTaken)
@@ -245,6 +259,28 @@ pub(crate) fn share_filter(filter: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_is_of_the_group_that_its_publisher_is_in() {
+        let publishes = |topic: &str| Group {
+            clients: 3,
+            publish: Some(Publishing {
+                topic: topic.into(),
+                qos: QoS::AtMostOnce,
+                retain: false,
+                body: Body::Sized(16),
+                pace: Pace::AsTaken,
+                inflight: 1,
+                messages_max: None,
+                wait_ms: (0, 0),
+            }),
+            ..Group::default()
+        };
+        let groups = vec![publishes("a"), Group { clients: 9, ..Group::default() }, publishes("b")];
+        let plan = Plan { groups, ..Plan::default() };
+        let topic = |stream| plan.publishing(stream).map(|publishing| publishing.topic.as_str());
+        assert_eq!([0, 2, 3, 5, 6].map(topic), [Some("a"), Some("a"), Some("b"), Some("b"), None]);
+    }
 
     #[test]
     fn consumers_are_counted_by_filter_and_shared_ones_once() {

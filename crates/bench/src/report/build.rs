@@ -4,8 +4,9 @@ use super::host::{command_of, host};
 use super::samplers::{failed_in, known_percentiles, ms, overview, percentiles, samplers};
 use crate::conduct::{Outcome, Row, Stream};
 use crate::limits::{HOST_CPU_MAX, LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_MAX};
-use crate::plan::{Plan, Start};
+use crate::plan::{Group, Plan, Start};
 use crate::tally::{COUNTS, Count, Sampler, Tally};
+use crate::template;
 use crate::track::Tracked;
 use crate::watch::{FIGURES, Figure, Sample, Whom};
 use serde_json::{Map, Value, json};
@@ -273,6 +274,9 @@ fn hot_seconds(rows: &[&Row]) -> usize {
 const FROM_SENDING: &str = "Latency counts from the sending, as the scenario wants it: what the \
     tester itself was late is in Lateness only.";
 
+const TOPICS_CHANGE: &str = "Topics that change from message to message: loss is only seen where \
+    a subscriber's wildcard takes all of a publisher's topics.";
+
 fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let measured = measured_rows(outcome);
@@ -328,7 +332,11 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<St
             busy * 100.0
         ));
     }
-    if sums.tracked.received > sums.expected && plan.is_whole() {
+    let changes =
+        |group: &Group| group.publish.as_ref().is_some_and(|one| template::changes(&one.topic));
+    if plan.is_whole() && plan.groups.iter().any(changes) {
+        warnings.push(TOPICS_CHANGE.into());
+    } else if sums.tracked.received > sums.expected && plan.is_whole() {
         warnings.push("More was received than expected: subscriptions overlap.".into());
     }
     warnings

@@ -210,6 +210,42 @@ fn order_among_members_of_a_shared_subscription_is_no_fault_and_loss_is() {
     }
 }
 
+fn published(fault: Fault, publish: &str) -> (BadBroker, Value, Run) {
+    let scenario = format!(
+        "connects_per_s = 1000\nmeasure_s = 1\ndrain_s = 1\n\
+         [[group]]\nname = \"sub\"\nclients = 9\nsubscribe = [\"t/%i\"]\nqos = 1\n\
+         [[group]]\nname = \"pub\"\nclients = 1\nqos = 1\nper_s = 90\n{publish}\n"
+    );
+    let broker = BadBroker::start(fault);
+    let (report, run) = report(&scenario, broker.address, &[]);
+    (broker, report, run)
+}
+
+/// Nobody can tell whether it arrived, and that is no fault of the broker's.
+#[test]
+fn what_has_no_stamp_is_not_lost() {
+    for publish in ["publish = \"t/5\"\npayload = \"hello\"", "publish = \"t/5\"\nsize = 15"] {
+        let (_, report, run) = published(Fault::None, publish);
+        assert_eq!(messages_of(&report)[1..], [0.0; 3], "{}", run.stderr);
+        assert_eq!(number(&report, "/counts/recv"), number(&report, "/counts/pub"));
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let warnings = report["warnings"].to_string();
+        assert!(warnings.contains("Payloads without our 16 byte stamp"), "{warnings}");
+    }
+}
+
+/// Each message goes to another subscriber.
+#[test]
+fn what_cannot_be_known_of_topics_that_change_is_said() {
+    let publish = "publish = \"t/%rand_8\"\nsize = 16";
+    let (_, report, run) = published(Fault::None, publish);
+    assert_eq!(messages_of(&report)[1..], [0.0; 3], "{}", run.stderr);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("Topics that change from message to message"), "{warnings}");
+    assert!(!warnings.contains("overlap"), "{warnings}");
+}
+
 #[test]
 fn a_ramp_ends_where_something_is_lost() {
     let broker = BadBroker::start(Fault::DropEvery(30));
