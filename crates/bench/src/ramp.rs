@@ -143,6 +143,11 @@ fn climb(order: &Order) -> Result<(Vec<Step>, Vec<Value>), String> {
             ..Subject::default()
         };
         let report = session::run(plan, &subject, &mut |_, _| {})?;
+        if steps.is_empty() && number(&report, "/counts/connect_succ") == 0.0 {
+            let failures = report::list(&report, "/failures").iter();
+            let why: Vec<&str> = failures.map(|failure| report::text(failure, "/what")).collect();
+            return Err(format!("no client was connected: {}", why.join("; ")));
+        }
         let intended = order.scenario.intended_per_s(&change);
         let step = Step::new(rate, intended, &report, &order.limits);
         eprintln!("{}", row(&step));

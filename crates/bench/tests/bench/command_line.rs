@@ -86,6 +86,10 @@ fn nobody_at_home_is_no_result() {
     let run = bench(&["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--target", "127.0.0.1:1"]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("failure: connection_refused: 20"), "{}", run.stderr);
+    let run = bench(&["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--target", "127.0.0.1:1"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("no client was connected: connection_refused"), "{}", run.stderr);
+    assert_eq!(run.stdout, "");
 }
 
 /// Nobody will try again, so there is nothing to wait for, though no end was given.
