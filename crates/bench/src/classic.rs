@@ -134,16 +134,12 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
         rate if rate > 0.0 => rate,
         _ => 1_000.0 / interval_ms.max(0.001),
     };
-    let local = line.text("--ifaddr").unwrap_or_default();
-    let local = local.split(',').filter(|address| !address.is_empty()).map(|address| {
-        address.parse().map_err(|_| format!("--ifaddr {address}: use IP addresses, comma between"))
-    });
     let waits = kind == Kind::Pub && line.is_on("--wait-before-publishing");
     let mut plan = Plan {
         targets: targets(line)?,
         threads: line.number("--threads")?.unwrap_or(1).max(1),
         connects_per_s: per_s,
-        local: local.collect::<Result<_, String>>()?,
+        local: line.text("--ifaddr").map_or(Ok(Vec::new()), target::local)?,
         start: if waits { Start::Together } else { Start::Each },
         warm_s: 0.0,
         measure_s: line.seconds("--duration")?,

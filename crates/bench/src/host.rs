@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the limit of descriptors to what the plan needs, and checks that ports suffice.
 pub(crate) fn make_room(plan: &Plan) -> Result<(), String> {
-    let clients = plan.clients().div_ceil(plan.share.of as u64);
+    let clients = clients_here(plan);
     let needed = clients + DESCRIPTORS_OWN + 4 * plan.threads as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {
@@ -30,16 +30,13 @@ pub(crate) fn make_room(plan: &Plan) -> Result<(), String> {
 /// local ports for itself (ip(7), ip_local_port_range).
 fn enough_ports(plan: &Plan, (first, last): (u64, u64)) -> Result<(), String> {
     let ports = last - first + 1;
-    let mut targets: Vec<_> = plan.targets.iter().map(|target| target.address).collect();
-    targets.sort();
-    targets.dedup();
-    let pairs = plan.local.len().max(1) as u64 * targets.len() as u64;
-    let clients = plan.clients().div_ceil(plan.share.of as u64);
+    let (clients, pairs) = (clients_here(plan), pairs(plan));
     let room = pairs * ports;
     if clients <= room {
         return Ok(());
     }
-    let addresses = clients.div_ceil(ports * targets.len() as u64);
+    let targets = pairs / plan.local.len().max(1) as u64;
+    let addresses = clients.div_ceil(ports * targets);
     let example: Vec<String> = (1..=addresses.min(5)).map(|n| format!("127.0.0.{n}")).collect();
     Err(format!(
         "{clients} connections need more local ports than there are: {room} from {pairs} pair(s) \
@@ -47,6 +44,29 @@ fn enough_ports(plan: &Plan, (first, last): (u64, u64)) -> Result<(), String> {
          --ifaddr {}), or widen the range: sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"",
         example.join(",")
     ))
+}
+
+/// Whether connecting is a search for ports: Linux tries every other port of the range before the
+/// rest (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), so from half of them on each
+/// connection walks past all of that half.
+pub(crate) fn searches_for_ports(plan: &Plan) -> bool {
+    is_above_half(plan, local_ports())
+}
+
+fn is_above_half(plan: &Plan, (first, last): (u64, u64)) -> bool {
+    clients_here(plan) > pairs(plan) * (last - first + 1) / 2
+}
+
+fn clients_here(plan: &Plan) -> u64 {
+    plan.clients().div_ceil(plan.share.of as u64)
+}
+
+/// Of a local address and one of a broker.
+fn pairs(plan: &Plan) -> u64 {
+    let mut targets: Vec<_> = plan.targets.iter().map(|target| target.address).collect();
+    targets.sort();
+    targets.dedup();
+    plan.local.len().max(1) as u64 * targets.len() as u64
 }
 
 fn local_ports() -> (u64, u64) {
@@ -76,5 +96,7 @@ mod tests {
             .map(|address| address.parse().expect("an address"))
             .to_vec();
         assert_eq!(enough_ports(&plan, (1_000, 1_099)), Ok(()));
+        assert!(is_above_half(&plan, (1_000, 1_099)));
+        assert!(!is_above_half(&plan, (1_000, 1_199)));
     }
 }

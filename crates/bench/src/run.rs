@@ -122,11 +122,7 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
     }
     let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>()?;
     let (mut plan, scaled) = chosen.plan(targets, &change)?;
-    let local = line.text("--ifaddr").unwrap_or_default();
-    for address in local.split(',').filter(|address| !address.is_empty()) {
-        let wrong = |_| format!("--ifaddr {address}: use IP addresses, comma between");
-        plan.local.push(address.parse().map_err(wrong)?);
-    }
+    plan.local = line.text("--ifaddr").map_or(Ok(Vec::new()), target::local)?;
     let path = |name| line.text(name).map(Into::into);
     Ok(Order {
         agents: agents(line, &plan)?,

@@ -2,7 +2,7 @@
 
 use crate::carrier;
 use crate::plan::{Carrier, Target};
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs};
 
 /// `SCHEME://host:port`, `SCHEME://host`, `host:port` or `host`.
 pub(crate) fn from_url(url: &str) -> Result<Target, String> {
@@ -25,6 +25,13 @@ pub(crate) fn from_url(url: &str) -> Result<Target, String> {
     let tls = is_tls.then(|| carrier::tls(None, None, None)).transpose()?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     resolve(host, port, Carrier { tls, is_websocket: *is_websocket })
+}
+
+/// The addresses of this host to connect from, in turn.
+pub(crate) fn local(list: &str) -> Result<Vec<IpAddr>, String> {
+    let wrong = |address| format!("ifaddr: {address} is no IP address; use a comma between them");
+    let addresses = list.split(',').filter(|address| !address.is_empty());
+    addresses.map(|address| address.parse().map_err(|_| wrong(address))).collect()
 }
 
 pub(crate) fn resolve(host: &str, port: u16, carrier: Carrier) -> Result<Target, String> {

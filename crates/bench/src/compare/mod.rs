@@ -147,7 +147,8 @@ fn one(comparison: &Comparison, task: &Task, entry: &Entry) -> Result<Value, Str
         ..Change::default()
     };
     let targets = launched.iter().map(|one| crate::target::from_url(&one.url));
-    let (plan, scaled) = scenario.plan(targets.collect::<Result<_, _>>()?, &change)?;
+    let (mut plan, scaled) = scenario.plan(targets.collect::<Result<_, _>>()?, &change)?;
+    plan.local = comparison.local.clone();
     let subject = Subject {
         scenario: name.clone(),
         scenario_text: text,
@@ -380,6 +381,7 @@ A file:
   rounds = 3
   scale = 0.1           # factor on clients
   duration = "20s"
+  ifaddr = "127.0.0.2,127.0.0.3"    # where one has too few ports
   stolen_percent_max = 3    # on a virtual machine: above it a run is made again,
   tries = 3                 # until so many were made; the quietest counts
   use = ["mosquitto"]   # `godwit-bench brokers` lists what is ready

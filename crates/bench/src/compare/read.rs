@@ -2,6 +2,8 @@
 
 use super::launch::Entry;
 use crate::flags::seconds;
+use crate::target;
+use std::net::IpAddr;
 use toml::de::{DeTable, DeValue};
 
 /// One scenario of a comparison.
@@ -21,6 +23,8 @@ pub(crate) struct Comparison {
     pub(crate) warm_s: Option<f64>,
     pub(crate) connects_per_s: Option<f64>,
     pub(crate) threads: Option<usize>,
+    /// Addresses of this host to connect from.
+    pub(crate) local: Vec<IpAddr>,
     /// A run in which the host gave others more of its processors' time is made again, ...
     pub(crate) stolen_percent_max: Option<f64>,
     /// ... until so many were made.
@@ -42,6 +46,7 @@ pub(crate) fn read(text: &str) -> Result<Comparison, String> {
             "rate" => rate = number(value).ok_or_else(wrong)?,
             "connects_per_s" => comparison.connects_per_s = Some(number(value).ok_or_else(wrong)?),
             "threads" => comparison.threads = Some(number(value).ok_or_else(wrong)? as usize),
+            "ifaddr" => comparison.local = target::local(value.as_str().ok_or_else(wrong)?)?,
             "stolen_percent_max" => {
                 comparison.stolen_percent_max = Some(number(value).ok_or_else(wrong)?);
             }
@@ -184,6 +189,11 @@ mod tests {
         let text = "scenarios = [\"a\"]\nstolen_percent_max = 2.5\nuse = [\"rumqttd\"]\n";
         let comparison = read(text).expect("it is right");
         assert_eq!((comparison.stolen_percent_max, comparison.tries), (Some(2.5), 3));
+        let text = "scenarios = [\"a\"]\nifaddr = \"127.0.0.2,127.0.0.3\"\nuse = [\"rumqttd\"]\n";
+        assert_eq!(read(text).expect("it is right").local.len(), 2);
+        assert!(
+            read(&text.replace("127.0.0.3", "eth0")).unwrap_err().contains("eth0 is no IP address")
+        );
         let none = "scenarios = [\"a\"]\ntries = 0\nuse = [\"rumqttd\"]\n";
         assert_eq!(read(none).unwrap_err(), "rounds, tries, scale and rate are above 0");
         for wrong in ["", "scenarios = [\"a\"]", "scenarios = [\"a\"]\nuse = [\"b\"]", "x = 1"] {
