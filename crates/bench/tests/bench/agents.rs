@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TOKEN: &str = "a token of the tests";
 
@@ -100,6 +100,21 @@ fn an_agent_sends_nothing_for_a_stranger() {
     // The stranger has not kept the agent from its own controller.
     let run = control(&[&agent], &broker, TOKEN, &scenario(1), &[]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
+}
+
+#[test]
+fn an_agent_that_has_sent_load_ends_with_a_signal() {
+    let mut agent = Agent::start();
+    let broker = BadBroker::start(Fault::None);
+    let run = control(&[&agent], &broker, TOKEN, &scenario(1), &[]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let killed = Command::new("kill").arg(agent.child.id().to_string()).status();
+    assert!(killed.expect("kill can be run").success());
+    let begun = Instant::now();
+    while agent.child.try_wait().expect("it is ours").is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it goes on");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
