@@ -220,11 +220,10 @@ impl Keeper {
         let folder = &*self.shared.folder;
         if let Err(fault) = manifest.replace(folder) {
             // What was made for it would else lie there until the next open, and more with each try.
-            let new = |(number, _): &&(u64, u64)| {
-                !self.manifest.tables.iter().any(|old| old.0 == *number)
-            };
-            for (number, _) in manifest.tables.iter().filter(new) {
-                let _ = folder.remove(&table::name(*number));
+            for table in &manifest.tables {
+                if !self.manifest.tables.contains(table) {
+                    let _ = folder.remove(&table::name(table.0));
+                }
             }
             return Err(fault.into());
         }
