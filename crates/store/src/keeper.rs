@@ -219,7 +219,7 @@ impl Keeper {
         let manifest = Manifest { flushed, tables: listed, ..self.manifest };
         let folder = &*self.shared.folder;
         if let Err(fault) = manifest.replace(folder) {
-            // What was made for it would else lie there until the next open, and more with each try.
+            // What was made for it would else lie there until the next open, more with each try.
             for table in &manifest.tables {
                 if !self.manifest.tables.contains(table) {
                     let _ = folder.remove(&table::name(table.0));
