@@ -32,7 +32,7 @@ pub(crate) struct Hit {
 
 impl Session {
     /// Puts a slot into the flight, under the next packet id.
-    #[inline]
+    #[inline(always)]
     fn number_slot(&mut self, slot: Slot) -> PacketId {
         match &self.lasting {
             None => self.flight().send(slot),

@@ -151,7 +151,7 @@ impl Flight {
 
     /// The next id is unused, since all those in use lie behind it [MQTT-2.2.1-4] [MQTT-4.3.2-1]
     /// [MQTT-4.3.3-1].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(&mut self, slot: Slot) -> PacketId {
         let id = self.id_at(self.sent.len());
         self.sent.push(slot);

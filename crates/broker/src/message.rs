@@ -298,13 +298,19 @@ const SPARE_BYTES_MAX: usize = 512;
 
 impl Messages {
     /// One more reference to the draft's message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn keep(&mut self, draft: &mut Draft<'_>) -> KeptId {
-        if let Some(id) = draft.kept {
-            self.kept[id.0].refs += 1;
-            self.held += cost::SLOT;
-            return id;
+        match draft.kept {
+            Some(id) => {
+                self.keep_again(id);
+                id
+            }
+            None => self.keep_first(draft),
         }
+    }
+
+    #[inline(never)]
+    fn keep_first(&mut self, draft: &mut Draft<'_>) -> KeptId {
         let bytes = match &draft.message {
             Some(message) => Bytes::Shared(message.clone()),
             None => {
@@ -353,15 +359,19 @@ impl Messages {
         self.release(id);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, id: KeptId) {
         self.held -= cost::SLOT;
         let kept = &mut self.kept[id.0];
         kept.refs -= 1;
-        if kept.refs > 0 {
-            return;
+        if kept.refs == 0 {
+            self.drop_kept(id);
         }
-        let len = kept.bytes.view().bytes() as u64;
+    }
+
+    #[inline(never)]
+    fn drop_kept(&mut self, id: KeptId) {
+        let len = self.kept[id.0].bytes.view().bytes() as u64;
         self.bytes -= len;
         self.held -= len + cost::KEPT;
         if !self.bodies.is_empty()
@@ -380,6 +390,7 @@ impl Messages {
     }
 
     /// One more reference to a message that is kept already.
+    #[inline(always)]
     pub(crate) fn keep_again(&mut self, id: KeptId) {
         self.kept[id.0].refs += 1;
         self.held += cost::SLOT;

@@ -64,17 +64,11 @@ impl Sent {
         self.words.is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, slot: Slot) {
         let rest = Rest::of(&slot);
-        if rest != Rest::NOTHING {
-            self.push_rest(rest);
-        } else if self.rests.is_some() {
-            // The next slots are most likely as plain as this one.
-            match self.words.is_empty() {
-                true => self.rests = None,
-                false => self.push_rest(rest),
-            }
+        if rest != Rest::NOTHING || self.rests.is_some() {
+            self.push_beside_rests(rest);
         }
         let what = match slot.state {
             State::Sent => slot.message.0,
@@ -90,6 +84,16 @@ impl Sent {
             self.push_rest(Rest::NOTHING);
         }
         self.words.push_back(DONE);
+    }
+
+    #[inline(never)]
+    fn push_beside_rests(&mut self, rest: Rest) {
+        // The next slots are most likely as plain as this one.
+        if rest == Rest::NOTHING && self.words.is_empty() {
+            self.rests = None;
+        } else {
+            self.push_rest(rest);
+        }
     }
 
     fn push_rest(&mut self, rest: Rest) {
@@ -143,8 +147,16 @@ impl Sent {
     }
 
     /// Takes the done ones off the front; how many.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drop_done(&mut self) -> usize {
+        match self.words.front() {
+            Some(word) if word & !QOS_2 != DONE => 0,
+            _ => self.drop_all_done(),
+        }
+    }
+
+    #[inline(never)]
+    fn drop_all_done(&mut self) -> usize {
         let mut dropped = 0;
         while self.words.front().is_some_and(|word| word & !QOS_2 == DONE) {
             self.words.pop_front();
