@@ -323,8 +323,12 @@ impl Shard {
             }
         }
         // [MQTT-3.14.4-3]
-        if packet.reason == Reason::Success {
-            self.sessions.set_will(id, None);
+        if packet.reason == Reason::Success
+            && self.sessions.set_will(id, None).is_some()
+            && self.sessions.get(id).lasting.is_some()
+        {
+            // A power cut would bring it back: it is to be short of a sync, and not of a second.
+            self.sessions.hurry();
         }
         Err(End::Asked(packet.reason))
     }

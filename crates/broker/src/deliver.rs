@@ -278,7 +278,13 @@ impl Sessions {
             if !crowded && !self.queue_is_full(id, bytes) {
                 return true;
             }
-            let Some(slot) = self.pop_waiting(id) else { return !crowded };
+            let flight = self.get(id).flight.as_ref();
+            let oldest = flight
+                .and_then(|flight| flight.waiting.iter().position(|slot| slot.may_be_dropped()));
+            let Some(slot) = oldest.and_then(|at| self.take_waiting(id, at)) else {
+                let flight = &self.get(id).flight;
+                return !crowded && flight.as_ref().is_none_or(|it| it.waiting.is_empty());
+            };
             room += self.messages.get(slot.message).bytes() as u64;
             self.strike(id, &slot);
             self.forget(slot);
@@ -286,9 +292,9 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn pop_waiting(&mut self, id: SessionId) -> Option<Slot> {
+    fn take_waiting(&mut self, id: SessionId, at: usize) -> Option<Slot> {
         let flight = self.get_mut(id).flight.as_mut()?;
-        let slot = flight.waiting.pop_front()?;
+        let slot = flight.waiting.remove(at)?;
         flight.waiting_qos0 -= u32::from(slot.qos == QoS::AtMostOnce);
         if flight.waiting.is_empty() && flight.waiting.capacity() > WAITING_KEPT {
             flight.waiting.shrink_to(WAITING_KEPT);
@@ -320,7 +326,7 @@ impl Sessions {
             if out.is_full() {
                 return self.postpone(id);
             }
-            let Some(slot) = self.pop_waiting(id) else { break };
+            let Some(slot) = self.take_waiting(id, 0) else { break };
             self.send_waiting(id, slot, out);
         }
         self.lift_barrier(id);
@@ -357,7 +363,7 @@ impl Sessions {
             return self.acknowledge(id, PacketType::PubRel, packet_id, Reason::Success, out);
         }
         // [MQTT-3.3.2-5]
-        if self.messages.get(slot.message).is_expired(self.now) {
+        if slot.may_be_dropped() && self.messages.get(slot.message).is_expired(self.now) {
             self.strike(id, &slot);
             self.forget(slot);
             return self.dropped(id, Drop::Expired, 1, out);

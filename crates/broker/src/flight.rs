@@ -287,6 +287,12 @@ impl Slot {
         Slot { message, ids, group, position: 0, state, qos, retain, marks }
     }
 
+    /// Whether it may be forgotten while it waits. Of a QoS 2 message that may have been sent the
+    /// client may hold the id, and would take the next one under it for this [MQTT-4.3.3-10].
+    pub(crate) fn may_be_dropped(&self) -> bool {
+        self.may_move(false) && !self.marks.has(Marks::RELEASED)
+    }
+
     /// Whether it may go to another session in this one's stead. What may have been sent at QoS 2
     /// may not [MQTT-4.8.2-5].
     pub(crate) fn may_move(&self, was_sent: bool) -> bool {

@@ -25,10 +25,13 @@ pub(crate) struct Lasting {
     pub(crate) positions: Positions,
     /// Where the part of the queue begins that only the store has. New messages then join that.
     pub(crate) unread: Option<u64>,
-    /// Messages of that part that came since the start.
+    /// Messages of that part that came since the start, and their bytes.
     pub(crate) spooled: u32,
+    pub(crate) spooled_bytes: u64,
     /// Whether it is being read.
     pub(crate) reading: bool,
+    /// It could not be: it is tried again when the client comes back.
+    pub(crate) is_unreadable: bool,
     /// Nothing from this position on was ever sent.
     unsent: u64,
     /// The same of the part that only the store has.
@@ -63,7 +66,9 @@ impl Lasting {
             positions: Positions::from_mark(mark),
             unread: None,
             spooled: 0,
+            spooled_bytes: 0,
             reading: false,
+            is_unreadable: false,
             unsent: u64::MAX,
             unsent_unread: 0,
             settled: mark,
@@ -170,22 +175,34 @@ impl Sessions {
         }
     }
 
-    /// Behind the part of the queue that only the store has.
+    /// Behind the part of the queue that only the store has. What stands there is not searched for
+    /// its oldest: where the queue is full the newest goes, whatever the policy.
     fn spool(&mut self, hit: Hit, qos: QoS, retain: bool, draft: &mut Draft<'_>, out: &mut Outbox) {
         out.deliveries += 1;
-        let spooled = self.get(hit.session).lasting.as_ref().map_or(0, |lasting| lasting.spooled);
-        let full = spooled >= self.options.queue_messages_max;
-        if !full && let Some(position) = self.next_position(hit.session) {
-            let message = self.messages.keep(draft);
-            let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
-            self.record(hit.session, position, &slot, draft.durability);
-            if let Some(lasting) = &mut self.get_mut(hit.session).lasting {
-                lasting.spooled += 1;
-            }
+        let message = self.messages.keep(draft);
+        let bytes = self.messages.get(message).bytes() as u64;
+        let most = (self.options.queue_messages_max, self.options.queue_bytes_max);
+        let lasting = self.get_mut(hit.session).lasting.as_mut();
+        let lasting = lasting
+            .filter(|lasting| lasting.spooled < most.0 && lasting.spooled_bytes + bytes <= most.1);
+        let has_place = lasting.is_some();
+        if let Some(lasting) = lasting {
+            lasting.spooled += 1;
+            lasting.spooled_bytes += bytes;
         }
-        self.release_hit(hit);
-        if full {
-            self.dropped(hit.session, Drop::QueueFull, 1, out);
+        let place = if has_place { self.next_position(hit.session) } else { None };
+        match place {
+            Some(position) => {
+                let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
+                self.record(hit.session, position, &slot, draft.durability);
+                self.release_hit(hit);
+            }
+            None => {
+                self.messages.release(message);
+                draft.kept = None;
+                self.release_hit(hit);
+                self.dropped(hit.session, Drop::QueueFull, 1, out);
+            }
         }
     }
 

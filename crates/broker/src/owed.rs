@@ -412,6 +412,9 @@ impl Shard {
         let lasts = self.sessions.get(id).lasting.is_some();
         let waits = lasts && !self.owed.ticks.is_empty();
         self.sessions.set_suspended(id, waits);
+        if let Some(lasting) = &mut self.sessions.get_mut(id).lasting {
+            lasting.is_unreadable = false;
+        }
         if waits {
             self.owe(Answer::Resumed { conn });
         }

@@ -41,7 +41,8 @@ impl Sessions {
         let generation = session.generation;
         let waiting = session.flight.as_ref().map_or(0, |flight| flight.waiting.len());
         let Some(lasting) = &mut session.lasting else { return };
-        if lasting.unread.is_some() && !lasting.reading && waiting < LOW_WATER {
+        let may_read = !lasting.reading && !lasting.is_unreadable;
+        if lasting.unread.is_some() && may_read && waiting < LOW_WATER {
             lasting.reading = true;
             out.effects.push(Effect::Read { reading: Reading::Queue { session: id, generation } });
         }
@@ -78,21 +79,24 @@ impl Shard {
                 found.len() < READ_MESSAGES && bytes < READ_BYTES
             },
         );
-        if scanned.is_err() {
-            // Said by the engine. What cannot be read is not waited for.
-            found.clear();
-        }
-        let more = found.len() >= READ_MESSAGES || bytes >= READ_BYTES;
-        let last = found.last().map(|(position, _)| position + 1);
+        // Said by the engine. What stands behind it, and what comes, waits: nothing overtakes what
+        // a repair may bring.
+        let is_unreadable = scanned.is_err();
+        let more = found.len() >= READ_MESSAGES || bytes >= READ_BYTES || is_unreadable;
+        let next = found.last().map_or(from, |(position, _)| position + 1);
         let count = found.len() as u32;
         for (position, value) in found {
             self.take_in(id, position, &value, stored);
         }
         let session = self.sessions.get_mut(id);
         if let Some(lasting) = &mut session.lasting {
-            lasting.spooled = lasting.spooled.saturating_sub(count);
-            lasting.unread = last.filter(|_| more);
-            lasting.spooled = if more { lasting.spooled } else { 0 };
+            lasting.is_unreadable = is_unreadable;
+            lasting.unread = more.then_some(next);
+            let left = (lasting.spooled.saturating_sub(count), lasting.spooled_bytes);
+            (lasting.spooled, lasting.spooled_bytes) = match more {
+                true => (left.0, left.1.saturating_sub(bytes as u64)),
+                false => (0, 0),
+            };
         }
         self.sessions.flow(id, out);
     }
@@ -211,7 +215,7 @@ fn read_body(body: Body<'_>, stored: &dyn Stored) -> Result<Option<Message>, Unr
 mod tests {
     use super::*;
     use crate::journal::Journal;
-    use crate::{Interest, Memory, Now, Options, ShardId};
+    use crate::{ConnId, Interest, Memory, Now, Options, ShardId};
     use std::sync::Arc;
 
     const GRAVE: Number = Number(7);
@@ -252,5 +256,53 @@ mod tests {
         assert!(shard.sessions.journal.is_empty() && out.effects.is_empty());
         shard.dig(GRAVE, &OnePlace { is_readable: true }, &mut out);
         assert!(!shard.sessions.journal.is_empty());
+    }
+
+    /// A queue whose second piece cannot be read.
+    #[derive(Debug)]
+    struct HalfAQueue;
+
+    impl Stored for HalfAQueue {
+        fn get(&self, _: Space, _: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+            Ok(None)
+        }
+
+        fn scan(
+            &self,
+            _: Space,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), Unreadable> {
+            let message = Message::new(&crate::message::Draft::new("t", b"1", Now(0)));
+            let entry = Entry::new(QoS::AtLeastOnce, false);
+            let value = records::queue_value(&entry, Body::Here(message.view().as_bytes()));
+            visit(&records::queue_key(Number(7), 1), &value);
+            Err(Unreadable)
+        }
+    }
+
+    #[test]
+    fn nothing_overtakes_what_cannot_be_read() {
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
+        shard.sessions.journal = Journal::open(2, 0);
+        let id = shard.sessions.create("a", mqtt::Version::V5);
+        let lasting = Box::new(crate::lasting::Lasting::restored(Number(7), 10, 10));
+        shard.sessions.get_mut(id).lasting = Some(lasting);
+        let mut out = Outbox::new(1);
+        let unread =
+            |shard: &Shard| shard.sessions.get(id).lasting.as_ref().and_then(|it| it.unread);
+        let asks = |out: &mut Outbox| !std::mem::take(&mut out.effects).is_empty();
+        shard.sessions.read_on(id, &mut out);
+        assert!(asks(&mut out));
+        shard.read_queue(id, &HalfAQueue, &mut out);
+        assert_eq!(unread(&shard), Some(2), "what comes now comes behind it");
+        shard.sessions.read_on(id, &mut out);
+        assert!(!asks(&mut out), "nobody asks again and again");
+        shard.resume_when_kept(ConnId(0), id);
+        shard.sessions.read_on(id, &mut out);
+        assert!(asks(&mut out));
     }
 }

@@ -204,6 +204,7 @@ fn open(shelter: Shelter, bells: &Arc<[Bell]>, log: &Log) -> Result<(Disk, store
     let notify = move |event| match event {
         Event::Durable(_) | Event::Roomy => bells.iter().for_each(Bell::ring_for_disk),
         Event::Failing(fault) => log(&Note::StoreFailing { fault: fault.to_string().into() }),
+        Event::Damaged(fault) => log(&Note::StoreUnreadable { fault: fault.to_string().into() }),
         Event::Recovered => {
             log(&Note::StoreRecovered);
             bells.iter().for_each(Bell::ring_for_disk);

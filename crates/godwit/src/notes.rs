@@ -34,7 +34,7 @@ pub(crate) fn log(note: &Note) {
         }
         Note::StoreRoomy => info!(target: "godwit::store", "the store has room again"),
         Note::StoreUnreadable { fault } => {
-            error!(target: "godwit::store", %fault, "something that was stored cannot be read");
+            error!(target: "godwit::store", %fault, "something that was stored cannot be read, and waits: start once with --repair");
         }
         Note::Dropped { client_id, drop, count } => {
             let reason = drop.name();

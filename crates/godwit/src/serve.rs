@@ -234,6 +234,7 @@ fn cannot_start(fault: &engine::Fault, folder: &str) -> String {
             "{folder}: {fault}. Nothing was changed; `godwit store check --data {folder}` says \
              more, and --repair starts without what is missing"
         ),
+        engine::Fault::Store(store::Fault::Locked(_)) => fault.to_string(),
         engine::Fault::Store(fault) => format!("{folder}: {fault}"),
         _ => format!("the broker cannot start: {fault}"),
     }

@@ -53,6 +53,8 @@ pub enum Event {
     /// The disk refused; what waits for it is kept, and tried again until it goes.
     Failing(Fault),
     Recovered,
+    /// What cannot be read was come upon by who merges tables.
+    Damaged(Fault),
     /// The store is crowded no longer.
     Roomy,
 }

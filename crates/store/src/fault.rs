@@ -28,6 +28,9 @@ pub enum Damage {
     Batches { from: Seq, to: Seq },
     /// The keys and values of one block.
     Block { table: u64, at: u64 },
+    /// What tells where a table's blocks are. They are read from the first on, up to one that
+    /// does not match its checksum: so many.
+    Index { table: u64, blocks: u64 },
     /// The file that says which tables belong to the store.
     Manifest,
     /// The file with the last durable Seq.
@@ -83,6 +86,10 @@ impl fmt::Display for Damage {
             Damage::Block { table, at } => {
                 write!(f, "the block at byte {at} of table.{table} does not match its checksum")
             }
+            Damage::Index { table, blocks } => write!(
+                f,
+                "the index of table.{table} is unreadable, and {blocks} blocks can be read without it"
+            ),
             Damage::Manifest => f.write_str("the file store is missing or unreadable"),
             Damage::Mark => f.write_str("the file mark is missing or unreadable"),
             Damage::Table { table } => write!(f, "table.{table} is missing or unreadable"),

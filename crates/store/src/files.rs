@@ -123,6 +123,9 @@ impl File for fs::File {
 
 /// Makes the folder and what is missing above it, so that a power cut leaves them.
 fn make(path: &Path) -> io::Result<()> {
+    if path.is_file() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "a file, and no folder"));
+    }
     let missing = path.ancestors().take_while(|folder| !is_there(folder)).count();
     fs::create_dir_all(path)?;
     if is_there(&path.join(MANIFEST)) {

@@ -3,7 +3,8 @@
 use crate::disk::{Event, Sealed, Shared, State};
 use crate::manifest::Manifest;
 use crate::table::{self, Draft, Merge, Source, Table};
-use crate::{Fault, writer};
+use crate::{Damage, Fault, writer};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ pub(crate) struct Keeper {
     failing: bool,
     /// Everything is to be merged, with what was sealed for it.
     sweeps: bool,
+    /// Tables with a block that cannot be read. They stay as they are until an open repairs them.
+    spoilt: BTreeSet<u64>,
     /// When the last merge of everything ended, and how long it took.
     swept: Option<(Instant, Duration)>,
 }
@@ -22,7 +25,14 @@ type Span = std::ops::Range<usize>;
 
 impl Keeper {
     pub(crate) fn new(shared: Arc<Shared>, manifest: Manifest) -> Keeper {
-        Keeper { shared, manifest, failing: false, sweeps: false, swept: None }
+        Keeper {
+            shared,
+            manifest,
+            failing: false,
+            sweeps: false,
+            spoilt: BTreeSet::new(),
+            swept: None,
+        }
     }
 
     pub(crate) fn run(mut self) {
@@ -68,7 +78,7 @@ impl Keeper {
             || self.sweeps
             || self.has_old_logs(state)
             || self.makes_room(state)
-            || is_garbage(&state.tables) && self.rested()
+            || is_garbage(&state.tables) && self.may_sweep(state)
     }
 
     /// A full store that has removals in it gets room by merging everything, at most a tenth of the
@@ -82,18 +92,21 @@ impl Keeper {
             state.refused = false;
             return false;
         }
-        self.rested()
+        self.may_sweep(state)
     }
 
-    fn rested(&self) -> bool {
+    /// Whether everything may be merged: not too often, and not if that would end at a block that
+    /// cannot be read.
+    fn may_sweep(&self, state: &State) -> bool {
         self.swept.is_none_or(|(at, took)| at.elapsed() >= 10 * took)
+            && !state.tables.iter().any(|table| self.spoilt.contains(&table.number))
     }
 
     /// Makes one table of everything that was sealed.
     fn flush(&mut self) -> Result<(), Fault> {
         let (sealed, tables) = {
             let mut state = self.shared.lock();
-            if state.refused && self.rested() {
+            if state.refused && self.may_sweep(&state) {
                 // What is refused from here on may be for what comes from here on.
                 state.refused = false;
                 self.sweeps = true;
@@ -123,17 +136,23 @@ impl Keeper {
             let (span, all) = {
                 let state = self.shared.lock();
                 let all = 0..state.tables.len();
-                let garbage = is_garbage(&state.tables) && self.rested();
-                match (sweeps || garbage) && !all.is_empty() {
+                let sweeps = (sweeps || is_garbage(&state.tables)) && self.may_sweep(&state);
+                match sweeps && !all.is_empty() {
                     true => (Some(all), true),
-                    false => (worth_merging(&tiers(&state.tables, &self.shared.options)), false),
+                    false => (worth_merging(&self.tiers(&state.tables)), false),
                 }
             };
             let Some(span) = span else {
                 return Ok(());
             };
             let started = Instant::now();
-            let merged = self.merge(span);
+            let merged = match self.merge(span) {
+                Err(Fault::Damaged(damage)) => {
+                    self.pass_by(damage);
+                    continue;
+                }
+                merged => merged,
+            };
             if !matches!(merged, Ok(true)) {
                 self.sweeps |= sweeps;
                 return merged.map(|_| ());
@@ -142,6 +161,26 @@ impl Keeper {
                 self.swept = Some((Instant::now(), started.elapsed()));
             }
         }
+    }
+
+    /// What is damaged is merged no more: the others are, so that they do not become too many.
+    fn pass_by(&mut self, damage: Vec<Damage>) {
+        for damage in &damage {
+            if let Damage::Block { table, .. } = damage {
+                self.spoilt.insert(*table);
+            }
+        }
+        (self.shared.notify)(Event::Damaged(Fault::Damaged(damage)));
+    }
+
+    /// Tables of one tier differ in size by less than what a merge of them makes of it.
+    fn tiers(&self, tables: &[Arc<Table>]) -> Vec<u32> {
+        let unit = (self.shared.options.memory_bytes / TIER).max(1) as u64;
+        let tier = |table: &Arc<Table>| match self.spoilt.contains(&table.number) {
+            true => SPOILT,
+            false => (table.bytes / unit).max(1).ilog(TIER as u64),
+        };
+        tables.iter().map(tier).collect()
     }
 
     /// Makes one table of those in `span`; false if the store ends meanwhile.
@@ -266,7 +305,7 @@ impl Keeper {
 /// The smallest and then newest neighbours that are about as large as each other, once there are
 /// enough of them. Larger ones are looked at as well: small tables may come faster than they merge.
 fn worth_merging(tiers: &[u32]) -> Option<Span> {
-    let largest = tiers.iter().max()?;
+    let largest = tiers.iter().filter(|tier| **tier != SPOILT).max()?;
     for tier in 0..=*largest {
         let mut end = tiers.len();
         while end > 0 {
@@ -280,18 +319,15 @@ fn worth_merging(tiers: &[u32]) -> Option<Span> {
     None
 }
 
-/// Tables of one tier differ in size by less than what a merge of them makes of it.
-fn tiers(tables: &[Arc<Table>], options: &crate::Options) -> Vec<u32> {
-    let unit = (options.memory_bytes / TIER).max(1) as u64;
-    tables.iter().map(|table| (table.bytes / unit).max(1).ilog(TIER as u64)).collect()
-}
-
 /// More than a third is removals: merging everything returns at least as much as it writes.
 fn is_garbage(tables: &[Arc<Table>]) -> bool {
     let entries: u64 = tables.iter().map(|table| table.entries).sum();
     let removals: u64 = tables.iter().map(|table| table.removals).sum();
     3 * removals > entries && entries > 0
 }
+
+/// Above all tiers: what is of it is merged with nothing.
+const SPOILT: u32 = u32::MAX;
 
 /// How many tables become one.
 const TIER: usize = 4;
@@ -313,7 +349,7 @@ mod tests {
 
     #[test]
     fn neighbours_of_a_size_are_merged_the_smallest_first_and_the_newest_of_them() {
-        let cases: [(&[u32], Option<Span>); 8] = [
+        let cases: [(&[u32], Option<Span>); 10] = [
             (&[], None),
             (&[0, 0, 0], None),
             (&[0, 0, 0, 0], Some(0..4)),
@@ -322,6 +358,8 @@ mod tests {
             (&[1, 1, 1, 0, 0, 0], Some(0..6)),
             (&[0, 0, 0, 0, 1, 0, 0, 0, 0], Some(5..9)),
             (&[3, 2, 2, 2, 0, 0, 0], Some(1..7)),
+            (&[0, 0, SPOILT, 0, 0, 0], None),
+            (&[0, 0, 0, 0, SPOILT, 1, 0], Some(0..4)),
         ];
         for (tiers, span) in cases {
             assert_eq!(worth_merging(tiers), span, "{tiers:?}");

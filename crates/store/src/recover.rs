@@ -115,13 +115,14 @@ impl Survey {
         };
         let (logs, tables) = (numbers(writer::KIND), numbers(table::KIND));
         let has = |name: &str| names.iter().any(|found| found == name);
-        // A store that was never finished has no manifest, and nothing but its mark either.
-        if !has(MANIFEST) && logs.is_empty() && tables.is_empty() {
-            return Ok(None);
-        }
         let mut damage = Vec::new();
         let manifest = if has(MANIFEST) { Manifest::load(folder)? } else { None };
         let mark = if has(MARK) { Mark::load(folder).map_err(Fault::Disk)? } else { None };
+        // A store that was never finished has no manifest, and nothing but a mark at 0 either.
+        let is_new = !has(MANIFEST) && logs.is_empty() && tables.is_empty();
+        if is_new && mark.is_none_or(|mark| mark.seq == 0) {
+            return Ok(None);
+        }
         let mark = mark.filter(|mark| manifest.as_ref().is_none_or(|found| found.id == mark.id));
         let (manifest, tables) = match (manifest, mark) {
             (Some(manifest), _) => {
@@ -186,7 +187,11 @@ impl Survey {
             self.report.damage.push(Damage::Batches { from: Seq(last + 1), to: Seq(known) });
         }
         let bytes: u64 = self.logs.iter().map(|log| log.bytes.len() as u64).sum();
-        self.report.torn_bytes = bytes - covered;
+        let is_missing = |damage: &Damage| matches!(damage, Damage::Batches { .. });
+        // What is not covered is else what is missing.
+        if !self.report.damage.iter().any(is_missing) {
+            self.report.torn_bytes = bytes - covered;
+        }
         self.report.batches = self.places.len() as u64;
         self.report.seq = Seq(last.max(known));
     }
@@ -257,12 +262,12 @@ impl Survey {
         (!pairs.is_empty()).then_some(Sealed { pairs, upto: self.report.seq.0 })
     }
 
-    /// Copies what can be read of tables that have damaged blocks.
+    /// Copies what can be read of tables that have damaged blocks, or no index.
     fn salvage(&mut self, folder: &dyn Folder) -> Result<(), Fault> {
         for table in std::mem::take(&mut self.tables) {
             let before = self.report.damage.len();
             table.verify(&mut self.report.damage)?;
-            if self.report.damage.len() == before {
+            if self.report.damage.len() == before && table.has_index {
                 self.tables.push(table);
                 continue;
             }
@@ -300,8 +305,17 @@ fn listed(
 ) -> Result<Vec<Arc<Table>>, Fault> {
     let mut tables = Vec::new();
     for &(number, bytes) in &manifest.tables {
-        match open_table(folder, manifest.id, number)?.filter(|table| table.bytes == bytes) {
-            Some(table) => tables.push(Arc::new(table)),
+        let table = found_or_none(Table::open(folder, manifest.id, number))?;
+        if let Some(table) = table.filter(|table| table.bytes == bytes) {
+            tables.push(Arc::new(table));
+            continue;
+        }
+        let left = Table::open_without_index(folder, manifest.id, number, manifest.flushed);
+        match found_or_none(left)? {
+            Some(table) => {
+                damage.push(Damage::Index { table: number, blocks: table.blocks() });
+                tables.push(Arc::new(table));
+            }
             None => damage.push(Damage::Table { table: number }),
         }
     }
@@ -318,7 +332,7 @@ fn found(
     let number_next = numbers.last().map_or(1, |number| number + 1);
     let mut tables = Vec::new();
     for number in numbers {
-        match open_table(folder, id, number)? {
+        match found_or_none(Table::open(folder, id, number))? {
             Some(table) => tables.push(Arc::new(table)),
             None => damage.push(Damage::Table { table: number }),
         }
@@ -329,8 +343,8 @@ fn found(
     Ok((Manifest { id, flushed, number_next, tables: Vec::new() }, tables))
 }
 
-fn open_table(folder: &dyn Folder, id: u64, number: u64) -> Result<Option<Table>, Fault> {
-    match Table::open(folder, id, number) {
+fn found_or_none(opened: io::Result<Option<Table>>) -> Result<Option<Table>, Fault> {
+    match opened {
         Ok(table) => Ok(table),
         Err(fault) if fault.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(fault) => Err(Fault::Disk(fault)),

@@ -21,6 +21,8 @@ pub(crate) struct Table {
     pub last: u64,
     pub entries: u64,
     pub removals: u64,
+    /// Whether the file says where the blocks are.
+    pub has_index: bool,
     blocks: Vec<Block>,
 }
 
@@ -53,7 +55,37 @@ impl Table {
             return Ok(None);
         }
         let blocks = parse_index(&index);
-        Ok(blocks.map(|blocks| Table { file, id, number, bytes, last, entries, removals, blocks }))
+        let table = |blocks| {
+            let has_index = true;
+            Table { file, id, number, bytes, last, entries, removals, has_index, blocks }
+        };
+        Ok(blocks.map(table))
+    }
+
+    /// What can be read of a table without its index: the blocks from the first on, each of which
+    /// ends where its checksum stands. None if there is no such block.
+    pub(crate) fn open_without_index(
+        folder: &dyn Folder,
+        id: u64,
+        number: u64,
+        last: u64,
+    ) -> io::Result<Option<Table>> {
+        let file = folder.open(&name(number))?;
+        let bytes = file.bytes()?;
+        let (mut entries, mut removals, mut blocks) = (0, 0, Vec::new());
+        let mut at = 0;
+        while let Some(found) = find_block(&*file, id, at, bytes)? {
+            blocks.push(Block { at, len: found.len, first: found.first });
+            at += u64::from(found.len);
+            (entries, removals) = (entries + found.entries, removals + found.removals);
+        }
+        let has_index = false;
+        let table = Table { file, id, number, bytes, last, entries, removals, has_index, blocks };
+        Ok((!table.blocks.is_empty()).then_some(table))
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.len() as u64
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Option<Vec<u8>>>, Fault> {
@@ -108,6 +140,48 @@ impl Table {
             return Err(damaged());
         }
         Ok(bytes)
+    }
+}
+
+struct FoundBlock {
+    len: u32,
+    first: Box<[u8]>,
+    entries: u64,
+    removals: u64,
+}
+
+/// The block that begins there, in a file of so many bytes.
+fn find_block(file: &dyn File, id: u64, at: u64, of: u64) -> io::Result<Option<FoundBlock>> {
+    let mut len = 2 * BLOCK as u64;
+    loop {
+        let here = len.min(of - at);
+        let mut bytes = vec![0; here as usize];
+        file.read_at(at, &mut bytes)?;
+        let found = read_block(&bytes, id, at);
+        if found.is_some() || here < len || len > BLOCK_MAX {
+            return Ok(found);
+        }
+        // A value may be longer than a block is meant to be.
+        len *= 4;
+    }
+}
+
+fn read_block(bytes: &[u8], id: u64, at: u64) -> Option<FoundBlock> {
+    let mut sum = Crc::default();
+    sum.add(&id.to_le_bytes());
+    sum.add(&at.to_le_bytes());
+    let (mut rest, mut first, mut entries, mut removals) = (bytes, None, 0, 0);
+    loop {
+        let before = rest;
+        let (key, value) = entry(&mut rest)?;
+        sum.add(&before[..before.len() - rest.len()]);
+        let first = *first.get_or_insert(key);
+        entries += 1;
+        removals += u64::from(value.is_none());
+        if rest.first_chunk() == Some(&sum.sum().to_le_bytes()) {
+            let len = (bytes.len() - rest.len() + 4) as u32;
+            return Some(FoundBlock { len, first: first.into(), entries, removals });
+        }
     }
 }
 
@@ -314,6 +388,7 @@ impl Draft {
             last: self.last,
             entries: self.entries,
             removals: self.removals,
+            has_index: true,
             blocks: self.blocks,
         }))
     }
@@ -353,6 +428,9 @@ const FOOT: usize = 48;
 
 /// What one lookup reads.
 const BLOCK: usize = 8 << 10;
+
+/// No value is nearly as long.
+const BLOCK_MAX: u64 = 1 << 30;
 
 /// What a table in the making holds in memory, and then brings to the disk at once.
 const WRITE: usize = 128 << 10;

@@ -15,4 +15,5 @@ mod c4_03_qos;
 mod c4_07_topics;
 mod c4_08_shared;
 mod durable;
+mod kept_queues;
 mod sys_tree;

@@ -4,6 +4,7 @@
 use crate::chance::Chance;
 use crate::forgetful::{Forgetful, Image};
 use crate::model::{Model, Pairs, all, open, small, until};
+use std::sync::atomic::Ordering;
 use store::{Damage, Fault, Options, Report, Seq, Store, check_in};
 
 /// A store that was closed, with tables and batches in the log alone.
@@ -93,6 +94,73 @@ fn a_file_that_is_gone_is_told() {
         image.remove(name);
         tells(&image, &model, &format!("{name}, removed"));
     }
+}
+
+/// The name of a table, and where its index begins.
+fn a_table(image: &Image) -> (String, usize) {
+    let (name, bytes) =
+        image.iter().find(|(name, _)| name.starts_with("table.")).expect("there is one");
+    let foot = &bytes[bytes.len() - 48..];
+    let index_at = u64::from_le_bytes(foot[8..16].try_into().expect("8 bytes"));
+    (name.clone(), index_at as usize)
+}
+
+#[test]
+fn a_table_without_its_index_is_read_block_by_block() {
+    let (image, model) = closed();
+    let (name, index_at) = a_table(&image);
+    let bytes = image[&name].len();
+    for at in [index_at + 9, bytes - 3] {
+        let mut image = image.clone();
+        image.get_mut(&name).expect("it is there")[at] ^= 1;
+        let Err(Fault::Damaged(damage)) = read(&image, false) else { panic!("it is damaged") };
+        assert!(matches!(damage[..], [Damage::Index { blocks: 1.., .. }]), "{damage:?}");
+        let (pairs, report) = read(&image, true).expect("it can be repaired");
+        assert_eq!(report.damage, damage);
+        assert_eq!(pairs, model.at(model.seq()), "all of its blocks are whole");
+    }
+}
+
+#[test]
+fn a_damaged_table_stays_and_the_others_are_merged() {
+    let (mut image, _) = closed();
+    let (name, _) = a_table(&image);
+    image.get_mut(&name).expect("it is there")[100] ^= 1;
+    let disk = Forgetful::of(&image);
+    let (store, _, heard) = open(&disk, small()).expect("blocks are looked at when they are read");
+    let mut handle = store.handle();
+    for key in 0..600_u64 {
+        let mut batch = store::Batch::default();
+        batch.put(store::Space::Queues, key.to_be_bytes().to_vec(), vec![7; 1000]);
+        until("there is room", || !handle.crowded());
+        handle.commit(batch).expect("there is room");
+    }
+    let tables = || disk.seen().keys().filter(|name| name.starts_with("table.")).count();
+    until("the others are merged", || tables() < 20);
+    assert!(disk.seen().contains_key(&name));
+    let (damaged, failing) = (&heard.damaged, &heard.failing);
+    let counts = (damaged.load(Ordering::SeqCst), failing.load(Ordering::SeqCst));
+    assert_eq!(counts, (1, 0), "its owner hears of it, once, and of no disk that fails");
+}
+
+#[test]
+fn a_mark_alone_is_what_is_left_of_a_store() {
+    let (mut image, model) = closed();
+    image.retain(|name, _| name == "mark");
+    let Err(Fault::Damaged(damage)) = read(&image, false) else { panic!("it is damaged") };
+    let all = Damage::Batches { from: Seq(1), to: model.seq() };
+    assert_eq!(damage, [Damage::Manifest, all]);
+}
+
+#[test]
+fn what_is_missing_is_not_called_torn() {
+    let (mut image, _) = ended(20);
+    let (_, log) = image.iter_mut().find(|(name, _)| name.starts_with("log.")).expect("a log");
+    let middle = log.len() / 2;
+    log[middle] ^= 1;
+    let (_, report) = read(&image, true).expect("it can be repaired");
+    assert!(matches!(report.damage[..], [Damage::Batches { .. }]), "{report:?}");
+    assert_eq!(report.torn_bytes, 0);
 }
 
 #[test]

@@ -111,6 +111,7 @@ pub(crate) fn small() -> Options {
 pub(crate) struct Heard {
     pub(crate) durable: AtomicU64,
     pub(crate) failing: AtomicU64,
+    pub(crate) damaged: AtomicU64,
     pub(crate) recovered: AtomicU64,
     pub(crate) roomy: AtomicU64,
 }
@@ -130,6 +131,7 @@ pub(crate) fn open(
     let notify = move |event| match event {
         Event::Durable(seq) => ears.durable.store(seq.0, Ordering::SeqCst),
         Event::Failing(_) => _ = ears.failing.fetch_add(1, Ordering::SeqCst),
+        Event::Damaged(_) => _ = ears.damaged.fetch_add(1, Ordering::SeqCst),
         Event::Recovered => _ = ears.recovered.fetch_add(1, Ordering::SeqCst),
         Event::Roomy => _ = ears.roomy.fetch_add(1, Ordering::SeqCst),
     };
