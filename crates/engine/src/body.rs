@@ -64,6 +64,8 @@ pub(crate) struct Body {
     pub(crate) freed: Vec<u32>,
     /// Sockets to look at in the next tick, whatever the poller says.
     listed: Vec<u32>,
+    /// Sockets whose events this turn reads last.
+    publishers: Vec<u32>,
     /// Whether listeners have more to accept.
     pub(crate) accepts: bool,
     /// Nothing is accepted before: the process had no descriptor left.
@@ -133,6 +135,7 @@ impl Body {
             free: Vec::new(),
             freed: Vec::new(),
             listed: Vec::new(),
+            publishers: Vec::new(),
             accepts: false,
             accepts_from: Now::default(),
             leaving: VecDeque::new(),
@@ -247,6 +250,7 @@ impl Body {
         for event in events {
             self.event(event);
         }
+        self.read_publishers();
         self.take_control();
         self.tick();
     }
@@ -327,16 +331,28 @@ impl Body {
         }
         let index = index as u32;
         let Some(Some(socket)) = self.sockets.get(index as usize) else { return };
+        let publishes = socket.publishes;
         if event.is_writable() && socket.unsent() > 0 {
             self.resend(index);
         }
         if event.is_readable() || event.is_read_closed() || event.is_error() {
-            self.read(index);
+            if publishes {
+                self.publishers.push(index);
+            } else {
+                self.read(index);
+            }
             // The edge that told of the end comes once: a short read leaves it to be found.
             if event.is_read_closed() || event.is_error() {
                 self.list(index);
             }
         }
+    }
+
+    /// After all others: what they have published meanwhile leaves in this turn too.
+    fn read_publishers(&mut self) {
+        let mut publishers = std::mem::take(&mut self.publishers);
+        publishers.drain(..).for_each(|index| self.read(index));
+        self.publishers = publishers;
     }
 
     fn resend(&mut self, index: u32) {

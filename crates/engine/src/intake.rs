@@ -157,13 +157,16 @@ impl Body {
             self.take_parcels();
         }
         let conn = ConnId(index);
+        let before = self.out.deliveries;
         self.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut self.out);
+        let publishes = self.out.deliveries > before;
         let left = &bytes[self.out.consumed..];
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         self.work += self.out.consumed as u64;
         if self.out.consumed > 0 {
             socket.since = self.now;
         }
+        socket.publishes = publishes;
         socket.tail = left.to_vec();
         self.count(index);
         if left.is_empty() {

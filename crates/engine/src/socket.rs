@@ -18,6 +18,8 @@ pub(crate) struct Socket {
     pub(crate) unfinished: bool,
     /// In the list of sockets to be looked at in the next tick.
     pub(crate) listed: bool,
+    /// What it said last went to somebody.
+    pub(crate) publishes: bool,
     /// Nothing is read until the broker says `Resume`.
     pub(crate) held: bool,
     /// The broker was told that too much is unsent, and sends no more messages. Our answers to
@@ -55,6 +57,7 @@ impl Socket {
             unsent: None,
             unfinished: false,
             listed: false,
+            publishes: false,
             held: false,
             congested: None,
             watches_room: false,
