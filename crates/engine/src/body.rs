@@ -65,7 +65,7 @@ pub(crate) struct Body {
     /// Sockets to look at in the next tick, whatever the poller says.
     listed: Vec<u32>,
     /// Sockets whose events this turn reads last.
-    publishers: Vec<u32>,
+    pub(crate) publishers: Vec<u32>,
     /// Whether listeners have more to accept.
     pub(crate) accepts: bool,
     /// Nothing is accepted before: the process had no descriptor left.
@@ -92,7 +92,7 @@ pub(crate) struct Body {
 }
 
 /// Beyond the last socket: the listeners of shard 0.
-const LISTENER_FIRST: usize = INDEX_MAX - 64;
+pub(crate) const LISTENER_FIRST: usize = INDEX_MAX - 64;
 /// How long a closed connection's peer may go on before it gets a reset.
 const LINGER_MS: u64 = 2_000;
 /// The same when the whole process ends.
@@ -320,42 +320,7 @@ impl Body {
         }
     }
 
-    fn event(&mut self, event: &mio::event::Event) {
-        let (shard, index) = named(event.token());
-        if shard != usize::from(self.id.0) {
-            return;
-        }
-        if index >= LISTENER_FIRST {
-            self.accepts = true;
-            return self.accept();
-        }
-        let index = index as u32;
-        let Some(Some(socket)) = self.sockets.get(index as usize) else { return };
-        let publishes = socket.publishes;
-        if event.is_writable() && socket.unsent() > 0 {
-            self.resend(index);
-        }
-        if event.is_readable() || event.is_read_closed() || event.is_error() {
-            if publishes {
-                self.publishers.push(index);
-            } else {
-                self.read(index);
-            }
-            // The edge that told of the end comes once: a short read leaves it to be found.
-            if event.is_read_closed() || event.is_error() {
-                self.list(index);
-            }
-        }
-    }
-
-    /// After all others: what they have published meanwhile leaves in this turn too.
-    fn read_publishers(&mut self) {
-        let mut publishers = std::mem::take(&mut self.publishers);
-        publishers.drain(..).for_each(|index| self.read(index));
-        self.publishers = publishers;
-    }
-
-    fn resend(&mut self, index: u32) {
+    pub(crate) fn resend(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.since = self.now;
         let sent = socket.resend();

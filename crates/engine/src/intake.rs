@@ -1,6 +1,6 @@
 //! What comes in: connections, and bytes from them as far as the shard takes them.
 
-use crate::body::{Body, token};
+use crate::body::{Body, LISTENER_FIRST, named, token};
 use crate::socket::Socket;
 use broker::{ConnId, Input, Note, Now, limits};
 use mio::Interest;
@@ -72,6 +72,41 @@ impl Body {
         if has_tail {
             self.consume_tail(index);
         }
+    }
+
+    pub(crate) fn event(&mut self, event: &mio::event::Event) {
+        let (shard, index) = named(event.token());
+        if shard != usize::from(self.id.0) {
+            return;
+        }
+        if index >= LISTENER_FIRST {
+            self.accepts = true;
+            return self.accept();
+        }
+        let index = index as u32;
+        let Some(Some(socket)) = self.sockets.get(index as usize) else { return };
+        let publishes = socket.publishes;
+        if event.is_writable() && socket.unsent() > 0 {
+            self.resend(index);
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            if publishes {
+                self.publishers.push(index);
+            } else {
+                self.read(index);
+            }
+            // The edge that told of the end comes once: a short read leaves it to be found.
+            if event.is_read_closed() || event.is_error() {
+                self.list(index);
+            }
+        }
+    }
+
+    /// After all others: what they have published meanwhile leaves in this turn too.
+    pub(crate) fn read_publishers(&mut self) {
+        let mut publishers = std::mem::take(&mut self.publishers);
+        publishers.drain(..).for_each(|index| self.read(index));
+        self.publishers = publishers;
     }
 
     /// Reads once and hands over what came.

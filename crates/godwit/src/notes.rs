@@ -34,7 +34,8 @@ pub(crate) fn log(note: &Note) {
         }
         Note::StoreRoomy => info!(target: "godwit::store", "the store has room again"),
         Note::StoreUnreadable { fault } => {
-            error!(target: "godwit::store", %fault, "something that was stored cannot be read, and waits: start once with --repair");
+            let what = "what is stored cannot be read, and waits: start once with --repair";
+            error!(target: "godwit::store", %fault, "{what}");
         }
         Note::Dropped { client_id, drop, count } => {
             let reason = drop.name();

@@ -88,7 +88,7 @@ impl fmt::Display for Damage {
             }
             Damage::Index { table, blocks } => write!(
                 f,
-                "the index of table.{table} is unreadable, and {blocks} blocks can be read without it"
+                "table.{table} has no readable index, and {blocks} blocks can be read without it"
             ),
             Damage::Manifest => f.write_str("the file store is missing or unreadable"),
             Damage::Mark => f.write_str("the file mark is missing or unreadable"),
