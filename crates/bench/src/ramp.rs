@@ -307,24 +307,9 @@ const FLAGS: &[Flag] = &[
     Flag { names: &["--warm"], value: "SPAN", default: "2s", doc: "time before it" },
     Flag { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
     Flag { names: &["--threads"], value: "N", default: "", doc: "load threads" },
-    Flag {
-        names: &["--pid"],
-        value: "PID",
-        default: "",
-        doc: "the broker's process; found by its port on this host",
-    },
-    Flag {
-        names: &["--container"],
-        value: "NAME",
-        default: "",
-        doc: "the broker's container (docker, podman)",
-    },
-    Flag {
-        names: &["--host-metrics"],
-        value: "HOST:PORT",
-        default: "",
-        doc: "agent on the broker's host that watches it",
-    },
+    crate::run::PID,
+    crate::run::CONTAINER,
+    crate::run::HOST_METRICS,
     Flag {
         names: &["--token-file"],
         value: "FILE",

@@ -264,6 +264,27 @@ fn bar(done: f64) -> String {
 
 const BAR: usize = 20;
 
+// Who watches the broker, for every command that lets it be watched.
+
+pub(crate) const PID: Flag = Flag {
+    names: &["--pid"],
+    value: "PID",
+    default: "",
+    doc: "the broker's process; found by its port on this host",
+};
+pub(crate) const CONTAINER: Flag = Flag {
+    names: &["--container"],
+    value: "NAME",
+    default: "",
+    doc: "the broker's container (docker, podman)",
+};
+pub(crate) const HOST_METRICS: Flag = Flag {
+    names: &["--host-metrics"],
+    value: "HOST:PORT",
+    default: "",
+    doc: "agent on the broker's host that watches it",
+};
+
 const FLAGS: &[Flag] = &[
     Flag {
         names: &["--target"],
@@ -293,24 +314,9 @@ const FLAGS: &[Flag] = &[
         default: "",
         doc: "local addresses, comma list, taken in turn",
     },
-    Flag {
-        names: &["--pid"],
-        value: "PID",
-        default: "",
-        doc: "the broker's process; found by its port on this host",
-    },
-    Flag {
-        names: &["--container"],
-        value: "NAME",
-        default: "",
-        doc: "the broker's container (docker, podman)",
-    },
-    Flag {
-        names: &["--host-metrics"],
-        value: "HOST:PORT",
-        default: "",
-        doc: "agent on the broker's host that watches it",
-    },
+    PID,
+    CONTAINER,
+    HOST_METRICS,
     Flag {
         names: &["--broker"],
         value: "TEXT",

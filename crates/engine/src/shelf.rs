@@ -161,18 +161,10 @@ impl Shelf {
     }
 
     fn unpark(&mut self) -> Batch {
-        let mut batch = Batch::default();
-        for ((space, key), value) in std::mem::take(&mut self.parked) {
-            match value {
-                Some(value) => batch.put(space, key, value),
-                None => batch.remove(space, key),
-            }
-        }
-        if !std::mem::take(&mut self.parked_urgent) {
-            batch.lazy();
-        }
         self.parked_bytes = 0;
-        batch
+        let pairs = std::mem::take(&mut self.parked).into_iter();
+        let changes = pairs.map(|((space, key), value)| (space, key, value));
+        batch(changes, std::mem::take(&mut self.parked_urgent))
     }
 
     fn said(&self, fault: &store::Fault) -> Unreadable {
@@ -191,11 +183,16 @@ fn space(space: broker::Space) -> Space {
 }
 
 fn batch_of(changes: Vec<Change>, urgent: bool) -> Batch {
+    let change = |Change { space: of, key, value }| (space(of), key, value);
+    batch(changes.into_iter().map(change), urgent)
+}
+
+fn batch(changes: impl Iterator<Item = (Space, Vec<u8>, Option<Vec<u8>>)>, urgent: bool) -> Batch {
     let mut batch = Batch::default();
-    for Change { space: of, key, value } in changes {
+    for (space, key, value) in changes {
         match value {
-            Some(value) => batch.put(space(of), key, value),
-            None => batch.remove(space(of), key),
+            Some(value) => batch.put(space, key, value),
+            None => batch.remove(space, key),
         }
     }
     if !urgent {
