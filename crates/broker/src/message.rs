@@ -31,9 +31,19 @@ const KEEP_AT: u8 = 3;
 
 impl Message {
     pub(crate) fn new(draft: &Draft<'_>) -> Message {
-        let mut bytes = Vec::new();
-        draft.write(&mut bytes);
-        Message(bytes.into())
+        let len = draft.len();
+        if len > SPARE_BYTES_MAX {
+            let mut bytes = Vec::new();
+            draft.write(&mut bytes);
+            return Message(bytes.into());
+        }
+        // Put together on the stack, it takes one allocation and not two.
+        let (mut bytes, mut at) = ([0; SPARE_BYTES_MAX], 0);
+        draft.parts(|part| {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        });
+        Message(bytes[..len].into())
     }
 
     #[inline]
@@ -218,11 +228,21 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The layout above.
+    /// Of the layout above.
+    fn len(&self) -> usize {
+        HEAD + self.topic.len() + self.properties.len() + self.payload.len()
+    }
+
     #[inline]
     fn write(&self, to: &mut Vec<u8>) {
+        to.reserve_exact(self.len());
+        self.parts(|part| to.extend_from_slice(part));
+    }
+
+    /// The layout above, from its beginning to its end.
+    #[inline]
+    fn parts(&self, mut put: impl FnMut(&[u8])) {
         let (topic, properties) = (self.topic.as_bytes(), self.properties);
-        to.reserve_exact(HEAD + topic.len() + properties.len() + self.payload.len());
         let mut head = [0; HEAD];
         head[0..8].copy_from_slice(&self.at.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.expiry_s.to_le_bytes());
@@ -232,10 +252,10 @@ impl<'a> Draft<'a> {
             | if self.retain { RETAIN } else { 0 }
             | (self.durability as u8) << KEEP_AT;
         head[19..23].copy_from_slice(&self.publisher.to_le_bytes());
-        to.extend_from_slice(&head);
-        to.extend_from_slice(topic);
-        to.extend_from_slice(properties);
-        to.extend_from_slice(self.payload);
+        put(&head);
+        put(topic);
+        put(properties);
+        put(self.payload);
     }
 
     pub(crate) fn message(&mut self) -> &Message {
