@@ -65,7 +65,7 @@ pub(crate) struct Body {
     /// Sockets to look at in the next tick, whatever the poller says.
     listed: Vec<u32>,
     /// Sockets whose events this turn reads last.
-    pub(crate) publishers: Vec<u32>,
+    pub(crate) publishers: VecDeque<u32>,
     /// Whether listeners have more to accept.
     pub(crate) accepts: bool,
     /// Nothing is accepted before: the process had no descriptor left.
@@ -135,7 +135,7 @@ impl Body {
             free: Vec::new(),
             freed: Vec::new(),
             listed: Vec::new(),
-            publishers: Vec::new(),
+            publishers: VecDeque::new(),
             accepts: false,
             accepts_from: Now::default(),
             leaving: VecDeque::new(),
@@ -243,16 +243,18 @@ impl Body {
     }
 
     /// The first half of a turn: everything that is ready, into the Outbox. Of the events those of
-    /// other shards are left out.
+    /// other shards are left out, and publishers are left to be read.
     pub(crate) fn take_in(&mut self, now: Instant, events: &Events) {
         self.take_what_others_say(now);
         self.look_at_listed();
         for event in events {
             self.event(event);
         }
-        self.read_publishers();
         self.take_control();
-        self.tick();
+    }
+
+    pub(crate) fn has_publishers(&self) -> bool {
+        !self.publishers.is_empty()
     }
 
     /// Only what the rings hold of it.
@@ -383,7 +385,8 @@ impl Body {
         }
     }
 
-    fn tick(&mut self) {
+    /// What time brings, once all is read: nobody is late whose bytes are here.
+    pub(crate) fn tick(&mut self) {
         if self.shard.next_tick().is_some_and(|at| at <= self.now) {
             self.shard.handle(self.now, Input::Tick, &mut self.out);
         }

@@ -19,12 +19,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the host looks at its load before it gives a shard away.
-const WINDOW: Duration = Duration::from_millis(50);
+/// How long the host looks at its load before it gives a shard away. What it did in this time is
+/// what guests have to surpass, so it is long enough to be no matter of chance.
+const WINDOW: Duration = Duration::from_millis(200);
 /// Busy for more than this much of a window, it does.
 const BUSY_PERCENT_MAX: u32 = 80;
+/// How often the host tells its guests what it does.
+const TOLD: Duration = Duration::from_millis(50);
 /// How long a guest looks at what it and the host do before it gives its shard back.
-const TRIAL: Duration = Duration::from_millis(500);
+const TRIAL: Duration = Duration::from_millis(100);
 /// The host must be able to do it in so much of its time ...
 const FITS_PERCENT_MAX: u32 = 95;
 /// ... and if it takes more than this, it tries no guest again for a while.
@@ -143,7 +146,7 @@ impl Host {
 
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
-        let mut load = Load::new(Instant::now(), 0);
+        let (mut load, mut told) = (Load::new(Instant::now(), 0), Load::new(Instant::now(), 0));
         while self.alive.load(SeqCst) > 0 {
             let mut came_back = false;
             while let Ok(Back { mut body, percent }) = self.back.try_recv() {
@@ -157,8 +160,10 @@ impl Host {
             let now = self.wait(&mut events, came_back)?;
             self.turn(now, &events, came_back);
             self.work += self.bodies.iter_mut().map(|(body, _)| body.take_work()).sum::<u64>();
-            if let Some(did) = load.look(now, WINDOW, self.work) {
+            if let Some(did) = told.look(now, TOLD, self.work) {
                 self.work_rate.store(did.work, Relaxed);
+            }
+            if let Some(did) = load.look(now, WINDOW, self.work) {
                 let is_busy = did.percent > BUSY_PERCENT_MAX && now >= self.patient_until;
                 if is_busy && self.bodies.len() > 1 {
                     self.give_away(did)?;
@@ -178,7 +183,7 @@ impl Host {
         // Each says that it sleeps before its rings are looked into a last time.
         let timeouts = self.bodies.iter().map(|(body, _)| body.doze(now));
         // Shutting down, the last shards may be with guests, and end there.
-        let ends = self.bodies.is_empty().then_some(WINDOW);
+        let ends = self.bodies.is_empty().then_some(TOLD);
         let timeout = timeouts.fold(ends, |soonest, next| soonest.into_iter().chain(next).min());
         let timeout = if came_back { Some(Duration::ZERO) } else { timeout };
         let polled = self.poll.poll(events, timeout);
@@ -218,15 +223,24 @@ impl Host {
                 spent(busy);
             }
         }
-        for _ in 0..HOPS {
-            for (body, busy) in self.bodies.iter_mut().filter(|(body, _)| body.rings.has_input()) {
-                ready |= 1 << body.id.0;
-                body.take_what_others_say(now);
+        let mut hops = 0;
+        while hops < HOPS {
+            hops += 1;
+            for (body, busy) in &mut self.bodies {
+                if body.rings.has_input() {
+                    ready |= 1 << body.id.0;
+                    body.take_what_others_say(now);
+                }
+                if body.has_publishers() {
+                    hops = 0;
+                    body.read_publishers();
+                }
                 body.push_lanes();
                 spent(busy);
             }
         }
         for (body, busy) in self.bodies.iter_mut().filter(|(body, _)| ready >> body.id.0 & 1 == 1) {
+            body.tick();
             body.act();
             spent(busy);
         }
@@ -286,6 +300,10 @@ impl Guest {
             body.wait(&mut events)?;
             let now = Instant::now();
             body.take_in(now, &events);
+            while body.has_publishers() {
+                body.read_publishers();
+            }
+            body.tick();
             body.act();
             if body.has_ended() {
                 self.alive.fetch_sub(1, SeqCst);
@@ -326,11 +344,12 @@ mod tests {
 
     #[test]
     fn a_window_is_looked_at_once_it_is_over() {
+        let window = Duration::from_millis(50);
         let start = Instant::now();
         let mut load = Load::new(start, 100);
-        assert!(load.look(start + WINDOW / 2, WINDOW, 150).is_none());
-        let did = load.look(start + 2 * WINDOW, WINDOW, 300).expect("a window has passed");
+        assert!(load.look(start + window / 2, window, 150).is_none());
+        let did = load.look(start + 2 * window, window, 300).expect("a window has passed");
         assert_eq!(did.work, 2_000, "200 in a tenth of a second");
-        assert!(load.look(start + 2 * WINDOW, WINDOW, 300).is_none());
+        assert!(load.look(start + 2 * window, window, 300).is_none());
     }
 }

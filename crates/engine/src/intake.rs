@@ -7,6 +7,7 @@ use mio::Interest;
 use mio::net::TcpStream;
 use std::io;
 
+const PUBLISHERS_AT_ONCE: usize = 64;
 /// Accepted in one tick at most.
 const ACCEPTS_PER_TICK: usize = 256;
 /// How long nothing is accepted when the process is out of descriptors or memory.
@@ -91,7 +92,7 @@ impl Body {
         }
         if event.is_readable() || event.is_read_closed() || event.is_error() {
             if publishes {
-                self.publishers.push(index);
+                self.publishers.push_back(index);
             } else {
                 self.read(index);
             }
@@ -102,11 +103,13 @@ impl Body {
         }
     }
 
-    /// After all others: what they have published meanwhile leaves in this turn too.
+    /// After all others: what they have published meanwhile leaves in this turn too. Of many only
+    /// so many at once, so that what they say to other shards gets there while the cache has it.
     pub(crate) fn read_publishers(&mut self) {
-        let mut publishers = std::mem::take(&mut self.publishers);
-        publishers.drain(..).for_each(|index| self.read(index));
-        self.publishers = publishers;
+        for _ in 0..PUBLISHERS_AT_ONCE {
+            let Some(index) = self.publishers.pop_front() else { break };
+            self.read(index);
+        }
     }
 
     /// Reads once and hands over what came.
