@@ -34,6 +34,14 @@ pub(crate) const WINDOW_DEFAULT: u64 = 20_000;
 /// Unacknowledged messages of one publisher at QoS 1 and 2.
 pub(crate) const INFLIGHT_DEFAULT: u16 = 16;
 
+/// A packet has at most 268,435,455 bytes behind its length (MQTT 2.2.3 and 5.0 2.1.4); a topic and
+/// properties have room beside this. A larger size is a wrong command line or scenario.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 256 * 1024 * 1024 - 128 * 1024;
+
+/// A rate above it is a wrong command line or scenario: an interval has nanoseconds, and a schedule
+/// that nobody can hold would still have to be counted message by message.
+pub(crate) const PUBLISHER_PER_S_MAX: f64 = 1_000_000.0;
+
 /// Publishers send on this grid of time, so that one wake-up serves all that is due. The intended
 /// time of a message is its place on the grid.
 pub(crate) const GRID_NS: u64 = 100_000;

@@ -6,7 +6,7 @@ mod read;
 pub(crate) use built_in::BUILT_IN;
 pub(crate) use read::read;
 
-use crate::limits::{DRAIN_S_DEFAULT, INFLIGHT_DEFAULT, WINDOW_DEFAULT};
+use crate::limits::{DRAIN_S_DEFAULT, INFLIGHT_DEFAULT, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT};
 use crate::plan::{Body, Group, Pace, Plan, Publishing, Share, Start, Target};
 use mqtt::{QoS, Version};
 
@@ -94,6 +94,14 @@ impl Scenario {
         let brokers = self.brokers();
         if brokers > targets.len() {
             return Err(format!("this scenario needs {brokers} brokers: give --target that often"));
+        }
+        let rates = self.groups.iter().filter_map(|task| task.per_s);
+        let fastest = rates.fold(0.0, f64::max) * change.rate;
+        if fastest > PUBLISHER_PER_S_MAX {
+            return Err(format!(
+                "a publisher would send {fastest:.0} messages a second, {PUBLISHER_PER_S_MAX:.0} are \
+                 the most: as_taken = true is as fast as it goes"
+            ));
         }
         let groups = self.groups.iter().map(|task| task.group(change)).collect();
         let plan = Plan {
@@ -246,7 +254,9 @@ impl Default for Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Wanted;
     use crate::target::from_url;
+    use crate::template::{self, Chance, Who};
 
     fn plan(name: &str, change: &Change) -> (Plan, String) {
         let text = BUILT_IN.iter().find(|(known, _)| *known == name).expect("it is built in").1;
@@ -285,6 +295,96 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_nobody_can_schedule_is_refused() {
+        let text = BUILT_IN.iter().find(|(name, _)| *name == "nano-2c4g-q0").expect("built in").1;
+        let target = from_url("127.0.0.1").expect("an address");
+        let scenario = read(text).expect("it is right");
+        let plan = |rate| {
+            let change = Change { rate, ..Change::default() };
+            scenario.plan(vec![target.clone()], &change).map(drop)
+        };
+        assert_eq!(plan(5_000.0), Ok(()));
+        assert!(plan(5_001.0).expect_err("above a million").contains("1000200 messages a second"));
+    }
+
+    /// What the reports say of each scenario: clients, messages in and deliveries out a second.
+    #[test]
+    fn built_in_scenarios_are_the_load_that_their_sources_tell_of() {
+        for (name, clients, per_s_in, per_s_out) in [
+            ("conn-tcp-10k-100", 10_000, 0.0, 0.0),
+            ("conn-tcp-1m-5k", 1_000_000, 0.0, 0.0),
+            ("fanout-1-1k-1-1k", 1_001, 1.0, 1_000.0),
+            ("fanout-5-1000-5-250k", 1_005, 250.0, 250_000.0),
+            ("p2p-1k-1k-1k-1k", 2_000, 1_000.0, 1_000.0),
+            ("p2p-50k-50k-50k-50k", 100_000, 50_000.0, 50_000.0),
+            ("sharedsub-1k-5-1k-1k", 1_005, 1_000.0, 1_000.0),
+            ("sharedsub-50k-500-50k-50k", 50_500, 50_000.0, 50_000.0),
+            ("nano-a53-q0", 510, 10.0 / 0.075, 500.0 * 10.0 / 0.075),
+            ("nano-a72-q2", 510, 10.0 / 0.14, 500.0 * 10.0 / 0.14),
+            ("nano-2c4g-q0", 255, 1_000.0, 250_000.0),
+            ("nano-4c8g-q0", 510, 10.0 / 0.014, 500.0 * 10.0 / 0.014),
+            ("nano-4c8g-q1", 520, 20.0 / 0.044, 500.0 * 20.0 / 0.044),
+            ("nano-4c8g-q2", 520, 20.0 / 0.046, 500.0 * 20.0 / 0.046),
+            ("nano-16c32g-q0", 1_020, 20.0 / 0.026, 1_000.0 * 20.0 / 0.026),
+            ("nano-1to1-1c", 60_000, 30_000.0, 30_000.0),
+            ("nano-1to1-8c", 160_000, 80_000.0, 80_000.0),
+            ("nano-500k", 520, 1_000.0, 500_000.0),
+            ("nano-200k", 510, 400.0, 200_000.0),
+            ("nano-1m-q0", 510, 2_000.0, 1_000_000.0),
+            ("nano-14k", 28_000, 14_000.0, 14_000.0),
+            ("emqx-symmetric-q0", 2_000, 30_000.0, 30_000.0),
+            ("emqx-symmetric-q1", 2_000, 20_000.0, 20_000.0),
+            ("emqx-symmetric-q2", 2_000, 10_000.0, 10_000.0),
+            ("emqx-payload-8k", 2_000, 20_000.0, 20_000.0),
+            ("emqx-fanin", 2_100, 15_000.0, 15_000.0),
+            ("emqx-fanout", 2_010, 250.0, 50_000.0),
+            ("emqx-bridge", 2_000, 15_000.0, 15_000.0),
+            ("emqx-10m-broadcast-q0", 10_001_050, 5_000.0, 1_000_000.0),
+            ("emqx-10m-broadcast-q1", 10_001_050, 2_500.0, 500_000.0),
+            ("emqx-10m-1to1-q0", 10_050_000, 500_000.0, 500_000.0),
+            ("emqx-10m-1to1-q1", 10_050_000, 250_000.0, 250_000.0),
+        ] {
+            let text = BUILT_IN.iter().find(|(known, _)| *known == name).expect("built in").1;
+            let scenario = read(text).expect("it is right");
+            let (plan, _) = plan(name, &Change::default());
+            let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * b.max(1.0);
+            let intended = scenario.intended_per_s(&Change::default());
+            assert_eq!(plan.clients(), clients, "{name}");
+            assert!(close(intended, per_s_in), "{name}: {intended} in");
+            let delivered = delivered_per_s(&scenario, &plan);
+            assert!(close(delivered, per_s_out), "{name}: {delivered} out");
+        }
+    }
+
+    /// The background of ten million shares no topic with those that publish.
+    fn delivered_per_s(scenario: &Scenario, plan: &Plan) -> f64 {
+        let mut chance = Chance::new(1);
+        let mut wanted = Wanted::default();
+        let (mut topics, mut delivered) = (Vec::new(), 0.0);
+        for (task, group) in scenario.groups.iter().zip(&plan.groups) {
+            for number in 0..group.clients {
+                if task.name == "background" {
+                    break;
+                }
+                let (client_id, filters) = group.names(number, &mut chance);
+                filters.iter().for_each(|filter| wanted.add(filter, 1));
+                if let Some(topic) = &task.publish {
+                    let who = Who {
+                        number,
+                        topics: group.topics,
+                        client_id: &client_id,
+                        ..Who::default()
+                    };
+                    let topic = template::fill(topic, &who, &mut chance);
+                    topics.push((topic, task.per_s.expect("an open loop")));
+                }
+            }
+        }
+        topics.iter().for_each(|(topic, per_s)| delivered += per_s * wanted.by(topic) as f64);
+        delivered
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_lines() {
         let text =
             "measure_s = -1\ntitel = \"x\"\n[[group]]\nclients = 1\nqos = 3\npublish = \"a\"\n";
@@ -299,6 +399,18 @@ mod tests {
         sorted.sort_by_key(|wrong| !wrong.starts_with("line"));
         sorted[..3].sort();
         assert_eq!(sorted, expected);
+        let twice = "[[group]]\nclients = 1\n[[group]]\nclients = 2\n";
+        assert_eq!(
+            read(twice).expect_err("they would have the same ids"),
+            [
+                "two groups are named clients, and would have the same client ids: write name = \"...\""
+            ]
+        );
+        for apart in ["name = \"b\"", "client_id = \"b%i\""] {
+            assert!(read(&twice.replace("clients = 2", &format!("clients = 2\n{apart}"))).is_ok());
+        }
+        let large = "[[group]]\nclients = 1\nsize = 999999999999\n";
+        assert!(read(large).expect_err("too large")[0].starts_with("line 3: size: MQTT takes"));
         assert!(read("x = ").expect_err("not TOML")[0].starts_with("line 1: not TOML"));
     }
 

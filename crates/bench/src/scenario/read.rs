@@ -1,6 +1,7 @@
 //! A scenario's TOML, read key by key; every mistake is told with its line.
 
 use super::{Scenario, Task};
+use crate::limits::PAYLOAD_BYTES_MAX;
 use mqtt::{QoS, Version};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -42,10 +43,25 @@ pub(crate) fn read(text: &str) -> Result<Scenario, Vec<String>> {
             ));
         }
     }
+    wrongs.extend(scenario.names_taken_twice());
     if wrongs.is_empty() { Ok(scenario) } else { Err(wrongs) }
 }
 
 impl Scenario {
+    /// Clients of one id would end each other's connections. Ids have the group's name in them.
+    fn names_taken_twice(&self) -> Option<String> {
+        let ids = |task: &Task| task.client_id.clone().unwrap_or_else(|| task.name.clone());
+        let mut groups = self.groups.iter().enumerate();
+        let (_, twice) = groups.find(|(at, task)| {
+            let is_same = |other: &Task| other.target == task.target && ids(other) == ids(task);
+            self.groups[..*at].iter().any(is_same)
+        })?;
+        Some(format!(
+            "two groups are named {}, and would have the same client ids: write name = \"...\"",
+            twice.name
+        ))
+    }
+
     fn take(
         &mut self,
         text: &str,
@@ -125,7 +141,12 @@ impl Task {
                 self.qos = level.and_then(QoS::from_bits).ok_or("use 0, 1 or 2")?;
             }
             "retain" => self.retain = truth(value)?,
-            "size" => self.size = whole(value)? as usize,
+            "size" => {
+                let size = usize::try_from(whole(value)?).ok();
+                let size = size.filter(|size| *size <= PAYLOAD_BYTES_MAX);
+                self.size =
+                    size.ok_or_else(|| format!("MQTT takes {PAYLOAD_BYTES_MAX} bytes at most"))?;
+            }
             "payload" => self.payload = Some(string(value)?),
             "per_s" => self.per_s = Some(positive(value)?),
             "every_ms" => self.per_s = Some(1_000.0 / positive(value)?),
