@@ -4,7 +4,7 @@
 use crate::carrier;
 use crate::conduct::Row;
 use crate::flags::{Flag, Line, help, read};
-use crate::limits::{DRAIN_S_DEFAULT, WINDOW_DEFAULT};
+use crate::limits::{DRAIN_S_DEFAULT, PAYLOAD_BYTES_MAX, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT};
 use crate::metrics::Metrics;
 use crate::plan::{Body, Carrier, Field, Group, Pace, Plan, Publishing, Start, Target};
 use crate::report::{self, Subject};
@@ -129,8 +129,8 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
             return Err(format!("{flag}: {why}"));
         }
     }
-    let interval_ms: f64 = line.number("--interval")?.unwrap_or(10.0);
-    let per_s = match line.number::<f64>("--connrate")?.unwrap_or(0.0) {
+    let interval_ms = line.from_zero("--interval")?.unwrap_or(10.0);
+    let per_s = match line.from_zero("--connrate")?.unwrap_or(0.0) {
         rate if rate > 0.0 => rate,
         _ => 1_000.0 / interval_ms.max(0.001),
     };
@@ -221,8 +221,14 @@ fn client_id(kind: Kind, line: &Line, seed: u64) -> String {
 
 fn publishing(line: &Line) -> Result<Publishing, String> {
     let topic = line.text("--topic").ok_or("pub needs --topic")?.to_string();
-    let interval_ms: f64 = line.number("--interval_of_msg")?.unwrap_or(1_000.0);
+    let interval_ms = line.from_zero("--interval_of_msg")?.unwrap_or(1_000.0);
     let size = line.number("--size")?.unwrap_or(256);
+    if interval_ms > 0.0 && 1_000.0 / interval_ms > PUBLISHER_PER_S_MAX {
+        return Err(format!("--interval_of_msg {interval_ms}: 0 is as fast as it goes"));
+    }
+    if size > PAYLOAD_BYTES_MAX {
+        return Err(format!("--size {size}: MQTT takes {PAYLOAD_BYTES_MAX} bytes at most"));
+    }
     let fields = fields(line)?;
     let body = match line.text("--message") {
         Some(message) => match message.strip_prefix("template://") {
@@ -397,7 +403,7 @@ const SHARED: &[Flag] = &[
     Flag { names: &["--certfile"], value: "FILE", default: "", doc: "our own certificate" },
     Flag { names: &["--keyfile"], value: "FILE", default: "", doc: "its key" },
     Flag { names: &["--ws"], value: "", default: "false", doc: "" },
-    Flag { names: &["--quic"], value: "BOOL", default: "false", doc: "" },
+    Flag { names: &["--quic"], value: "HOW", default: "false", doc: "refused unless false" },
     Flag {
         names: &["--restapi"],
         value: "PLACE",
@@ -415,7 +421,7 @@ const SHARED: &[Flag] = &[
     },
     Flag {
         names: &["-Q", "--qoe"],
-        value: "BOOL",
+        value: "HOW",
         default: "",
         doc: "taken: the summary always has the latencies",
     },
@@ -565,15 +571,18 @@ mod tests {
     #[test]
     fn flags_say_what_is_done() {
         let line = "-h 127.0.0.1,127.0.0.2 -p 1884 -V 4 -c 5 -R 50 -n 10 --prefix p --shortids \
-                    -t x -I 0 -q 2 -L 7 -F 0 -w --payload-hdrs cnt64,ts -s 4 --ifaddr 127.0.0.9";
+                    -t x -I 0 -q 2 -L 7 -F 0 -w --payload-hdrs cnt64,ts -s 4 --ifaddr 127.0.0.9 \
+                    --num-retry-connect 3 --reconnect 4 --min-random-wait 5 --max-random-wait 6 -r";
         let plan = plan_of(Kind::Pub, line).expect("a good line");
         let urls: Vec<&str> = plan.targets.iter().map(|target| target.url.as_str()).collect();
         assert_eq!(urls, ["tcp://127.0.0.1:1884", "tcp://127.0.0.2:1884"]);
         let group = &plan.groups[0];
         assert_eq!((group.client_id.as_str(), group.number_first), ("p%i", 11));
+        assert_eq!((group.connect_retries, group.reconnects), (3, 4));
         let publishing = group.publish.as_ref().expect("it publishes");
         assert_eq!(publishing.pace, Pace::AsTaken);
         assert_eq!((publishing.messages_max, publishing.inflight), (Some(7), 0));
+        assert_eq!((publishing.wait_ms, publishing.retain), ((5, 6), true));
         assert_eq!(publishing.body, Body::Fields(vec![Field::Count, Field::Milliseconds], 4));
         assert_eq!((plan.start, plan.local.len(), plan.connects_per_s), (Start::Together, 1, 50.0));
     }
@@ -589,6 +598,12 @@ mod tests {
             (Kind::Conn, "--ifaddr eth0"),
             (Kind::Conn, "-V 6"),
             (Kind::Conn, "now"),
+            (Kind::Conn, "-i -1"),
+            (Kind::Conn, "-R -1"),
+            (Kind::Conn, "-C perhaps"),
+            (Kind::Pub, "-t x -I -5"),
+            (Kind::Pub, "-t x -I 0.000001"),
+            (Kind::Pub, "-t x -s 999999999999"),
         ] {
             let line = format!("-h 127.0.0.1 {line}");
             assert!(plan_of(kind, &line).is_err(), "{line}");

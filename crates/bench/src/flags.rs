@@ -1,5 +1,5 @@
 //! Reads command lines from tables of flags, in the manner of emqtt_bench's parser: `-c 10`,
-//! `-c10`, `--count 10`, `--count=10`, and switches with or without `true` and `false`.
+//! `-c10`, `--count 10`, `--count=10`, and switches with or without a truth behind them.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 #[derive(Debug)]
 pub(crate) struct Flag {
     pub(crate) names: &'static [&'static str],
-    /// What follows it; empty for a switch.
+    /// What follows it; a switch has nothing here, or `BOOL`.
     pub(crate) value: &'static str,
     pub(crate) default: &'static str,
     pub(crate) doc: &'static str,
@@ -37,19 +37,19 @@ pub(crate) fn read(tables: &[&'static [Flag]], arguments: &[String]) -> Result<L
             continue;
         };
         let name = flag.names[flag.names.len() - 1];
-        let is_truth = |value: &&&String| ["true", "false"].contains(&value.as_str());
         let value = match glued {
             Some(value) => Some(value),
-            None if flag.value.is_empty() => {
-                let said = rest.peek().filter(is_truth).map(|value| (*value).clone());
-                if said.is_some() {
-                    rest.next();
-                }
-                Some(said.unwrap_or_else(|| "true".into()))
+            None if flag.is_switch() => {
+                let said = rest.next_if(|value| truth(value).is_some());
+                Some(said.cloned().unwrap_or_else(|| "true".into()))
             }
             None => rest.next().cloned(),
         };
         match value {
+            Some(value) if flag.is_switch() => match truth(&value) {
+                Some(is_on) => line.used.push((name, is_on.to_string())),
+                None => wrongs.push(format!("{argument}: use true or false")),
+            },
             Some(value) => line.used.push((name, value)),
             None => wrongs.push(format!("{argument} needs {}", flag.value)),
         }
@@ -80,6 +80,21 @@ fn find(tables: &[&'static [Flag]], argument: &str) -> Option<(&'static Flag, Op
     Some((flag, (!rest.is_empty()).then(|| rest.into())))
 }
 
+impl Flag {
+    fn is_switch(&self) -> bool {
+        ["", "BOOL"].contains(&self.value)
+    }
+}
+
+/// As emqtt_bench's parser has it (`getopt:to_type/2`).
+fn truth(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "t" | "yes" | "y" | "on" | "enabled" | "1" => Some(true),
+        "false" | "f" | "no" | "n" | "off" | "disabled" | "0" => Some(false),
+        _ => None,
+    }
+}
+
 impl Line {
     pub(crate) fn has(&self, name: &str) -> bool {
         self.used.iter().any(|(used, _)| *used == name)
@@ -105,11 +120,20 @@ impl Line {
         self.text(name).map(|value| value.parse().map_err(|_| wrong(value))).transpose()
     }
 
-    /// `None` as in `number`; zero and below are refused.
+    /// `None` as in `number`; zero and below are refused, and so is what has no end.
     pub(crate) fn positive(&self, name: &str) -> Result<Option<f64>, String> {
         match self.number::<f64>(name)? {
-            Some(number) if number > 0.0 => Ok(Some(number)),
+            Some(number) if number > 0.0 && number.is_finite() => Ok(Some(number)),
             Some(number) => Err(format!("{name} {number}: use a number above 0")),
+            None => Ok(None),
+        }
+    }
+
+    /// As `positive`, but zero is taken.
+    pub(crate) fn from_zero(&self, name: &str) -> Result<Option<f64>, String> {
+        match self.number::<f64>(name)? {
+            Some(number) if number >= 0.0 && number.is_finite() => Ok(Some(number)),
+            Some(number) => Err(format!("{name} {number}: use a number from 0 on")),
             None => Ok(None),
         }
     }
@@ -153,7 +177,8 @@ mod tests {
 
     const FLAGS: &[Flag] = &[
         Flag { names: &["-c", "--count"], value: "N", default: "200", doc: "" },
-        Flag { names: &["-r", "--retain"], value: "", default: "false", doc: "" },
+        Flag { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
+        Flag { names: &["-w", "--wait"], value: "", default: "false", doc: "" },
         Flag { names: &["-t", "--topic"], value: "TOPIC", default: "", doc: "" },
     ];
 
@@ -172,10 +197,26 @@ mod tests {
 
     #[test]
     fn a_switch_takes_a_truth_or_nothing() {
-        for (text, on) in [("-r", true), ("-r true -c 1", true), ("-r false", false), ("", false)] {
+        for (text, on) in [
+            ("-r", true),
+            ("-r -c 1", true),
+            ("-r true -c 1", true),
+            ("-r1", true),
+            ("--retain=Yes", true),
+            ("-r off", false),
+            ("-r false", false),
+            ("-r -r 0", false),
+            ("", false),
+        ] {
             assert_eq!(line(text).expect("a good line").is_on("--retain"), on, "{text}");
+            let text = text.replace("-r", "-w").replace("--wetain", "--wait");
+            assert_eq!(line(&text).expect("a good line").is_on("--wait"), on, "{text}");
         }
         assert_eq!(line("run -r name").expect("a good line").words, ["run", "name"]);
+        assert_eq!(
+            line("--retain=maybe").expect_err("no truth"),
+            ["--retain=maybe: use true or false"]
+        );
     }
 
     #[test]

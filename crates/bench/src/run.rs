@@ -108,8 +108,8 @@ struct Order {
 
 fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result<Order, String> {
     let change = Change {
-        scale: line.number("--scale")?.unwrap_or(1.0),
-        rate: line.number("--rate")?.unwrap_or(1.0),
+        scale: line.positive("--scale")?.unwrap_or(1.0),
+        rate: line.positive("--rate")?.unwrap_or(1.0),
         measure_s: line.seconds("--duration")?,
         warm_s: line.seconds("--warm")?,
         connects_per_s: line.positive("--connrate")?,
@@ -117,9 +117,6 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
         seed: session::seed(),
         ..Change::default()
     };
-    if !(change.scale > 0.0 && change.rate > 0.0) {
-        return Err("--scale and --rate are factors above 0".into());
-    }
     let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>()?;
     let (mut plan, scaled) = chosen.plan(targets, &change)?;
     plan.local = line.text("--ifaddr").map_or(Ok(Vec::new()), target::local)?;

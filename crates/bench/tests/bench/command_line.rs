@@ -22,7 +22,11 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
     for (line, says) in [
         (&["run"][..], "run needs one scenario"),
         (&["run", "no-such"], "no-such is no scenario and no file"),
-        (&["run", "p2p-1k-1k-1k-1k", "--scale", "0"], "factors above 0"),
+        (&["run", "p2p-1k-1k-1k-1k", "--scale", "0"], "--scale 0: use a number above 0"),
+        (&["run", "p2p-1k-1k-1k-1k", "--scale", "inf"], "--scale inf: use a number above 0"),
+        (&["run", "p2p-1k-1k-1k-1k", "--rate", "1e12"], "1000000 are the most"),
+        (&["pub", "-h", "127.0.0.1", "-t", "a", "-I", "-5"], "-5: use a number from 0 on"),
+        (&["pub", "-h", "127.0.0.1", "-t", "a", "-r=perhaps"], "-r=perhaps: use true or false"),
         (&["run", "emqx-bridge"], "needs 2 brokers"),
         (&["pub", "-h", "127.0.0.1"], "pub needs --topic"),
         (&["conn", "--quic", "true", "-h", "127.0.0.1"], "--quic: QUIC is not spoken yet"),
