@@ -3,9 +3,13 @@
 
 use crate::plan::Plan;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::HashSet;
+use std::net::{IpAddr, TcpListener};
 
-/// Raises the limit of descriptors to what the plan needs, and checks that ports suffice.
+/// Raises the limit of descriptors to what the plan needs, and checks that ports suffice and that
+/// the local addresses are this host's.
 pub(crate) fn make_room(plan: &Plan) -> Result<(), String> {
+    are_ours(&plan.local)?;
     let clients = clients_here(plan);
     let needed = clients + DESCRIPTORS_OWN + 4 * plan.threads as u64;
     let limit = getrlimit(Resource::Nofile);
@@ -26,21 +30,32 @@ pub(crate) fn make_room(plan: &Plan) -> Result<(), String> {
     enough_ports(plan, local_ports())
 }
 
-/// A connection is told apart by both addresses and both ports, so each pair of addresses has all
-/// local ports for itself (ip(7), ip_local_port_range).
+fn are_ours(local: &[IpAddr]) -> Result<(), String> {
+    let not_ours = |address: &&IpAddr| TcpListener::bind((**address, 0)).is_err();
+    match local.iter().find(not_ours) {
+        None => Ok(()),
+        Some(address) => Err(format!(
+            "ifaddr: {address} is no address of this host; `ip address` lists those that are"
+        )),
+    }
+}
+
+/// A connection is told apart by both addresses and both ports, so each broker's address has all
+/// local ports for itself (ip(7), ip_local_port_range). A socket that is bound to a local address
+/// takes its port before anyone knows where it will connect to, so that one port serves one
+/// connection from that address.
 fn enough_ports(plan: &Plan, (first, last): (u64, u64)) -> Result<(), String> {
     let ports = last - first + 1;
-    let (clients, pairs) = (clients_here(plan), pairs(plan));
-    let room = pairs * ports;
+    let (clients, ranges) = (clients_here(plan), ranges(plan));
+    let room = ranges * ports;
     if clients <= room {
         return Ok(());
     }
-    let targets = pairs / plan.local.len().max(1) as u64;
-    let addresses = clients.div_ceil(ports * targets);
+    let addresses = clients.div_ceil(ports);
     let example: Vec<String> = (1..=addresses.min(5)).map(|n| format!("127.0.0.{n}")).collect();
     Err(format!(
-        "{clients} connections need more local ports than there are: {room} from {pairs} pair(s) \
-         of addresses. Connect from {addresses} local addresses with --ifaddr (on loopback: \
+        "{clients} connections need more local ports than there are: {room} for {ranges} \
+         address(es). Connect from {addresses} local addresses with --ifaddr (on loopback: \
          --ifaddr {}), or widen the range: sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"",
         example.join(",")
     ))
@@ -54,19 +69,20 @@ pub(crate) fn searches_for_ports(plan: &Plan) -> bool {
 }
 
 fn is_above_half(plan: &Plan, (first, last): (u64, u64)) -> bool {
-    clients_here(plan) > pairs(plan) * (last - first + 1) / 2
+    clients_here(plan) > ranges(plan) * (last - first + 1) / 2
 }
 
 fn clients_here(plan: &Plan) -> u64 {
     plan.clients().div_ceil(plan.share.of as u64)
 }
 
-/// Of a local address and one of a broker.
-fn pairs(plan: &Plan) -> u64 {
-    let mut targets: Vec<_> = plan.targets.iter().map(|target| target.address).collect();
-    targets.sort();
-    targets.dedup();
-    plan.local.len().max(1) as u64 * targets.len() as u64
+/// How often there are all local ports: for each address that we connect from, or else for each
+/// that we connect to.
+fn ranges(plan: &Plan) -> u64 {
+    if !plan.local.is_empty() {
+        return plan.local.iter().collect::<HashSet<_>>().len() as u64;
+    }
+    plan.targets.iter().map(|target| target.address).collect::<HashSet<_>>().len() as u64
 }
 
 fn local_ports() -> (u64, u64) {
@@ -97,6 +113,24 @@ mod tests {
             .to_vec();
         assert_eq!(enough_ports(&plan, (1_000, 1_099)), Ok(()));
         assert!(is_above_half(&plan, (1_000, 1_099)));
-        assert!(!is_above_half(&plan, (1_000, 1_199)));
+        // A bound port is taken, whichever broker it is for.
+        plan.targets.push(from_url("127.0.0.2").expect("an address"));
+        plan.local.pop();
+        assert!(enough_ports(&plan, (1_000, 1_099)).is_err());
+        plan.local.clear();
+        assert_eq!(enough_ports(&plan, (1_000, 1_149)), Ok(()));
+        plan.local = vec!["127.0.0.2".parse().expect("an address"); 2];
+        assert!(enough_ports(&plan, (1_000, 1_149)).is_err(), "one address, however often");
+        plan.local[1] = "127.0.0.3".parse().expect("an address");
+        assert!(!is_above_half(&plan, (1_000, 1_299)));
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_named() {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(are_ours(&[address("127.0.0.1"), address("127.0.0.77")]), Ok(()));
+        // For documentation only (RFC 5737), so it is nobody's.
+        let why = are_ours(&[address("127.0.0.1"), address("192.0.2.1")]).expect_err("not ours");
+        assert!(why.starts_with("ifaddr: 192.0.2.1 is no address of this host"), "{why}");
     }
 }
