@@ -21,17 +21,20 @@ pub(crate) fn list(arguments: &[String]) -> ExitCode {
         return code;
     }
     for entry in read::ready() {
-        println!(
+        crate::say(format_args!(
             "{:12} {}{}\n{:12} to get it: {}",
             entry.name, entry.command, entry.url, "", entry.install
-        );
+        ));
     }
     ExitCode::SUCCESS
 }
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        println!("Usage: godwit-bench compare FILE.toml [FLAGS]\n\n{}{EXAMPLE}", help(&[FLAGS]));
+        crate::say(format_args!(
+            "Usage: godwit-bench compare FILE.toml [FLAGS]\n\n{}{EXAMPLE}",
+            help(&[FLAGS])
+        ));
         return ExitCode::SUCCESS;
     }
     let line = match read_flags(&[FLAGS], arguments) {
@@ -74,31 +77,36 @@ fn known(comparison: &Comparison) -> Result<(), String> {
 
 /// One run of one broker.
 struct OneRun {
-    scenario: String,
+    /// Its place among the comparison's: a scenario may be there at several scales.
+    task: usize,
     broker: String,
     row: Value,
 }
 
 fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
     let mut results = Vec::new();
-    for task in &comparison.tasks {
+    for (at, task) in comparison.tasks.iter().enumerate() {
         let scenario = &task.scenario;
         for round in 1..=comparison.rounds {
             for entry in &comparison.brokers {
-                eprintln!("{scenario}: round {round} of {}, {}", comparison.rounds, entry.name);
+                crate::tell(format_args!(
+                    "{scenario}: round {round} of {}, {}",
+                    comparison.rounds, entry.name
+                ));
                 let row = quietest(comparison, || match one(comparison, task, entry) {
                     Ok(row) => row,
                     // A broker that cannot be run is in the table, and the others still count.
-                    Err(why) => json!({ "error": why, "faults": [why] }),
+                    Err(why) => json!({
+                        "scenario": { "name": scenario },
+                        "target": { "broker": entry.name },
+                        "error": why,
+                        "faults": [why],
+                    }),
                 });
                 if row["interrupted"] == Value::Bool(true) {
                     return Err("interrupted".into());
                 }
-                results.push(OneRun {
-                    scenario: scenario.clone(),
-                    broker: entry.name.clone(),
-                    row,
-                });
+                results.push(OneRun { task: at, broker: entry.name.clone(), row });
             }
         }
     }
@@ -117,7 +125,10 @@ fn quietest(comparison: &Comparison, mut run: impl FnMut() -> Value) -> Value {
         if best["interrupted"] == Value::Bool(true) || stolen.is_none_or(|stolen| stolen <= max) {
             break;
         }
-        eprintln!("the host gave others {:.1} % of its time: once more", stolen.unwrap_or(0.0));
+        crate::tell(format_args!(
+            "the host gave others {:.1} % of its time: once more",
+            stolen.unwrap_or(0.0)
+        ));
         let next = run();
         let is_better = stolen_percent(&next).zip(stolen).is_some_and(|(next, best)| next < best);
         if is_better || next["interrupted"] == Value::Bool(true) {
@@ -198,7 +209,7 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
             results.len() as u64 + again,
         );
     }
-    for Task { scenario, scale, rate } in &comparison.tasks {
+    for (at, Task { scenario, scale, rate }) in comparison.tasks.iter().enumerate() {
         let _ = writeln!(out, "## {scenario}\n");
         if let Ok((_, known)) = crate::run::load(scenario) {
             let _ = writeln!(out, "{}.", known.title);
@@ -207,22 +218,23 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
             }
         }
         let _ = writeln!(out, "Scale {scale}, rate {rate}.\n");
-        let scaled = results.iter().find(|result| &result.scenario == scenario);
-        let scaled = scaled.map_or("", |result| report::text(&result.row, "/scenario/scaled"));
-        if !scaled.is_empty() {
+        let own = results.iter().filter(|result| result.task == at);
+        // A broker that could not be run has nothing to say about it.
+        let mut scaled = own.map(|result| report::text(&result.row, "/scenario/scaled"));
+        if let Some(scaled) = scaled.find(|scaled| !scaled.is_empty()) {
             let _ = writeln!(out, "Scaled: {scaled}.\n");
         }
         let names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
         let _ = writeln!(out, "| broker | {} | faults |", names.join(" | "));
         let _ = writeln!(out, "|---|{}---|", "--:|".repeat(COLUMNS.len()));
-        let first = medians(results, scenario, &comparison.brokers[0].name);
+        let first = medians(results, at, &comparison.brokers[0].name);
         for entry in &comparison.brokers {
-            let own = medians(results, scenario, &entry.name);
+            let own = medians(results, at, &entry.name);
             let _ = write!(out, "| {} ", entry.name);
             for ((column, own), first) in COLUMNS.iter().zip(&own).zip(&first) {
                 let _ = write!(out, "| {} ", cell(column, *own, *first));
             }
-            let _ = writeln!(out, "| {} |", faults(results, scenario, &entry.name));
+            let _ = writeln!(out, "| {} |", faults(results, at, &entry.name));
         }
         let _ = writeln!(out);
     }
@@ -253,17 +265,17 @@ fn disclosure(comparison: &Comparison, results: &[OneRun], out: &mut String) {
 
 fn runs<'a>(
     results: &'a [OneRun],
-    scenario: &'a str,
+    task: usize,
     broker: &'a str,
 ) -> impl Iterator<Item = &'a Value> {
-    let is = move |one: &&OneRun| one.scenario == scenario && one.broker == broker;
+    let is = move |one: &&OneRun| one.task == task && one.broker == broker;
     results.iter().filter(is).map(|one| &one.row)
 }
 
 /// A column's median over the rounds; `None` where a round has no such figure.
-fn medians(results: &[OneRun], scenario: &str, broker: &str) -> Vec<Option<f64>> {
+fn medians(results: &[OneRun], task: usize, broker: &str) -> Vec<Option<f64>> {
     let column = |column: &Column| {
-        let values = runs(results, scenario, broker).map(|row| (column.of)(row));
+        let values = runs(results, task, broker).map(|row| (column.of)(row));
         let mut values: Vec<f64> = values.collect::<Option<_>>()?;
         values.sort_by(f64::total_cmp);
         let middle = values.len() / 2;
@@ -288,8 +300,8 @@ fn cell(column: &Column, own: Option<f64>, first: Option<f64>) -> String {
 }
 
 /// Of all rounds: one bad round is not hidden by two good ones.
-fn faults(results: &[OneRun], scenario: &str, broker: &str) -> String {
-    let mut all: Vec<&str> = runs(results, scenario, broker)
+fn faults(results: &[OneRun], task: usize, broker: &str) -> String {
+    let mut all: Vec<&str> = runs(results, task, broker)
         .flat_map(|row| report::list(row, "/faults"))
         .filter_map(Value::as_str)
         .collect();
@@ -428,6 +440,34 @@ mod tests {
             json!({ "error": "not installed" })
         });
         assert_eq!((runs, &chosen["tries"]), (1, &json!(1)));
+    }
+
+    /// The first broker of the second one cannot be run, and what was scaled is said all the same.
+    #[test]
+    fn a_scenario_at_two_scales_has_two_tables_of_its_own() {
+        let brokers = ["a", "b"].map(|name| Entry { name: name.into(), ..Entry::default() });
+        let scenario = "p2p-1k-1k-1k-1k".to_string();
+        let tasks = [0.1, 0.2].map(|scale| Task { scenario: scenario.clone(), scale, rate: 1.0 });
+        let (tasks, brokers) = (tasks.to_vec(), brokers.to_vec());
+        let comparison = Comparison { tasks, brokers, rounds: 1, ..Comparison::default() };
+        let run = |task, broker: &str, row| OneRun { task, broker: broker.into(), row };
+        let row = |received: u64, scaled: &str| json!({ "rates": { "received": received }, "scenario": { "scaled": scaled } });
+        let results = [
+            run(0, "a", row(100, "to 100")),
+            run(0, "b", row(110, "to 100")),
+            run(1, "a", json!({ "error": "no", "faults": ["no"] })),
+            run(1, "b", row(210, "to 200")),
+        ];
+        let table = markdown(&comparison, &results);
+        let lines: Vec<&str> = table.lines().collect();
+        let starts = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+        assert_eq!(
+            [starts("| a | - | 100 |"), starts("| b | - | 110 (x1.10) |")],
+            [1, 1],
+            "{table}"
+        );
+        assert_eq!([starts("| a | - | - |"), starts("| b | - | 210 |")], [1, 1], "{table}");
+        assert_eq!([starts("Scaled: to 100."), starts("Scaled: to 200.")], [1, 1], "{table}");
     }
 
     #[test]

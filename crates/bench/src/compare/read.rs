@@ -41,16 +41,16 @@ pub(crate) fn read(text: &str) -> Result<Comparison, String> {
         let wrong = || format!("{key}: this value does not fit");
         match key {
             "scenarios" => scenarios = texts(value).ok_or_else(wrong)?,
-            "rounds" => comparison.rounds = number(value).ok_or_else(wrong)? as usize,
+            "rounds" => comparison.rounds = whole(value).ok_or_else(wrong)?,
             "scale" => scale = number(value).ok_or_else(wrong)?,
             "rate" => rate = number(value).ok_or_else(wrong)?,
             "connects_per_s" => comparison.connects_per_s = Some(number(value).ok_or_else(wrong)?),
-            "threads" => comparison.threads = Some(number(value).ok_or_else(wrong)? as usize),
+            "threads" => comparison.threads = Some(whole(value).ok_or_else(wrong)?),
             "ifaddr" => comparison.local = target::local(value.as_str().ok_or_else(wrong)?)?,
             "stolen_percent_max" => {
                 comparison.stolen_percent_max = Some(number(value).ok_or_else(wrong)?);
             }
-            "tries" => comparison.tries = number(value).ok_or_else(wrong)? as usize,
+            "tries" => comparison.tries = whole(value).ok_or_else(wrong)?,
             "duration" => comparison.duration_s = Some(span(value).ok_or_else(wrong)?),
             "warm" => comparison.warm_s = Some(span(value).ok_or_else(wrong)?),
             "run" => {
@@ -84,7 +84,17 @@ pub(crate) fn read(text: &str) -> Result<Comparison, String> {
             "a comparison needs scenarios = [...] or a [[run]], and at least one broker".into()
         );
     }
+    let mut names = comparison.brokers.iter().enumerate();
+    let is_known = |at: usize, entry: &Entry| {
+        comparison.brokers[..at].iter().any(|other| other.name == entry.name)
+    };
+    if let Some((_, twice)) = names.find(|(at, entry)| is_known(*at, entry)) {
+        return Err(format!("two brokers are named {}: each needs a name of its own", twice.name));
+    }
     let is_none = |task: &Task| !(task.scale > 0.0 && task.rate > 0.0);
+    if comparison.connects_per_s == Some(0.0) {
+        return Err("connects_per_s is above 0".into());
+    }
     if comparison.rounds == 0 || comparison.tries == 0 || comparison.tasks.iter().any(is_none) {
         return Err("rounds, tries, scale and rate are above 0".into());
     }
@@ -142,9 +152,15 @@ fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|one| one.get_ref().as_str().map(str::to_string)).collect()
 }
 
+/// From zero on.
 fn number(value: &DeValue<'_>) -> Option<f64> {
     let integer = value.as_integer().and_then(|integer| integer.as_str().parse().ok());
-    integer.or_else(|| value.as_float().and_then(|float| float.as_str().parse().ok()))
+    let float = || value.as_float().and_then(|float| float.as_str().parse().ok());
+    integer.or_else(float).filter(|number: &f64| *number >= 0.0 && number.is_finite())
+}
+
+fn whole(value: &DeValue<'_>) -> Option<usize> {
+    value.as_integer().and_then(|integer| integer.as_str().parse().ok())
 }
 
 fn span(value: &DeValue<'_>) -> Option<f64> {
@@ -196,6 +212,18 @@ mod tests {
         );
         let none = "scenarios = [\"a\"]\ntries = 0\nuse = [\"rumqttd\"]\n";
         assert_eq!(read(none).unwrap_err(), "rounds, tries, scale and rate are above 0");
+        for (line, says) in [
+            ("rounds = 1.5", "rounds: this value does not fit"),
+            ("rounds = -1", "rounds: this value does not fit"),
+            ("warm = -3", "warm: this value does not fit"),
+            ("scale = inf", "scale: this value does not fit"),
+            ("connects_per_s = 0", "connects_per_s is above 0"),
+            ("[[broker]]\nname = \"rumqttd\"\nurl = \"x\"", "two brokers are named rumqttd"),
+        ] {
+            let wrong = format!("scenarios = [\"a\"]\nuse = [\"rumqttd\"]\n{line}\n");
+            let why = read(&wrong).expect_err(line);
+            assert!(why.starts_with(says), "{line}: {why}");
+        }
         for wrong in ["", "scenarios = [\"a\"]", "scenarios = [\"a\"]\nuse = [\"b\"]", "x = 1"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
