@@ -1,5 +1,5 @@
-//! `agent`: sends load for whoever proves that he knows the token, one test at a time, and stops
-//! when the controller is gone.
+//! `agent`: sends load for whoever proves that he knows the token, and stops when the controller is
+//! gone. Two controllers at once get two tests side by side.
 
 use super::form;
 use super::link::{Link, Side};
@@ -22,7 +22,11 @@ use std::time::Duration;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        println!("Usage: godwit-bench agent [FLAGS]\n\n{}{}", help(&[FLAGS]), super::TOKEN_HELP);
+        crate::say(format_args!(
+            "Usage: godwit-bench agent [FLAGS]\n\n{}{}",
+            help(&[FLAGS]),
+            super::TOKEN_HELP
+        ));
         return ExitCode::SUCCESS;
     }
     let line = match read_flags(&[FLAGS], arguments) {
@@ -39,14 +43,14 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         Err(error) => return crate::fail(&format!("{place}: {error}")),
     };
     let address = listener.local_addr().map_or(place.to_string(), |address| address.to_string());
-    eprintln!("godwit-bench agent: listening on {address}");
+    crate::tell(format_args!("godwit-bench agent: listening on {address}"));
     for stream in listener.incoming().map_while(Result::ok) {
         let from = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
         let token = token.clone();
         // Apart, so that a host may be watched while it sends load.
         std::thread::spawn(move || match serve(stream, &token) {
-            Ok(()) => eprintln!("godwit-bench agent: {from}: done"),
-            Err(error) => eprintln!("godwit-bench agent: {from}: {error}"),
+            Ok(()) => crate::tell(format_args!("godwit-bench agent: {from}: done")),
+            Err(error) => crate::tell(format_args!("godwit-bench agent: {from}: {error}")),
         });
     }
     ExitCode::SUCCESS

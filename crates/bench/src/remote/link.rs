@@ -65,7 +65,7 @@ impl Link {
     }
 
     pub(super) fn receive(&mut self) -> io::Result<Value> {
-        let line = line(&mut self.from, LINE_BYTES_MAX)?;
+        let line = line(&mut self.from, self.to.side.line_bytes_max())?;
         let wrong = || io::Error::new(io::ErrorKind::PermissionDenied, "the token is another");
         let (proof, body) = line.split_once(' ').ok_or_else(wrong)?;
         let other = match self.to.side {
@@ -80,6 +80,16 @@ impl Link {
 
     pub(super) fn stream(&self) -> &TcpStream {
         &self.to.stream
+    }
+}
+
+impl Side {
+    /// Anyone can reach an agent, and what he sends is held before he has proved anything.
+    fn line_bytes_max(self) -> u64 {
+        match self {
+            Side::Agent => REQUEST_BYTES_MAX,
+            Side::Controller => REPORT_BYTES_MAX,
+        }
     }
 }
 
@@ -134,8 +144,10 @@ fn line(from: &mut impl BufRead, bytes_max: u64) -> io::Result<String> {
 }
 
 const NONCE_BYTES_MAX: u64 = 100;
+/// A scenario's text is in it.
+const REQUEST_BYTES_MAX: u64 = 1024 * 1024;
 /// A report of many thousand streams is one line.
-const LINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+const REPORT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -174,6 +186,19 @@ mod tests {
         controller.send(&json!({ "ask": "run" })).expect("sent");
         let error = agent.receive().expect_err("not proved");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    /// Before he has proved anything a stranger has no right to an agent's memory.
+    #[test]
+    fn an_agent_holds_no_long_line() {
+        let (mut agent, mut controller) = pair("secret", "guess");
+        let long = "x".repeat(4 * REQUEST_BYTES_MAX as usize);
+        // What the kernel holds of it nobody reads.
+        let sending = thread::spawn(move || controller.send(&json!(long)));
+        let error = agent.receive().expect_err("too long");
+        assert_eq!(error.to_string(), "a line that does not end");
+        drop(agent);
+        let _ = sending.join().expect("it came to an end");
     }
 
     #[test]

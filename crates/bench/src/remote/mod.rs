@@ -245,7 +245,7 @@ fn collect(
         match word {
             Word::Live => waiting -= 1,
             Word::Died(why) => {
-                eprintln!("{}: {why}", agents[index]);
+                crate::tell(format_args!("{}: {why}", agents[index]));
                 waiting -= usize::from(!is_started);
                 open -= 1;
                 row["died"] = why.into();
@@ -309,3 +309,53 @@ const TOKEN_HELP: &str = "
 The token is read from the file or from GODWIT_BENCH_TOKEN; agents and controller share it.
 Run with `godwit-bench run SCENARIO --agents HOST:PORT,HOST:PORT --token-file FILE`.
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const SECRET: &str = "a token of the tests";
+
+    /// An agent whose clock is an hour ahead, and which takes its time to say so.
+    #[test]
+    fn a_clock_that_is_off_is_found_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        let address = listener.local_addr().expect("it is bound");
+        let ahead_ns = 3_600_000_000_000;
+        let agent = thread::spawn(move || -> io::Result<()> {
+            let (stream, _) = listener.accept()?;
+            let mut link = Link::open(stream, SECRET, Side::Agent)?;
+            let clock = Clock::start(ahead_ns);
+            for _ in 0..CLOCK_ASKS {
+                link.receive()?;
+                thread::sleep(Duration::from_millis(2));
+                link.send(&json!({ "now_ns": clock.now_ns() }))?;
+            }
+            Ok(())
+        });
+        let stream = TcpStream::connect(address).expect("it listens");
+        let mut link = Link::open(stream, SECRET, Side::Controller).expect("nonces are open");
+        let skew = measure(&mut link).expect("it answers");
+        assert!(agent.join().expect("it came to an end").is_ok());
+        assert!(skew.round_trip_ns >= 2_000_000, "{skew:?}");
+        let wrong_by = skew.offset_ns.abs_diff(ahead_ns);
+        assert!(wrong_by <= skew.round_trip_ns, "{skew:?}");
+        // Taken off again, both clocks agree: what one stamps the other can age.
+        let (ours, theirs) = (Clock::start(0), Clock::start(ahead_ns - skew.offset_ns));
+        assert!(ours.now_ns().abs_diff(theirs.now_ns()) < skew.round_trip_ns + 50_000_000);
+    }
+
+    #[test]
+    fn a_clock_that_is_not_known_well_is_a_warning_and_a_death_a_fault() {
+        let mut report = json!({ "faults": [], "warnings": [] });
+        let row = |agent: &str, round_trip_ms: f64| json!({ "agent": agent, "clock_offset_ms": -7.0, "round_trip_ms": round_trip_ms });
+        let mut dead = row("dead:1", 0.1);
+        dead["died"] = "it was pulled".into();
+        add(&mut report, vec![row("near:1", 0.3), row("far:1", 40.0), dead]);
+        let warnings = report["warnings"].to_string();
+        assert!(warnings.contains("Agent far:1 answers in 40.0 ms") && !warnings.contains("near"));
+        assert!(report["faults"].to_string().contains("agent dead:1 died, its part is missing"));
+        assert_eq!(report["agents"].as_array().map(Vec::len), Some(3));
+    }
+}
