@@ -15,8 +15,17 @@ const add = (parent, tag, text, kind) => {
   return element;
 };
 const round = (n, digits) => n == null ? "" : Number(n).toLocaleString("en-US", { maximumFractionDigits: digits });
-const label = (report) => (at(report, "target/broker") || (at(report, "target/urls") || []).join(", ")) +
-  (report.ramp ? ", rate " + round(report.ramp.rate, 3) : "");
+// What several reports have in common is not said in every legend, and what is run again is counted.
+const scenarios = [...new Set(reports.map((report) => at(report, "scenario/name") || ""))];
+const labels = new Map();
+for (const report of reports) {
+  const name = (at(report, "target/broker") || (at(report, "target/urls") || []).join(", ")) +
+    (scenarios.length > 1 ? ", " + (at(report, "scenario/name") || "") : "") +
+    (report.ramp ? ", rate " + round(report.ramp.rate, 3) : "");
+  const before = [...labels.values()].filter((one) => one.name === name).length;
+  labels.set(report, { name, text: before ? name + ", run " + (before + 1) : name });
+}
+const label = (report) => labels.get(report).text;
 
 function table(parent, heads, rows) {
   const element = add(add(parent, "div", null, "scroll"), "table");
@@ -30,7 +39,7 @@ function table(parent, heads, rows) {
 }
 
 function overview() {
-  add(page, "h1", at(reports[0], "scenario/name"));
+  add(page, "h1", scenarios.join(", "));
   for (const report of reports) {
     const line = add(page, "p", label(report) + ": ");
     const faults = report.faults || [];
