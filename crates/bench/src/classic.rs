@@ -15,6 +15,7 @@ use crate::watch::Whom;
 use mqtt::{QoS, Version};
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Which of the three.
@@ -58,7 +59,7 @@ impl Kind {
 fn run(kind: Kind, arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
         let name = kind.name();
-        println!("Usage: godwit-bench {name} [FLAGS]\n\n{}", help(&kind.tables()));
+        crate::say(format_args!("Usage: godwit-bench {name} [FLAGS]\n\n{}", help(&kind.tables())));
         return ExitCode::SUCCESS;
     }
     let order =
@@ -67,14 +68,6 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
         Ok(order) => order,
         Err(wrongs) => return crate::refuse(&wrongs),
     };
-    let workers = plan.threads;
-    let interval = line.text("--interval").unwrap_or("0");
-    let addresses = plan.local.len().max(1);
-    println!(
-        "Start with {workers} workers, addrs pool size: {addresses} and req interval: {interval} ms"
-    );
-    println!();
-    let mut lines = Lines::default();
     let metrics = match line.text("--restapi").filter(|place| *place != "disabled") {
         Some(place) => Metrics::start(place).map(Some),
         None => Ok(None),
@@ -83,6 +76,13 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
         Ok(metrics) => metrics,
         Err(why) => return crate::refuse(&[format!("--restapi {why}")]),
     };
+    let workers = plan.threads;
+    let interval = line.text("--interval").unwrap_or("0");
+    let addresses = plan.local.len().max(1);
+    let mut lines = Lines::new(ending.json.as_deref() == Some(Path::new("-")));
+    lines.put(&format!(
+        "Start with {workers} workers, addrs pool size: {addresses} and req interval: {interval} ms\n\n"
+    ));
     let mut see = |row: &Row, total: &Tally| {
         lines.print(row, total);
         metrics.iter().for_each(|metrics| metrics.update(total));
@@ -93,7 +93,7 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
     };
     let is_counted = line.number::<u64>("--limit").ok().flatten().is_some_and(|n| n > 0);
     if kind == Kind::Pub && is_counted && report["interrupted"] == Value::Bool(false) {
-        println!("publish complete");
+        lines.put("publish complete\n");
     }
     session::end(&report, &ending)
 }
@@ -276,39 +276,56 @@ fn fields(line: &Line) -> Result<Vec<Field>, String> {
 }
 
 /// emqtt_bench's lines: each second those counters that changed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lines {
     began_ns: u64,
-    is_terminal: Option<bool>,
+    /// On stdout, unless the report is to be there.
+    is_on_stderr: bool,
+    is_terminal: bool,
 }
 
 impl Lines {
+    fn new(is_on_stderr: bool) -> Lines {
+        let is_terminal = match is_on_stderr {
+            true => std::io::stderr().is_terminal(),
+            false => std::io::stdout().is_terminal(),
+        };
+        Lines { began_ns: 0, is_on_stderr, is_terminal }
+    }
+
     fn print(&mut self, row: &Row, total: &Tally) {
         if self.began_ns == 0 {
             self.began_ns = row.from_ns;
         }
         let elapsed = span((row.until_ns - self.began_ns) / 1_000_000_000);
         let seconds = (row.until_ns - row.from_ns).max(1) as f64 / 1e9;
-        let mut out = std::io::stdout().lock();
-        let is_terminal = *self.is_terminal.get_or_insert_with(|| out.is_terminal());
-        let start = if is_terminal { "\r" } else { "" };
+        let start = if self.is_terminal { "\r" } else { "" };
+        let mut text = String::new();
         for (count, name) in COUNTS {
             let n = row.tally.count(*count);
             if n == 0 || name.contains("bytes") {
                 continue;
             }
             let (total, rate) = (total.count(*count), n as f64 / seconds);
-            // Whoever closed stdout has seen enough; the exit code still tells.
-            let _ = writeln!(out, "{start}{elapsed} {name} total={total} rate={rate:.2}/sec");
+            text += &format!("{start}{elapsed} {name} total={total} rate={rate:.2}/sec\n");
         }
         for (sampler, name) in [(Sampler::Pub, "publish_latency"), (Sampler::Sub, "e2e_latency")] {
             let times = row.tally.times(sampler);
             if !times.is_empty() {
                 let mean = times.mean() / 1e3;
                 let p99 = times.value_at_quantile(0.99) as f64 / 1e3;
-                let _ = writeln!(out, "{start}{elapsed} {name} avg={mean:.3}ms p99={p99:.3}ms");
+                text += &format!("{start}{elapsed} {name} avg={mean:.3}ms p99={p99:.3}ms\n");
             }
         }
+        self.put(&text);
+    }
+
+    fn put(&self, text: &str) {
+        // Whoever closed it has seen enough; the exit code still tells.
+        let _ = match self.is_on_stderr {
+            true => std::io::stderr().write_all(text.as_bytes()),
+            false => std::io::stdout().write_all(text.as_bytes()),
+        };
     }
 }
 
@@ -357,12 +374,7 @@ const SHARED: &[Flag] = &[
         doc: "connections a second; 0: see -i",
     },
     Flag { names: &["-i", "--interval"], value: "MS", default: "10", doc: "between connections" },
-    Flag {
-        names: &["--ifaddr"],
-        value: "IPS",
-        default: "",
-        doc: "local addresses, comma list, taken in turn",
-    },
+    crate::run::IFADDR,
     Flag { names: &["--prefix"], value: "TEXT", default: "", doc: "of client ids" },
     Flag {
         names: &["--shortids"],

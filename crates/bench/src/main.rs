@@ -28,6 +28,8 @@ mod template;
 mod track;
 mod watch;
 
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 struct Subcommand {
@@ -59,16 +61,18 @@ fn main() -> ExitCode {
     }
     match name {
         "--help" | "-h" | "help" => {
-            println!("godwit-bench {VERSION}: load for any MQTT broker, and a report\n");
-            println!("Usage: godwit-bench SUBCOMMAND [FLAGS]    (SUBCOMMAND --help says more)\n");
+            say(format_args!("godwit-bench {VERSION}: load for any MQTT broker, and a report\n"));
+            say(format_args!(
+                "Usage: godwit-bench SUBCOMMAND [FLAGS]    (SUBCOMMAND --help says more)\n"
+            ));
             for subcommand in SUBCOMMANDS {
-                println!("  {:10} {}", subcommand.name, subcommand.short);
+                say(format_args!("  {:10} {}", subcommand.name, subcommand.short));
             }
-            println!("\n{EXIT_CODES}");
+            say(format_args!("\n{EXIT_CODES}"));
             ExitCode::SUCCESS
         }
         "--version" => {
-            println!("godwit-bench {VERSION}");
+            say(format_args!("godwit-bench {VERSION}"));
             ExitCode::SUCCESS
         }
         other => refuse(&[format!("{other} is no subcommand, --help lists them all")]),
@@ -79,7 +83,7 @@ fn main() -> ExitCode {
 /// what to answer.
 fn words<'a>(arguments: &'a [String], count: usize, usage: &str) -> Result<&'a [String], ExitCode> {
     if arguments.iter().any(|argument| argument == "--help") {
-        println!("Usage: godwit-bench {usage}");
+        say(format_args!("Usage: godwit-bench {usage}"));
         return Err(ExitCode::SUCCESS);
     }
     if arguments.len() == count {
@@ -88,15 +92,25 @@ fn words<'a>(arguments: &'a [String], count: usize, usage: &str) -> Result<&'a [
     Err(refuse(&[format!("usage: godwit-bench {usage}")]))
 }
 
+/// A line on stdout. Whoever has closed the pipe has seen enough, and the exit code still tells.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// The same on stderr.
+fn tell(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// Says everything that is wrong with a command line.
 fn refuse(wrongs: &[String]) -> ExitCode {
-    wrongs.iter().for_each(|wrong| eprintln!("godwit-bench: {wrong}"));
+    wrongs.iter().for_each(|wrong| tell(format_args!("godwit-bench: {wrong}")));
     ExitCode::from(EXIT_WRONG_LINE)
 }
 
 /// The test could not be run.
 fn fail(why: &str) -> ExitCode {
-    eprintln!("godwit-bench: {why}");
+    tell(format_args!("godwit-bench: {why}"));
     ExitCode::from(EXIT_NOT_RUN)
 }
 

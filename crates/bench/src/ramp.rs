@@ -10,6 +10,7 @@ use crate::target;
 use crate::watch::Whom;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 /// One step: a row of the table.
@@ -44,6 +45,8 @@ struct Order {
     targets: Vec<Target>,
     /// Of the first step; a later one has a rate of its own.
     change: Change,
+    /// Addresses of this host to connect from.
+    local: Vec<IpAddr>,
     to: f64,
     factor: f64,
     limits: Limits,
@@ -53,7 +56,10 @@ struct Order {
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        println!("Usage: godwit-bench ramp SCENARIO|FILE.toml [FLAGS]\n\n{}", help(&[FLAGS]));
+        crate::say(format_args!(
+            "Usage: godwit-bench ramp SCENARIO|FILE.toml [FLAGS]\n\n{}",
+            help(&[FLAGS])
+        ));
         return ExitCode::SUCCESS;
     }
     let line = match read(&[FLAGS], arguments) {
@@ -120,10 +126,19 @@ fn order(line: &Line) -> Result<Order, Vec<String>> {
     let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(one)?;
     scenario.plan(targets.clone(), &change).map_err(one)?;
-    let whom = crate::run::whom(line).map_err(one)?;
-    let watched_by = crate::run::watcher(line).map_err(one)?;
-    let name = name.clone();
-    Ok(Order { name, text, scenario, targets, change, to, factor, limits, whom, watched_by })
+    Ok(Order {
+        name: name.clone(),
+        text,
+        scenario,
+        targets,
+        change,
+        local: line.text("--ifaddr").map_or(Ok(Vec::new()), target::local).map_err(one)?,
+        to,
+        factor,
+        limits,
+        whom: crate::run::whom(line).map_err(one)?,
+        watched_by: crate::run::watcher(line).map_err(one)?,
+    })
 }
 
 /// The steps, and the whole report of each.
@@ -132,7 +147,8 @@ fn climb(order: &Order) -> Result<(Vec<Step>, Vec<Value>), String> {
     let mut rate = order.change.rate;
     while rate <= order.to * 1.000_001 {
         let change = Change { rate, seed: session::seed(), ..order.change.clone() };
-        let (plan, scaled) = order.scenario.plan(order.targets.clone(), &change)?;
+        let (mut plan, scaled) = order.scenario.plan(order.targets.clone(), &change)?;
+        plan.local = order.local.clone();
         let subject = Subject {
             scenario: order.name.clone(),
             scenario_text: order.text.clone(),
@@ -150,7 +166,7 @@ fn climb(order: &Order) -> Result<(Vec<Step>, Vec<Value>), String> {
         }
         let intended = order.scenario.intended_per_s(&change);
         let step = Step::new(rate, intended, &report, &order.limits);
-        eprintln!("{}", row(&step));
+        crate::tell(format_args!("{}", row(&step)));
         let ends = step.broken.is_some()
             || step.cpu > order.limits.cpu + OVERSHOOT
             || report["interrupted"] == Value::Bool(true);
@@ -307,6 +323,7 @@ const FLAGS: &[Flag] = &[
     Flag { names: &["--warm"], value: "SPAN", default: "2s", doc: "time before it" },
     Flag { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
     Flag { names: &["--threads"], value: "N", default: "", doc: "load threads" },
+    crate::run::IFADDR,
     crate::run::PID,
     crate::run::CONTAINER,
     crate::run::HOST_METRICS,

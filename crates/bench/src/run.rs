@@ -12,6 +12,7 @@ use crate::target;
 use crate::watch::Whom;
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Lists what is built in.
@@ -21,7 +22,7 @@ pub(crate) fn list(arguments: &[String]) -> ExitCode {
     }
     for (name, text) in BUILT_IN {
         let title = scenario::read(text).map(|scenario| scenario.title).unwrap_or_default();
-        println!("{name:26} {title}");
+        crate::say(format_args!("{name:26} {title}"));
     }
     ExitCode::SUCCESS
 }
@@ -33,17 +34,20 @@ pub(crate) fn show(arguments: &[String]) -> ExitCode {
         Err(code) => return code,
     };
     match find(&words[0]) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => match session::put(Path::new("-"), &text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => crate::fail(&why),
+        },
         Err(why) => crate::refuse(&[why]),
     }
 }
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        println!("Usage: godwit-bench run SCENARIO|FILE.toml [FLAGS]\n\n{}", help(&[FLAGS]));
+        crate::say(format_args!(
+            "Usage: godwit-bench run SCENARIO|FILE.toml [FLAGS]\n\n{}",
+            help(&[FLAGS])
+        ));
         return ExitCode::SUCCESS;
     }
     let line = match read(&[FLAGS], arguments) {
@@ -247,7 +251,7 @@ impl Progress {
 
     fn end(&self) {
         if self.is_terminal {
-            eprintln!();
+            crate::tell("");
         }
     }
 }
@@ -260,6 +264,15 @@ fn bar(done: f64) -> String {
 }
 
 const BAR: usize = 20;
+
+// Flags of every command that runs a scenario.
+
+pub(crate) const IFADDR: Flag = Flag {
+    names: &["--ifaddr"],
+    value: "IPS",
+    default: "",
+    doc: "local addresses, comma list, taken in turn",
+};
 
 // Who watches the broker, for every command that lets it be watched.
 
@@ -305,12 +318,7 @@ const FLAGS: &[Flag] = &[
     Flag { names: &["--warm"], value: "SPAN", default: "", doc: "time before it" },
     Flag { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
     Flag { names: &["--threads"], value: "N", default: "", doc: "load threads" },
-    Flag {
-        names: &["--ifaddr"],
-        value: "IPS",
-        default: "",
-        doc: "local addresses, comma list, taken in turn",
-    },
+    IFADDR,
     PID,
     CONTAINER,
     HOST_METRICS,

@@ -11,6 +11,7 @@ use crate::tally::Tally;
 use crate::watch::{Sample, Watch, Whom, listener};
 use serde_json::Value;
 use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -152,13 +153,19 @@ pub(crate) fn try_out(path: &Path) -> Result<(), String> {
     opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes a text where it is wanted; `-` is stdout.
+/// Writes a text where it is wanted; `-` is stdout, of which a reader may close the rest.
 pub(crate) fn put(path: &Path, text: &str) -> Result<(), String> {
-    if path.as_os_str() == "-" {
-        print!("{text}");
-        return Ok(());
-    }
-    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+    let written = if path.as_os_str() == "-" {
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        written.or_else(|error| match error.kind() {
+            ErrorKind::BrokenPipe => Ok(()),
+            _ => Err(error),
+        })
+    } else {
+        std::fs::write(path, text)
+    };
+    written.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Refuses flags whose places take no file, as `try_out` does.
@@ -179,10 +186,7 @@ pub(crate) fn put_forms(
     for (place, form) in places().zip(forms) {
         place.map_or(Ok(()), |place| put(Path::new(place), &form()))?;
     }
-    if !places().any(|place| place == Some("-")) {
-        print!("{table}");
-    }
-    Ok(())
+    if places().any(|place| place == Some("-")) { Ok(()) } else { put(Path::new("-"), table) }
 }
 
 /// The summary on stderr, the forms asked for, and the exit code.
@@ -200,7 +204,7 @@ pub(crate) fn end(report: &Value, ending: &Ending) -> ExitCode {
             summary += &format!("{name}: {line}\n");
         }
     }
-    eprint!("{summary}");
+    summary.lines().for_each(crate::tell);
     let is_clean = report::list(report, "/faults").is_empty();
     let ran = report::number(report, "/counts/connect_succ") > 0.0;
     match (ran, is_clean) {

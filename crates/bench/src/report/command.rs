@@ -9,7 +9,10 @@ use std::process::ExitCode;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        println!("Usage: godwit-bench report FILE.json... [FLAGS]\n\n{}", help(&[FLAGS]));
+        crate::say(format_args!(
+            "Usage: godwit-bench report FILE.json... [FLAGS]\n\n{}",
+            help(&[FLAGS])
+        ));
         return ExitCode::SUCCESS;
     }
     match read(&[FLAGS], arguments).and_then(|line| forms(&line).map_err(|why| vec![why])) {
@@ -44,7 +47,7 @@ fn forms(line: &Line) -> Result<(), String> {
         wrote = true;
     }
     if !wrote {
-        print!("{}", each(markdown));
+        put(Path::new("-"), &each(markdown))?;
     }
     Ok(())
 }

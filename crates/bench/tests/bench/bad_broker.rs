@@ -54,6 +54,8 @@ struct World {
     turns: HashMap<String, usize>,
     greetings: Vec<String>,
     messages: Vec<String>,
+    /// Connections before the first message.
+    greeted_first: usize,
     peers: BTreeSet<String>,
     all: Vec<TcpStream>,
     subscribers: Vec<Subscriber>,
@@ -84,6 +86,7 @@ impl BadBroker {
             peers: BTreeSet::new(),
             greetings: Vec::new(),
             messages: Vec::new(),
+            greeted_first: 0,
             all: Vec::new(),
             subscribers: Vec::new(),
         };
@@ -113,6 +116,10 @@ impl BadBroker {
     /// What each PUBLISH said, in words.
     pub(crate) fn messages(&self) -> Vec<String> {
         self.world().messages.clone()
+    }
+
+    pub(crate) fn greeted_first(&self) -> usize {
+        self.world().greeted_first
     }
 
     /// Where connections came from, each once.
@@ -237,6 +244,9 @@ impl World {
             thread::sleep(Duration::from_millis(ms));
         }
         *self.turns.entry(publish.topic.into()).or_default() += 1;
+        if self.messages.is_empty() {
+            self.greeted_first = self.greetings.len();
+        }
         if self.messages.len() < MESSAGES_KEPT {
             let (qos, retain) = (publish.qos as u8, publish.retain);
             let text = String::from_utf8_lossy(publish.payload);

@@ -527,6 +527,39 @@ fn a_report_is_dark_where_wanted_and_light_on_paper() {
     assert!(shown.contains(">one</") && shown.contains(">other</"), "{shown}");
 }
 
+/// Two rounds of two scenarios are four curves with four names.
+#[test]
+fn reports_of_one_broker_are_told_apart_on_their_page() {
+    let seconds = [0, 1].map(|t| serde_json::json!({ "t": t, "received": 7 * t }));
+    let report = |scenario: &str| {
+        serde_json::json!({
+            "scenario": { "name": scenario },
+            "began_unix_s": 1,
+            "target": { "broker": "mine" },
+            "seconds": seconds,
+        })
+    };
+    let names = [scratch().join("rounds.json"), scratch().join("rounds.html")];
+    let [json, page] = names.each_ref().map(|name| name.to_str().expect("text"));
+    let shown = |reports: &[serde_json::Value]| -> Option<String> {
+        std::fs::write(json, serde_json::json!(reports).to_string()).expect("a file of ours");
+        assert_eq!(bench(&["report", json, "--html", page]).code, Some(0));
+        let mut chromium = Command::new("chromium");
+        chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+        let output = chromium.arg(format!("file://{page}")).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let Some(all) = shown(&[report("fan"), report("pairs"), report("fan"), report("pairs")]) else {
+        return eprintln!("chromium is not installed: left out");
+    };
+    assert!(all.contains("<h1>fan, pairs</h1>"), "{all}");
+    for name in ["mine, fan", "mine, pairs", "mine, fan, run 2", "mine, pairs, run 2"] {
+        assert!(all.contains(&format!("<th>{name}</th>")), "{name}: {all}");
+    }
+    let alone = shown(&[report("fan")]).expect("it was there before");
+    assert!(alone.contains("<h1>fan</h1>") && alone.contains("<th>mine</th>"), "{alone}");
+}
+
 #[test]
 fn prometheus_reads_counters_while_a_test_runs() {
     let broker = godwit();

@@ -1,7 +1,8 @@
 //! What the command line answers, without any broker.
 
 use crate::bad_broker::{BadBroker, Fault};
-use crate::program::{bench, scratch};
+use crate::program::{bench, number, scratch};
+use std::process::{Command, Stdio};
 
 #[test]
 fn scenarios_are_listed_shown_and_can_be_copied() {
@@ -41,6 +42,7 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["run", "p2p-1k-1k-1k-1k", "--connrate", "0"], "--connrate 0: use a number above 0"),
         (&["run", "p2p-1k-1k-1k-1k", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
         (&["conn", "-h", "127.0.0.1", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
+        (&["ramp", "p2p-1k-1k-1k-1k", "--ifaddr", "eth0"], "eth0 is no IP address"),
         (&["conn", "-h", "127.0.0.1", "-c", "0"], "--count 0: use a number above 0"),
         (&["conn", "-h", "127.0.0.1", "--pid", "me"], "--pid me: use a number that fits"),
         (&["agent"], "agents want a token"),
@@ -124,6 +126,42 @@ fn a_comparison_is_read_to_its_end_before_anything_is_run() {
     assert!(!run.stderr.contains("round 1"), "{}", run.stderr);
 }
 
+/// Whoever closes the pipe has seen enough: `godwit-bench scenarios | head -1` is no crash.
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    let broker = BadBroker::start(Fault::None);
+    let (target, port) = (broker.address.to_string(), broker.address.port().to_string());
+    let run = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.001", "--duration", "100ms", "--warm", "0s"];
+    let publish = ["pub", "-h", "127.0.0.1", "-p", &port, "-t", "a", "-c", "1", "-I", "1"];
+    for (line, code) in [
+        (&["scenarios"][..], 0),
+        (&["show", "composite"], 0),
+        (&["--help"], 0),
+        (&["brokers"], 0),
+        (&["run", "no-such"], 2),
+        (&[&run[..], &["--target", &target, "--json", "-"]].concat(), 0),
+        (&[&publish[..], &["-L", "5"]].concat(), 0),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
+        let writer = || std::io::pipe().expect("a descriptor is left").1;
+        command.args(line).stdin(Stdio::null()).stdout(writer()).stderr(writer());
+        let status = command.status().expect("godwit-bench can be run");
+        assert_eq!(status.code(), Some(code), "{line:?}");
+    }
+}
+
+#[test]
+fn stdout_is_the_report_alone_where_the_report_is_wanted_there() {
+    let broker = BadBroker::start(Fault::None);
+    let port = broker.address.port().to_string();
+    let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-t", "a", "-I", "10", "-L", "3"];
+    let run = bench(&[&line[..], &["--json", "-"]].concat());
+    let report = serde_json::from_str(&run.stdout).expect("JSON and nothing else");
+    assert_eq!(number(&report, "/counts/pub"), 3.0);
+    assert!(run.stderr.starts_with("Start with 1 workers"), "{}", run.stderr);
+    assert!(run.stderr.contains(" pub total=3 "), "{}", run.stderr);
+}
+
 #[test]
 fn help_is_an_answer_and_no_mistake() {
     let all = ["conn", "pub", "sub", "scenarios", "show", "run", "report", "ramp", "compare"];
@@ -169,10 +207,84 @@ fn flags_about_clients_are_in_their_connects() {
     assert_eq!(last.as_deref(), Some("V31 1 : clean=true keep_alive=300 expiry=0"));
 }
 
+/// 192.0.2.1 is for documentation only (RFC 5737), and nobody's.
+#[test]
+fn an_address_that_is_not_ours_is_told_before_anything_is_sent() {
+    let broker = BadBroker::start(Fault::None);
+    let port = broker.address.port().to_string();
+    let run = bench(&["conn", "-h", "127.0.0.1", "-p", &port, "-c", "1", "--ifaddr", "192.0.2.1"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("192.0.2.1 is no address of this host"), "{}", run.stderr);
+    assert_eq!(broker.greetings().len(), 0);
+}
+
+#[test]
+fn clients_take_the_targets_in_turn_and_connect_at_their_rate() {
+    let brokers = [BadBroker::start(Fault::None), BadBroker::start(Fault::None)];
+    let targets = brokers.each_ref().map(|broker| broker.address.to_string());
+    let line = ["run", "conn-tcp-10k-100", "--scale", "0.002", "--duration", "100ms"];
+    let more = ["-R", "20", "--json", "-", "--target", &targets[0], "--target", &targets[1]];
+    let run = bench(&[&line[..], &more].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(brokers.each_ref().map(|broker| broker.greetings().len()), [10, 10]);
+    let report = serde_json::from_str(&run.stdout).expect("JSON");
+    // The last of twenty comes 19 intervals of 50 ms after the first.
+    let connecting_s = number(&report, "/phases_s/connect");
+    assert!((0.95..3.0).contains(&connecting_s), "{connecting_s} s");
+}
+
+/// Ten clients connect in half a second and publish every 10 ms.
+#[test]
+fn who_waits_before_publishing_waits_for_all() {
+    for (flags, all_were_there) in [(&["-w"][..], true), (&[], false)] {
+        let broker = BadBroker::start(Fault::None);
+        let port = broker.address.port().to_string();
+        let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "10", "-R", "20", "-t", "a"];
+        let run = bench(&[&line[..], &["-I", "10", "-L", "100"], flags].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert_eq!(broker.greeted_first() == 10, all_were_there, "{}", broker.greeted_first());
+    }
+}
+
+#[test]
+fn unacknowledged_messages_are_bounded_as_their_flag_says() {
+    for (inflight, sent) in [("1", 1), ("3", 3), ("0", 20)] {
+        let broker = BadBroker::start(Fault::ForgetAckEvery(1));
+        let port = broker.address.port().to_string();
+        let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-t", "a", "-q", "1"];
+        let more = ["-I", "10", "-L", "20", "--duration", "1s", "-F", inflight];
+        let run = bench(&[&line[..], &more].concat());
+        assert_eq!(broker.messages().len(), sent, "-F {inflight}: {}", run.stderr);
+        assert_eq!(run.code, Some(1), "{}", run.stderr);
+        let says = format!("FAULT: {sent} messages were never acknowledged");
+        assert!(run.stderr.contains(&says), "{}", run.stderr);
+    }
+}
+
+/// Of two clients the second is refused, and welcome once it tries again.
+#[test]
+fn a_first_connection_is_tried_as_often_as_its_flag_says() {
+    for (retries, connected) in [("0", 1.0), ("1", 2.0)] {
+        let broker = BadBroker::start(Fault::RefuseEvery(2));
+        let port = broker.address.port().to_string();
+        let line = ["conn", "-h", "127.0.0.1", "-p", &port, "-c", "2", "-i", "1", "--json", "-"];
+        let more = ["--duration", "1500ms", "--num-retry-connect", retries];
+        let run = bench(&[&line[..], &more].concat());
+        let report = serde_json::from_str(&run.stdout).expect("JSON");
+        assert_eq!(number(&report, "/counts/connect_succ"), connected, "{}", run.stderr);
+        assert_eq!(number(&report, "/counts/connect_fail"), 1.0, "{}", run.stderr);
+        assert_eq!(number(&report, "/counts/connect_retried"), connected - 1.0);
+    }
+}
+
 #[test]
 fn a_message_is_what_its_flags_say() {
+    let file = scratch().join("message.txt");
+    std::fs::write(&file, "of a file").expect("the scratch folder is ours");
+    let template = format!("template://{}", file.display());
     for (flags, topic, payload) in [
-        (&["-t", "a/%c/%i/%u/x%s", "-u", "me", "-m", "text"][..], "a/p1/1/me/x0", "text"),
+        (&["-t", "d", "-m", &template][..], "d", "of a file"),
+        (&["-t", "a/%c/%i/%u/x%s", "-u", "me", "-m", "text"], "a/p1/1/me/x0", "text"),
         (&["-t", "b", "-s", "3"], "b", "xxx"),
         (&["-t", "c", "--payload-hdrs", "cnt64", "-s", "1"], "c", "\0\0\0\0\0\0\0\0x"),
     ] {

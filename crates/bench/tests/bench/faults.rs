@@ -129,6 +129,22 @@ fn a_stall_is_in_the_latency_of_all_that_waited() {
     assert_eq!(messages_of(&report)[1], 0.0, "{}", run.stderr);
 }
 
+/// It takes messages and gives none for 3.2 s from the 0.5th on: two seconds of the clock are whole.
+#[test]
+fn a_silence_is_told_in_seconds() {
+    let broker = BadBroker::start(Fault::StallMs(50, 3_200));
+    let scenario = "connects_per_s = 1000\nmeasure_s = 5\ndrain_s = 5\n\
+         [[group]]\nname = \"sub\"\nclients = 1\nsubscribe = [\"t\"]\n\
+         [[group]]\nname = \"pub\"\nclients = 1\npublish = \"t\"\nper_s = 100\n";
+    let (report, run) = report(scenario, broker.address, &[]);
+    assert_eq!(broker.injected(), 1);
+    assert_eq!(number(&report, "/silent_s"), 2.0, "{}", run.stderr);
+    assert!(run.stderr.contains("FAULT: 2 seconds passed without any delivery"), "{}", run.stderr);
+    assert_eq!(messages_of(&report), [500.0, 0.0, 0.0, 0.0]);
+    assert!(sampler(&report, "Sub", "max") > 3_000.0, "{}", run.stderr);
+    assert_eq!(run.code, Some(1));
+}
+
 #[test]
 fn a_death_is_told_with_all_that_it_cost() {
     let (broker, report, run) = run(Fault::DieAfter(1_000), 0);
@@ -252,8 +268,10 @@ fn a_ramp_ends_where_something_is_lost() {
     let target = broker.address.to_string();
     let line = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "10", "--to", "80"];
     let more = ["--factor", "2", "--duration", "1s", "--warm", "0s", "--cpu", "100"];
-    let run = bench(&[&line[..], &more[..], &["--target", &target]].concat());
+    let from = ["--ifaddr", "127.0.0.6", "--target", &target];
+    let run = bench(&[&line[..], &more[..], &from].concat());
     assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(broker.peers(), ["127.0.0.6"]);
     // Ten messages a topic, then twenty, then forty: one of those is dropped.
     let last = run.stdout.lines().find(|row| row.starts_with("| 40.000 | "));
     assert!(last.is_some_and(|row| row.ends_with("| 10 deliveries lost |")), "{}", run.stdout);
