@@ -79,6 +79,10 @@ pub struct Server {
 /// Between the wills of everyone and the end of every connection.
 const WILLS_MS: u64 = 100;
 
+/// So many have room in the kernel's table from the start, where the limit allows them: half a
+/// megabyte of the kernel's.
+const DESCRIPTORS_WIDE: u64 = 65_536;
+
 impl Server {
     pub fn start(setup: Setup) -> Result<Server, Fault> {
         raise_descriptor_limit();
@@ -214,10 +218,33 @@ fn open(shelter: Shelter, bells: &Arc<[Bell]>, log: &Log) -> Result<(Disk, store
 }
 
 /// A connection is a descriptor: as many as the hard limit allows.
+///
+/// The kernel doubles a process's table of descriptors when it is full, and where threads share
+/// it waits for all processors each time (`expand_fdtable` in fs/file.c): 10 to 20 ms for everyone
+/// who connects meanwhile. One descriptor far up makes the table wide before anyone does.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // Where it is refused the old limit stands, and accepting waits when it is reached.
     let _ = setrlimit(Resource::Nofile, limit);
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let last = allowed.min(DESCRIPTORS_WIDE).saturating_sub(1);
+    drop(rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FDSize of proc_pid_status(5).
+    #[test]
+    fn the_table_of_descriptors_is_wide_before_anyone_connects() {
+        raise_descriptor_limit();
+        let status = std::fs::read_to_string("/proc/self/status").expect("it is ours");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        let size = size.and_then(|size| size.trim().parse::<u64>().ok()).expect("it has a size");
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        assert!(size >= limit.map_or(DESCRIPTORS_WIDE, |limit| limit.min(DESCRIPTORS_WIDE)));
+    }
 }
