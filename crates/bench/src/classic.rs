@@ -81,7 +81,8 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
     let addresses = plan.local.len().max(1);
     let mut lines = Lines::new(ending.json.as_deref() == Some(Path::new("-")));
     lines.put(&format!(
-        "Start with {workers} workers, addrs pool size: {addresses} and req interval: {interval} ms\n\n"
+        "Start with {workers} workers, addrs pool size: {addresses} and req interval: \
+         {interval} ms\n\n"
     ));
     let mut see = |row: &Row, total: &Tally| {
         lines.print(row, total);
@@ -129,8 +130,8 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
             return Err(format!("{flag}: {why}"));
         }
     }
-    let interval_ms = line.from_zero("--interval")?.unwrap_or(10.0);
-    let per_s = match line.from_zero("--connrate")?.unwrap_or(0.0) {
+    let interval_ms = line.not_negative("--interval")?.unwrap_or(10.0);
+    let per_s = match line.not_negative("--connrate")?.unwrap_or(0.0) {
         rate if rate > 0.0 => rate,
         _ => 1_000.0 / interval_ms.max(0.001),
     };
@@ -221,7 +222,7 @@ fn client_id(kind: Kind, line: &Line, seed: u64) -> String {
 
 fn publishing(line: &Line) -> Result<Publishing, String> {
     let topic = line.text("--topic").ok_or("pub needs --topic")?.to_string();
-    let interval_ms = line.from_zero("--interval_of_msg")?.unwrap_or(1_000.0);
+    let interval_ms = line.not_negative("--interval_of_msg")?.unwrap_or(1_000.0);
     let size = line.number("--size")?.unwrap_or(256);
     if interval_ms > 0.0 && 1_000.0 / interval_ms > PUBLISHER_PER_S_MAX {
         return Err(format!("--interval_of_msg {interval_ms}: 0 is as fast as it goes"));

@@ -130,7 +130,7 @@ impl Line {
     }
 
     /// As `positive`, but zero is taken.
-    pub(crate) fn from_zero(&self, name: &str) -> Result<Option<f64>, String> {
+    pub(crate) fn not_negative(&self, name: &str) -> Result<Option<f64>, String> {
         match self.number::<f64>(name)? {
             Some(number) if number >= 0.0 && number.is_finite() => Ok(Some(number)),
             Some(number) => Err(format!("{name} {number}: use a number from 0 on")),

@@ -451,7 +451,10 @@ mod tests {
         let (tasks, brokers) = (tasks.to_vec(), brokers.to_vec());
         let comparison = Comparison { tasks, brokers, rounds: 1, ..Comparison::default() };
         let run = |task, broker: &str, row| OneRun { task, broker: broker.into(), row };
-        let row = |received: u64, scaled: &str| json!({ "rates": { "received": received }, "scenario": { "scaled": scaled } });
+        let row = |received: u64, scaled: &str| {
+            let scenario = json!({ "scaled": scaled });
+            json!({ "rates": { "received": received }, "scenario": scenario })
+        };
         let results = [
             run(0, "a", row(100, "to 100")),
             run(0, "b", row(110, "to 100")),

@@ -317,7 +317,7 @@ mod tests {
 
     const SECRET: &str = "a token of the tests";
 
-    /// An agent whose clock is an hour ahead, and which takes its time to say so.
+    /// An agent whose clock is an hour ahead.
     #[test]
     fn a_clock_that_is_off_is_found_out() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
@@ -329,7 +329,6 @@ mod tests {
             let clock = Clock::start(ahead_ns);
             for _ in 0..CLOCK_ASKS {
                 link.receive()?;
-                thread::sleep(Duration::from_millis(2));
                 link.send(&json!({ "now_ns": clock.now_ns() }))?;
             }
             Ok(())
@@ -338,7 +337,6 @@ mod tests {
         let mut link = Link::open(stream, SECRET, Side::Controller).expect("nonces are open");
         let skew = measure(&mut link).expect("it answers");
         assert!(agent.join().expect("it came to an end").is_ok());
-        assert!(skew.round_trip_ns >= 2_000_000, "{skew:?}");
         let wrong_by = skew.offset_ns.abs_diff(ahead_ns);
         assert!(wrong_by <= skew.round_trip_ns, "{skew:?}");
         // Taken off again, both clocks agree: what one stamps the other can age.
@@ -349,7 +347,10 @@ mod tests {
     #[test]
     fn a_clock_that_is_not_known_well_is_a_warning_and_a_death_a_fault() {
         let mut report = json!({ "faults": [], "warnings": [] });
-        let row = |agent: &str, round_trip_ms: f64| json!({ "agent": agent, "clock_offset_ms": -7.0, "round_trip_ms": round_trip_ms });
+        let row = |agent: &str, round_trip: f64| {
+            let (name, offset) = (agent, -7.0);
+            json!({ "agent": name, "clock_offset_ms": offset, "round_trip_ms": round_trip })
+        };
         let mut dead = row("dead:1", 0.1);
         dead["died"] = "it was pulled".into();
         add(&mut report, vec![row("near:1", 0.3), row("far:1", 40.0), dead]);

@@ -99,8 +99,8 @@ impl Scenario {
         let fastest = rates.fold(0.0, f64::max) * change.rate;
         if fastest > PUBLISHER_PER_S_MAX {
             return Err(format!(
-                "a publisher would send {fastest:.0} messages a second, {PUBLISHER_PER_S_MAX:.0} are \
-                 the most: as_taken = true is as fast as it goes"
+                "a publisher would send {fastest:.0} messages a second, \
+                 {PUBLISHER_PER_S_MAX:.0} are the most: as_taken = true is as fast as it goes"
             ));
         }
         let groups = self.groups.iter().map(|task| task.group(change)).collect();
@@ -400,12 +400,8 @@ mod tests {
         sorted[..3].sort();
         assert_eq!(sorted, expected);
         let twice = "[[group]]\nclients = 1\n[[group]]\nclients = 2\n";
-        assert_eq!(
-            read(twice).expect_err("they would have the same ids"),
-            [
-                "two groups are named clients, and would have the same client ids: write name = \"...\""
-            ]
-        );
+        let why = read(twice).expect_err("they would have the same ids");
+        assert!(why[0].starts_with("two groups are named clients, and would have"), "{why:?}");
         for apart in ["name = \"b\"", "client_id = \"b%i\""] {
             assert!(read(&twice.replace("clients = 2", &format!("clients = 2\n{apart}"))).is_ok());
         }
