@@ -79,9 +79,9 @@ pub struct Server {
 /// Between the wills of everyone and the end of every connection.
 const WILLS_MS: u64 = 100;
 
-/// So many have room in the kernel's table from the start, where the limit allows them: half a
-/// megabyte of the kernel's.
-const DESCRIPTORS_WIDE: u64 = 65_536;
+/// So many have room in the kernel's table from the start, where the limit allows them: 128 KiB of
+/// its memory.
+const DESCRIPTORS_WIDE: u64 = 16_384;
 
 impl Server {
     pub fn start(setup: Setup) -> Result<Server, Fault> {
