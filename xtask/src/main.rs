@@ -1,5 +1,6 @@
 //! `cargo x`: everything that is done to this project, in one program without dependencies.
 
+mod certs;
 mod crash;
 mod docs;
 mod fuzz;
@@ -47,6 +48,11 @@ const TASKS: &[Task] = &[
     Task { name: "up", does: "build and run the broker: up [SERVE ARGUMENTS]", run: shell::up },
     Task { name: "test", does: "install what tests need and run every layer", run: layers::run },
     Task { name: "ci", does: "what CI runs: the same as test", run: layers::run },
+    Task {
+        name: "certs",
+        does: "write a test CA and its certificates: certs [FOLDER]",
+        run: certs::run,
+    },
     Task { name: "tidy", does: "check the house rules: tidy [--list]", run: tidy::run },
     Task { name: "gen", does: "write generated documents: gen [--check]", run: docs::run },
     Task {

@@ -135,6 +135,7 @@ const STEPS: &[Step] = &[
         what: "mosquitto and its clients",
         install: || debian(&["mosquitto", "mosquitto-clients"]),
     },
+    Step { what: "openssl, which knocks at TLS", install: || debian(&["openssl"]) },
     Step { what: "strace, which sees what a disk is told", install: || debian(&["strace"]) },
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
     Step { what: "podman, which runs a container", install: || debian(&["podman", "runc"]) },

@@ -1,7 +1,7 @@
 //! What a delivery costs without the kernel: `cargo bench -p broker --bench delivery`. The clock
 //! runs while the shard does, from a publisher's bytes to the receiver's acknowledgement.
 
-use broker::{ConnId, Input, Interest, Now, Options, Outbox, Shard, ShardId};
+use broker::{ConnId, Input, Interest, Now, Options, Outbox, Peer, Shard, ShardId};
 use mqtt::{
     Connect, Packet, PacketId, Properties, Publish, QoS, Subscribe, SubscribeOptions,
     SubscriptionsBuf, Version,
@@ -65,8 +65,9 @@ impl Bench {
     }
 
     fn open(&mut self, conn: ConnId) {
-        let peer = ([127, 0, 0, 1], 1).into();
-        self.shard.handle(Now(0), Input::Opened { conn, peer, moved: false }, &mut self.out);
+        let peer = Peer::at(([127, 0, 0, 1], 1).into());
+        let opened = Input::Opened { conn, peer, since: Now(0), moved: false };
+        self.shard.handle(Now(0), opened, &mut self.out);
         self.say(
             conn,
             &encoded(Packet::Connect(Connect {

@@ -5,6 +5,7 @@ use crate::input::{ConnId, Now, SessionId};
 use crate::limits;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
+use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::session::Sessions;
 use crate::shard::Shard;
@@ -12,13 +13,12 @@ use mqtt::{
     Ack, Disconnect, Frame, PINGRESP, Packet, PacketId, PacketType, Property, Publish, QoS, Reason,
     Subscribe, Unsubscribe, Version, Violation,
 };
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) state: State,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     pub(crate) version: Version,
     /// Came here from another shard: this one is its home.
     pub(crate) moved: bool,
@@ -337,7 +337,7 @@ impl Shard {
     /// [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.2.2-7] [MQTT-3.14.4-2].
     pub(crate) fn end(&mut self, conn: ConnId, end: End, out: &mut Outbox) {
         let Some(known) = self.conn(conn) else { return };
-        let (peer, session, welcomed) = (known.peer, known.session(), known.welcomed());
+        let (peer, session, welcomed) = (known.peer.address, known.session(), known.welcomed());
         let client_id: Box<str> =
             session.map(|id| self.sessions.get(id).client_id.clone()).unwrap_or_default();
         let note = match end {

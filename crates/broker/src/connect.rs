@@ -10,6 +10,7 @@ use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
+use crate::peer::Address;
 use crate::refusal::Refusal;
 use crate::session::Sessions;
 use crate::shard::Shard;
@@ -108,10 +109,12 @@ impl Shard {
             "" => ShardId((self.draw() % self.shards as u64) as u8),
             _ => self.home_of(&client_id),
         };
-        if home != self.id && self.conn(conn).is_some_and(|known| !known.moved) {
-            self.take_conn(conn);
+        if home != self.id
+            && self.conn(conn).is_some_and(|known| !known.moved)
+            && let Some(known) = self.take_conn(conn)
+        {
             self.trace_no_more(conn);
-            out.effects.push(Effect::Move { conn, shard: home });
+            out.effects.push(Effect::Move { conn, shard: home, peer: known.peer });
             return Ok(Moved::Away);
         }
         if self.is_tracing() && packet.client_id.is_empty() {
@@ -330,7 +333,7 @@ impl Shard {
         client_id: &str,
         out: &mut Outbox,
     ) {
-        let peer = self.conn(conn).map(|known| known.peer);
+        let peer = self.conn(conn).map(|known| known.peer.address);
         let Some(peer) = peer else { return };
         // [MQTT-3.1.3-2]
         let mut kept = self.sessions.find(client_id);
@@ -432,7 +435,7 @@ impl Shard {
 
     /// The same client id came again: the older connection goes [MQTT-3.1.4-3]
     /// [3.1.1:MQTT-3.1.4-2].
-    fn take_over(&mut self, id: SessionId, by: std::net::SocketAddr, out: &mut Outbox) {
+    fn take_over(&mut self, id: SessionId, by: Address, out: &mut Outbox) {
         let session = self.sessions.get(id);
         let Some(conn) = session.conn() else { return };
         out.notes.push(Note::TakenOver { client_id: session.client_id.clone(), by });

@@ -4,10 +4,10 @@ use crate::journal::Stored;
 use crate::lasting::Origin;
 use crate::message::Message;
 use crate::options::Options;
+use crate::peer::{Address, Peer};
 use crate::sys::Counters;
 use crate::unread::Reading;
 use mqtt::SubscribeOptions;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Chosen by the engine: the index of the socket, free again once the engine has reported
@@ -28,11 +28,18 @@ pub struct Now(pub u64);
 
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// A transport is ready. `moved` says that another shard sent it here, greeting and all.
+    /// A transport is ready that was accepted at `since`: its CONNECT is due from then on. `moved`
+    /// says that another shard sent it here, greeting and all.
     Opened {
         conn: ConnId,
-        peer: SocketAddr,
+        peer: Peer,
+        since: Now,
         moved: bool,
+    },
+    /// A transport ended before it was ready.
+    NotOpened {
+        peer: Address,
+        why: &'a dyn std::error::Error,
     },
     /// What was read, from the first byte not yet consumed. `Outbox::consumed` says how much was
     /// taken: less than everything when a packet is not complete, the outbox is full or the

@@ -53,6 +53,7 @@ mod will;
 
 pub mod note;
 pub mod outbox;
+mod peer;
 pub mod refusal;
 
 pub use input::{Command, ConnId, Cross, Input, Now, ShardId};
@@ -63,6 +64,7 @@ pub use message::Message;
 pub use note::Note;
 pub use options::Options;
 pub use outbox::{Effect, Outbox};
+pub use peer::{Address, AlternativeName, Certificate, ListenerId, Peer};
 pub use refusal::Refusal;
 pub use restore::{NotRestored, Restored, restore};
 pub use shard::Shard;

@@ -42,6 +42,8 @@ pub(crate) struct Ledger {
     pub(crate) conns: u64,
     /// What waits for room in the store.
     parked: u64,
+    /// What their transports need in the engine.
+    pub(crate) transports: u64,
     /// Topics behind the aliases that clients have set.
     pub(crate) aliases: u64,
 }
@@ -81,6 +83,7 @@ impl Ledger {
             crossing: 0,
             parked: 0,
             conns: 0,
+            transports: 0,
             aliases: 0,
         }
     }
@@ -114,6 +117,7 @@ impl Shard {
             + retained
             + ledger.conns * cost::CONN
             + ledger.parked
+            + ledger.transports
             + ledger.aliases;
         held as i64 + ledger.crossing
     }
@@ -167,7 +171,9 @@ impl Shard {
     /// One connection less, with all that it had us remember.
     pub(crate) fn release_conn(&mut self, conn: ConnId) {
         if let Some(known) = self.conn(conn) {
+            let transport_bytes = known.peer.transport_bytes;
             self.ledger.aliases -= u64::from(known.alias_bytes);
+            self.ledger.transports -= u64::from(transport_bytes);
             self.ledger.conns -= 1;
         }
     }

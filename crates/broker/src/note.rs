@@ -2,16 +2,16 @@
 //! made once, where the thing was decided, and carries the connection's and session's names.
 
 use crate::input::ConnId;
+use crate::peer::Address;
 use crate::refusal::Refusal;
 use mqtt::{Reason, Violation};
-use std::net::SocketAddr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     Connected {
         client_id: Box<str>,
         conn: ConnId,
-        peer: SocketAddr,
+        peer: Address,
         version: mqtt::Version,
         session_present: bool,
         keep_alive_s: u16,
@@ -29,20 +29,27 @@ pub enum Note {
     },
     TakenOver {
         client_id: Box<str>,
-        by: SocketAddr,
+        by: Address,
     },
     Violated {
         client_id: Box<str>,
         conn: ConnId,
-        peer: SocketAddr,
+        peer: Address,
         violation: Violation,
     },
     /// A CONNECT, or a connection later, that we would not go on with.
     Refused {
         client_id: Box<str>,
         conn: ConnId,
-        peer: SocketAddr,
+        peer: Address,
         refusal: Refusal,
+    },
+    /// A connection ended before its CONNECT could be read: its PROXY header or its handshake was
+    /// wrong, or too slow. At most one a second a shard, with the number since the last.
+    NotOpened {
+        peer: Address,
+        why: Box<str>,
+        count: u64,
     },
     SessionEnded {
         client_id: Box<str>,
@@ -83,7 +90,7 @@ pub enum Note {
     /// Only where `Options::trace` asks. `packet` is a line of the transcript language.
     Traced {
         client_id: Box<str>,
-        peer: SocketAddr,
+        peer: Address,
         sent: bool,
         packet: Box<str>,
     },

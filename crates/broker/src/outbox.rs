@@ -9,6 +9,7 @@ use crate::input::{ConnId, Cross, ShardId};
 use crate::journal::Space;
 use crate::limits;
 use crate::note::Note;
+use crate::peer::Peer;
 use crate::records;
 use crate::unread::Reading;
 use std::collections::VecDeque;
@@ -118,10 +119,11 @@ pub enum Effect {
         conn: ConnId,
     },
     /// Hand the transport to another shard with every byte that was not consumed, CONNECT
-    /// included. The id is free afterwards.
+    /// included, and who its peer is. The id is free afterwards.
     Move {
         conn: ConnId,
         shard: ShardId,
+        peer: Peer,
     },
     /// Read no more from this connection until `Resume`.
     Hold {

@@ -8,9 +8,11 @@ use crate::journal::Number;
 use crate::leftovers::Search;
 use crate::memory::{Ledger, Memory};
 use crate::message::Draft;
+use crate::note::Note;
 use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::owed::Owed;
+use crate::peer::{Address, Peer};
 use crate::refusal::Refusal;
 use crate::retained::Retained;
 use crate::session::Sessions;
@@ -24,7 +26,6 @@ use crate::{Effect, deliver::Hit};
 use foldhash::fast::FixedState;
 use mqtt::{Reason, Version, Violation};
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -67,12 +68,17 @@ pub struct Shard {
     sweep_at: Option<Now>,
     /// When the next `$SYS` round is due.
     sys_at: Now,
+    /// Connections that never opened since a note last told of them, and when the next one may.
+    not_opened_untold: u64,
+    not_opened_note_at: Now,
     pub(crate) scratch: Scratch,
     pub(crate) tracer: Tracer,
 }
 
 /// The first `$SYS` round after a start or a change of options.
 const SYS_FIRST_MS: u64 = 1000;
+/// Between two notes of connections that never opened.
+const NOT_OPENED_NOTE_MS: u64 = 1000;
 
 /// A crowd that comes together is looked at together; the list of it need not stay.
 const TIMERS_KEPT: usize = 1024;
@@ -130,6 +136,8 @@ impl Shard {
             started: now,
             sweep_at: None,
             sys_at: now,
+            not_opened_untold: 0,
+            not_opened_note_at: now,
             scratch: Scratch::default(),
             tracer: Tracer::default(),
             options,
@@ -151,7 +159,8 @@ impl Shard {
         self.weigh();
         match input {
             Input::Bytes { conn, bytes } => self.bytes(conn, bytes, out),
-            Input::Opened { conn, peer, moved } => self.opened(conn, peer, moved),
+            Input::Opened { conn, peer, since, moved } => self.opened(conn, peer, since, moved),
+            Input::NotOpened { peer, why } => self.not_opened(peer, why, out),
             Input::Closed { conn } => self.closed(conn, out),
             Input::Congested { conn } => self.set_congested(conn, true, out),
             Input::Writable { conn } => self.set_congested(conn, false, out),
@@ -210,15 +219,16 @@ impl Shard {
         self.timers.next()
     }
 
-    fn opened(&mut self, conn: ConnId, peer: SocketAddr, moved: bool) {
+    fn opened(&mut self, conn: ConnId, peer: Peer, since: Now, moved: bool) {
         self.ledger.conns += 1;
+        self.ledger.transports += u64::from(peer.transport_bytes);
         let index = conn.0 as usize;
         if index >= self.conns.len() {
             self.conns.resize_with(index + 1, || None);
         }
         self.conn_generation = self.conn_generation.wrapping_add(1);
         let generation = self.conn_generation;
-        let timer_at = Now(self.now.0 + u64::from(self.options.connect_timeout_ms));
+        let timer_at = Now(since.0 + u64::from(self.options.connect_timeout_ms));
         self.timers.set(timer_at, Timer::Conn { index: conn.0, generation });
         self.conns[index] = Some(Conn {
             state: State::Greeting,
@@ -234,6 +244,18 @@ impl Shard {
             alias_bytes: 0,
             owed: 0,
         });
+    }
+
+    /// One line a second is enough to learn of a flood.
+    fn not_opened(&mut self, peer: Address, why: &dyn std::error::Error, out: &mut Outbox) {
+        self.sessions.counters.connections_not_opened += 1;
+        self.not_opened_untold += 1;
+        if self.now < self.not_opened_note_at {
+            return;
+        }
+        self.not_opened_note_at = Now(self.now.0 + NOT_OPENED_NOTE_MS);
+        let count = std::mem::take(&mut self.not_opened_untold);
+        out.notes.push(Note::NotOpened { peer, why: why.to_string().into(), count });
     }
 
     #[inline]
@@ -528,8 +550,8 @@ mod tests {
 
     fn say(shard: &mut Shard, now: u64, packet: &[u8]) {
         let (conn, mut out) = (ConnId(0), Outbox::new(1));
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let opened = Input::Opened { conn, peer, moved: false };
+        let peer = Peer::at(([127, 0, 0, 1], 1).into());
+        let opened = Input::Opened { conn, peer, since: Now(now), moved: false };
         shard.handle(Now(now), opened, &mut out);
         shard.handle(Now(now), Input::Bytes { conn, bytes: packet }, &mut out);
         shard.handle(Now(now), Input::Closed { conn }, &mut out);

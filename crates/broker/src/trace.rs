@@ -8,11 +8,11 @@
 use crate::input::ConnId;
 use crate::note::Note;
 use crate::outbox::Outbox;
+use crate::peer::Address;
 use crate::shard::Shard;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt::{Frame, Packet, Property, Version};
-use std::net::SocketAddr;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tracer {
@@ -22,7 +22,7 @@ pub(crate) struct Tracer {
 #[derive(Debug)]
 struct Traced {
     client_id: Box<str>,
-    peer: SocketAddr,
+    peer: Address,
     version: Version,
     /// Topics behind aliases, as they were seen: from the client, and to it.
     aliases: [HashMap<u16, Box<str>, FixedState>; 2],
@@ -37,9 +37,9 @@ impl Shard {
     #[cold]
     pub(crate) fn trace_from_here(&mut self, conn: ConnId, client_id: &str, version: Version) {
         let (Some(trace), Some(known)) = (&self.options.trace, self.conn(conn)) else { return };
-        let peer = known.peer;
+        let peer = known.peer.address;
         let wanted = trace.client_id.as_ref().is_none_or(|wanted| wanted == client_id)
-            && trace.address.is_none_or(|wanted| wanted == peer.ip());
+            && trace.address.is_none_or(|wanted| peer.ip() == Some(wanted));
         if wanted {
             let (client_id, aliases) = (client_id.into(), Default::default());
             self.tracer.traced.insert(conn.0, Traced { client_id, peer, version, aliases });

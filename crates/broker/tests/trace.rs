@@ -1,7 +1,7 @@
 //! The packet trace: who is traced, and what.
 
 use broker::options::Trace;
-use broker::{ConnId, Input, Interest, Note, Now, Options, Outbox, Shard, ShardId};
+use broker::{ConnId, Input, Interest, Note, Now, Options, Outbox, Peer, Shard, ShardId};
 use mqtt::{
     Connect, Packet, Properties, PropertiesBuf, Property, Publish, QoS, Subscribe,
     SubscribeOptions, SubscriptionsBuf, Version,
@@ -45,8 +45,8 @@ impl Broker {
     }
 
     fn connect(&mut self, conn: u32, client_id: &str) -> Vec<String> {
-        let peer = ([127, 0, 0, 1 + conn as u8], 1).into();
-        let opened = Input::Opened { conn: ConnId(conn), peer, moved: false };
+        let peer = Peer::at(([127, 0, 0, 1 + conn as u8], 1).into());
+        let opened = Input::Opened { conn: ConnId(conn), peer, since: Now(0), moved: false };
         self.shard.handle(Now(0), opened, &mut self.out);
         let mut properties = PropertiesBuf::default();
         properties.push(Property::TopicAliasMaximum(5));

@@ -12,13 +12,16 @@
 //! `listed` and is looked at again in the next, without an event.
 
 use crate::clock::Clock;
+use crate::door::Door;
 use crate::intake::TAIL_COPIED_MAX;
+use crate::layers::Broken;
 use crate::ring::{Parcel, Rings};
 use crate::shelf::Shelf;
 use crate::socket::Socket;
+use crate::stream::Acceptor;
+use crate::tls::Sealed;
 use broker::outbox::Effect;
-use broker::{Command, ConnId, Input, Note, Now, Outbox, Reading, Shard, ShardId, limits};
-use mio::net::TcpListener;
+use broker::{Command, ConnId, Input, Note, Now, Options, Outbox, Reading, Shard, ShardId, limits};
 use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::VecDeque;
 use std::io;
@@ -31,6 +34,8 @@ pub(crate) type Log = Arc<dyn Fn(&Note) + Send + Sync>;
 #[derive(Debug)]
 pub(crate) enum Control {
     Command(Command),
+    /// The same listeners, with what is behind them now.
+    Doors(Arc<[Door]>),
     /// Leave once everything is written.
     Stop,
 }
@@ -47,11 +52,14 @@ pub(crate) struct Body {
     pub(crate) work: u64,
     pub(crate) rings: Rings,
     pub(crate) control: Receiver<Control>,
-    pub(crate) listeners: Vec<TcpListener>,
+    pub(crate) listeners: Vec<Acceptor>,
+    /// What is behind every listener of the process.
+    pub(crate) doors: Arc<[Door]>,
     pub(crate) clock: Clock,
     pub(crate) shelf: Option<Shelf>,
     pub(crate) log: Log,
     pub(crate) write_bytes_max: usize,
+    pub(crate) connect_timeout_ms: u32,
     pub(crate) out: Outbox,
     pub(crate) now: Now,
     pub(crate) sockets: Vec<Option<Socket>>,
@@ -72,13 +80,19 @@ pub(crate) struct Body {
     pub(crate) accepts_from: Now,
     /// Sockets that were closed and whose peers were not done, with the time to forget them. One
     /// that was forgotten sooner stays here until then.
-    leaving: VecDeque<(Now, u32)>,
+    pub(crate) leaving: VecDeque<(Now, u32)>,
     /// A crowd has gone, and the memory that it had is still here, ...
     pub(crate) left_behind: bool,
     /// ... until then.
     pub(crate) gives_back_from: Now,
+    /// Sockets that the broker does not know yet, with the time when it must.
+    pub(crate) opening: VecDeque<(Now, u32)>,
+    /// The shard that got the last connection whose greeting is work.
+    pub(crate) dealt: usize,
+    /// Spent on handshakes in this turn.
+    pub(crate) handshakes: Duration,
     /// Connections that no ring had room for.
-    homeward: VecDeque<(usize, Parcel)>,
+    pub(crate) homeward: VecDeque<(usize, Parcel)>,
     /// A ring was full at the end of the last tick. That holds the readers back: nothing is
     /// dropped, nobody is overtaken.
     pub(crate) blocked: bool,
@@ -86,6 +100,9 @@ pub(crate) struct Body {
     pub(crate) crowded: bool,
     pub(crate) buffer: Box<[u8]>,
     gathered: Vec<u8>,
+    /// What one read said, for a connection that passes layers, and what is written through them.
+    pub(crate) plain: Vec<u8>,
+    pub(crate) sealed: Sealed,
     /// What the shard wants to read in the store.
     readings: Vec<Reading>,
     stop_at: Option<Now>,
@@ -93,9 +110,7 @@ pub(crate) struct Body {
 
 /// Beyond the last socket: the listeners of shard 0.
 pub(crate) const LISTENER_FIRST: usize = INDEX_MAX - 64;
-/// How long a closed connection's peer may go on before it gets a reset.
-const LINGER_MS: u64 = 2_000;
-/// The same when the whole process ends.
+/// How long closed connections' peers may go on when the whole process ends.
 const STOP_MS: u64 = 500;
 
 impl Body {
@@ -107,11 +122,12 @@ impl Body {
         registry: Registry,
         rings: Rings,
         control: Receiver<Control>,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<Acceptor>,
+        doors: Arc<[Door]>,
         clock: Clock,
         shelf: Option<Shelf>,
         log: Log,
-        write_bytes_max: usize,
+        options: &Options,
     ) -> io::Result<Body> {
         let mut body = Body {
             id,
@@ -124,10 +140,12 @@ impl Body {
             rings,
             control,
             listeners,
+            doors,
             clock,
             shelf,
             log,
-            write_bytes_max,
+            write_bytes_max: options.write_bytes_max as usize,
+            connect_timeout_ms: options.connect_timeout_ms,
             now: Now::default(),
             sockets: Vec::new(),
             held: 0,
@@ -141,11 +159,16 @@ impl Body {
             leaving: VecDeque::new(),
             left_behind: false,
             gives_back_from: Now::default(),
+            opening: VecDeque::new(),
+            dealt: 0,
+            handshakes: Duration::ZERO,
             homeward: VecDeque::new(),
             blocked: false,
             crowded: false,
             buffer: vec![0; limits::READ_BYTES_PER_TICK + TAIL_COPIED_MAX].into(),
             gathered: Vec::new(),
+            plain: Vec::new(),
+            sealed: Sealed::default(),
             readings: Vec::new(),
             stop_at: None,
         };
@@ -288,8 +311,10 @@ impl Body {
         }
         let leaving = self.leaving.front().map(|(at, _)| *at);
         let accepts = self.accepts.then_some(self.accepts_from);
+        let opening = self.opening.front().map(|(at, _)| *at);
         let gives_back = self.left_behind.then_some(self.gives_back_from);
-        let own = leaving.into_iter().chain(self.stop_at).chain(accepts).chain(gives_back);
+        let own = leaving.into_iter().chain(opening).chain(self.stop_at);
+        let own = own.chain(accepts).chain(gives_back);
         let next = self.shard.next_tick().into_iter().chain(own).min();
         // Whole milliseconds round down: without the one more the last turn would spin.
         let now = self.clock.at(now);
@@ -355,12 +380,7 @@ impl Body {
                         let input = Input::Cross { from, cross };
                         self.shard.handle(self.now, input, &mut self.out);
                     }
-                    Parcel::Socket { stream, bytes } => {
-                        // A peer that is gone already has no address: nothing is lost with it.
-                        if let Ok(peer) = stream.peer_addr() {
-                            self.open(stream, peer, true, bytes);
-                        }
-                    }
+                    Parcel::Socket { socket, peer } => self.arrive(*socket, peer),
                 }
             }
             self.rings.inbound[from] = Some(ring);
@@ -375,11 +395,13 @@ impl Body {
                         Command::Drain => self.listeners.clear(),
                         Command::Reload(options) => {
                             self.write_bytes_max = options.write_bytes_max as usize;
+                            self.connect_timeout_ms = options.connect_timeout_ms;
                         }
-                        Command::CloseAll => {}
+                        Command::CloseAll => self.end_the_unopened(),
                     }
                     self.shard.handle(self.now, Input::Command(command), &mut self.out);
                 }
+                Control::Doors(doors) => self.doors = doors,
                 Control::Stop => self.stop_at = Some(Now(self.now.0 + STOP_MS)),
             }
         }
@@ -391,6 +413,7 @@ impl Body {
             self.shard.handle(self.now, Input::Tick, &mut self.out);
         }
         self.give_back();
+        self.end_the_slow();
         while let Some(&(at, index)) = self.leaving.front()
             && at <= self.now
         {
@@ -418,7 +441,8 @@ impl Body {
             if socket.starved && socket.unsent() > 0 {
                 continue;
             }
-            if socket.send(write, &out.arena, &mut self.gathered).is_err() {
+            let (gathered, sealed) = (&mut self.gathered, &mut self.sealed);
+            if socket.send(write, &out.arena, gathered, sealed).is_err() {
                 broken.push(index);
             } else if socket.unsent() > 0 && self.wait_for_room(index) {
                 congested.push(index);
@@ -445,7 +469,12 @@ impl Body {
                 self.shard.handle(self.now, Input::Stored { reading, stored }, &mut self.out);
             }
         }
+        self.handshakes = Duration::ZERO;
         for conn in std::mem::take(&mut self.starved) {
+            if self.is_opening(conn.0) {
+                self.never_opened(conn.0, &Broken::NoMemory);
+                continue;
+            }
             self.shard.handle(self.now, Input::Starved { conn }, &mut self.out);
         }
         for index in congested {
@@ -458,7 +487,7 @@ impl Body {
     }
 
     /// A socket took less than it was given. Says whether that makes its connection congested.
-    fn wait_for_room(&mut self, index: u32) -> bool {
+    pub(crate) fn wait_for_room(&mut self, index: u32) -> bool {
         self.count(index);
         let crowded = self.shard.sockets_are_crowded();
         let unsent_max = if crowded { 0 } else { self.write_bytes_max };
@@ -491,44 +520,8 @@ impl Body {
                 }
                 self.go_on_later(conn.0);
             }
-            Effect::Move { conn, shard } => self.send_home(conn.0, shard),
+            Effect::Move { conn, shard, peer } => self.send_home(conn.0, shard, peer),
             Effect::Read { reading } => self.readings.push(reading),
-        }
-    }
-
-    /// Our side is done. The peer gets to read our last words before anything resets the stream.
-    fn close(&mut self, index: u32) {
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        socket.tail = Vec::new();
-        self.count(index);
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        if socket.unsent() > 0 || socket.stream.shutdown(std::net::Shutdown::Write).is_err() {
-            return self.forget(index);
-        }
-        let at = Now(self.now.0 + LINGER_MS);
-        socket.leaves_at = Some(at);
-        self.leaving.push_back((at, index));
-        self.read_away(index);
-    }
-
-    fn send_home(&mut self, index: u32, home: ShardId) {
-        let Some(place) = self.sockets.get_mut(index as usize) else { return };
-        let Some(mut socket) = place.take() else { return };
-        self.count_out(&socket);
-        self.freed.push(index);
-        let _ = self.registry.deregister(&mut socket.stream);
-        let parcel = Parcel::Socket { stream: socket.stream, bytes: socket.tail };
-        self.homeward.push_back((usize::from(home.0), parcel));
-    }
-
-    fn push_homeward(&mut self) {
-        while let Some((home, parcel)) = self.homeward.pop_front() {
-            let Some(ring) = &mut self.rings.outbound[home] else { continue };
-            let pushed = ring.push(parcel);
-            self.rings.bells[home].ring();
-            if let Err(rtrb::PushError::Full(parcel)) = pushed {
-                return self.homeward.push_front((home, parcel));
-            }
         }
     }
 

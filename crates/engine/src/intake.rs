@@ -2,9 +2,8 @@
 
 use crate::body::{Body, LISTENER_FIRST, named, token};
 use crate::socket::Socket;
-use broker::{ConnId, Input, Note, Now, limits};
+use broker::{ConnId, Input, Note, Now, Peer, limits};
 use mio::Interest;
-use mio::net::TcpStream;
 use std::io;
 
 const PUBLISHERS_AT_ONCE: usize = 64;
@@ -21,18 +20,17 @@ pub(crate) const TAIL_COPIED_MAX: usize = 16 * 1024;
 
 impl Body {
     pub(crate) fn accept(&mut self) {
-        if self.now < self.accepts_from {
+        // Connections that are dealt wait for the rings like everything else.
+        if self.now < self.accepts_from || !self.homeward.is_empty() {
             return;
         }
         for _ in 0..ACCEPTS_PER_TICK {
             let mut any = false;
             for at in 0..self.listeners.len() {
                 match self.listeners[at].accept() {
-                    Ok((stream, peer)) => {
+                    Ok((stream, address)) => {
                         any = true;
-                        // Without it a small packet would wait for the last one's ACK.
-                        let _ = stream.set_nodelay(true);
-                        self.open(stream, peer, false, Vec::new());
+                        self.admit(at, stream, address);
                     }
                     Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
                     // A peer that gave up while it waited: the next one is tried.
@@ -50,29 +48,34 @@ impl Body {
         }
     }
 
-    pub(crate) fn open(
-        &mut self,
-        mut stream: TcpStream,
-        peer: std::net::SocketAddr,
-        moved: bool,
-        tail: Vec<u8>,
-    ) {
+    /// The broker hears of it, and of what it said already.
+    pub(crate) fn open(&mut self, socket: Socket, peer: Peer, moved: bool) {
+        let has_tail = !socket.tail.is_empty();
+        let Some(index) = self.place(socket) else { return };
+        let (conn, since) = (ConnId(index), self.now);
+        self.shard.handle(self.now, Input::Opened { conn, peer, since, moved }, &mut self.out);
+        if has_tail {
+            self.consume_tail(index);
+        }
+    }
+
+    /// Gives a socket a place, and has the poller tell of it.
+    pub(crate) fn place(&mut self, mut socket: Socket) -> Option<u32> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(None);
             self.sockets.len() as u32 - 1
         });
         let token = token(self.id, index as usize);
-        if self.registry.register(&mut stream, token, Interest::READABLE).is_err() {
+        if self.registry.register(&mut socket.stream, token, Interest::READABLE).is_err() {
             self.free.push(index);
-            return;
+            return None;
         }
-        let has_tail = !tail.is_empty();
-        self.sockets[index as usize] = Some(Socket::new(stream, tail));
-        let conn = ConnId(index);
-        self.shard.handle(self.now, Input::Opened { conn, peer, moved }, &mut self.out);
-        if has_tail {
-            self.consume_tail(index);
+        let waits = socket.unsent() > 0;
+        self.sockets[index as usize] = Some(socket);
+        if waits {
+            self.wait_for_room(index);
         }
+        Some(index)
     }
 
     pub(crate) fn event(&mut self, event: &mio::event::Event) {
@@ -135,6 +138,9 @@ impl Body {
             self.list(index);
             return self.consume_tail(index);
         }
+        if socket.layers.is_some() {
+            return self.read_through(index);
+        }
         let tail_len = socket.tail.len();
         if tail_len > TAIL_COPIED_MAX {
             return self.read_into_tail(index);
@@ -190,7 +196,7 @@ impl Body {
         self.hand_over(index, &tail);
     }
 
-    fn hand_over(&mut self, index: u32, bytes: &[u8]) {
+    pub(crate) fn hand_over(&mut self, index: u32, bytes: &[u8]) {
         if self.rings.has_input() {
             self.take_parcels();
         }

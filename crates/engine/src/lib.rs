@@ -4,13 +4,21 @@
 
 mod body;
 mod clock;
+mod door;
 mod heap;
 mod holding;
 mod host;
 mod intake;
+mod layers;
+mod leave;
+pub mod proxy;
 mod ring;
 mod server;
 mod shelf;
 mod socket;
+mod stream;
+mod through;
+pub mod tls;
 
+pub use door::{Door, Listener, ListenerSocket};
 pub use server::{Fault, Server, Setup, Shelter};

@@ -4,8 +4,8 @@
 //! says that it sleeps before it looks into its rings a last time, the producer looks whether the
 //! consumer sleeps after it has pushed. One of the two then sees the other.
 
-use broker::{Cross, limits};
-use mio::net::TcpStream;
+use crate::socket::Socket;
+use broker::{Cross, Peer, limits};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -17,10 +17,11 @@ use std::sync::atomic::{
 #[derive(Debug)]
 pub(crate) enum Parcel {
     Cross(Cross),
-    /// A connection on its way home, with every byte that was read and not consumed.
+    /// A connection on its way home, with every byte that was read and not consumed and the
+    /// state of its layers; or one that is to be opened there, whose peer its layers know.
     Socket {
-        stream: TcpStream,
-        bytes: Vec<u8>,
+        socket: Box<Socket>,
+        peer: Option<Peer>,
     },
 }
 

@@ -2,6 +2,7 @@
 
 use crate::body::{Body, Control, Log, WAKER};
 use crate::clock::Clock;
+use crate::door::{Door, Listener};
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
 use crate::shelf::Shelf;
@@ -19,8 +20,7 @@ use store::{Disk, Event};
 
 /// What a server is started with.
 pub struct Setup {
-    /// Bound already: a port that is taken is the caller's to explain.
-    pub listeners: Vec<std::net::TcpListener>,
+    pub listeners: Vec<Listener>,
     pub shards: usize,
     pub options: Arc<Options>,
     /// Keys the hashes of what strangers name: drawn by the caller, anew in every process.
@@ -98,14 +98,11 @@ impl Server {
         }
         let rings = Rings::all(bells);
         let bells = rings[0].bells.clone();
-        let mut listeners = Vec::new();
-        for listener in setup.listeners {
-            listener.set_nonblocking(true).map_err(Fault::Listener)?;
-            listeners.push(mio::net::TcpListener::from_std(listener));
-        }
+        let doors: Arc<[Door]> = setup.listeners.iter().map(|own| own.door.clone()).collect();
+        let listeners = setup.listeners.into_iter().map(|own| own.socket.into_acceptor());
+        let mut listeners = listeners.collect::<Result<_, _>>().map_err(Fault::Listener)?;
         let log: Log = setup.log.into();
         let clock = Clock::starting(setup.store.is_some());
-        let write_bytes_max = setup.options.write_bytes_max as usize;
         let mut all = make_shards(shards, &setup.options, setup.seed, clock);
         let (mut disk, mut report, refusing) = (None, None, Arc::new(AtomicUsize::new(0)));
         if let Some(shelter) = setup.store {
@@ -138,10 +135,11 @@ impl Server {
                 rings,
                 control,
                 own,
+                doors.clone(),
                 clock,
                 shelf,
                 log.clone(),
-                write_bytes_max,
+                &setup.options,
             )
             .map_err(Fault::Listener)?;
             host.give(body);
@@ -162,6 +160,13 @@ impl Server {
 
     pub fn command(&self, command: Command) {
         self.send(|| Control::Command(command.clone()));
+    }
+
+    /// From now on new connections find this behind the listeners, which are the same and in the
+    /// same order. Nobody who is in notices.
+    pub fn change_doors(&self, doors: Vec<Door>) {
+        let doors: Arc<[Door]> = doors.into();
+        self.send(|| Control::Doors(doors.clone()));
     }
 
     fn send(&self, control: impl Fn() -> Control) {

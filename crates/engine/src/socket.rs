@@ -1,15 +1,18 @@
-//! One TCP socket as its shard sees it: what was read and not yet consumed, what was decided and
+//! One socket as its shard sees it: what was read and not yet consumed, what was decided and
 //! not yet written, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
 
+use crate::layers::Layers;
+use crate::stream::Stream;
+use crate::tls::Sealed;
 use broker::Now;
 use broker::outbox::Write;
-use mio::net::TcpStream;
-use rustix::net::{RecvFlags, SendFlags};
-use std::io::{self, IoSlice, Write as _};
+use std::io::{self, IoSlice};
 
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
+    /// What stands between it and MQTT; none for plain MQTT.
+    pub(crate) layers: Option<Box<Layers>>,
     /// Read, not consumed: the beginning of a packet, or what a full outbox or a hold left over.
     pub(crate) tail: Vec<u8>,
     /// Decided, not written: there only while the socket takes no more.
@@ -49,10 +52,14 @@ const SLICES_MAX: usize = 16;
 /// Up to here copying together is cheaper than naming.
 const GATHER_BYTES_MAX: usize = 256 * 1024;
 
+/// Encrypted at once: four of the largest records.
+const SEALED_TOGETHER: usize = 64 * 1024;
+
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, tail: Vec<u8>) -> Socket {
+    pub(crate) fn new(stream: Stream, tail: Vec<u8>) -> Socket {
         Socket {
             stream,
+            layers: None,
             tail,
             unsent: None,
             unfinished: false,
@@ -68,21 +75,33 @@ impl Socket {
         }
     }
 
+    /// As it is to be placed elsewhere: with its bytes, without what its shard noted of it.
+    pub(crate) fn travelling(self) -> Socket {
+        let Socket { stream, layers, tail, unsent, .. } = self;
+        Socket { layers, unsent, ..Socket::new(stream, tail) }
+    }
+
     /// Bytes of memory that it has taken for what was read and for what is to be written.
     pub(crate) fn holds(&self) -> usize {
-        self.tail.capacity() + self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.capacity())
+        let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.capacity());
+        let layers = self.layers.as_ref().map_or(0, |layers| layers.holds());
+        self.tail.capacity() + unsent + layers
     }
 
     /// Whether its peer is why it holds something: it has not sent the rest of a packet, or does
     /// not read.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.unsent.is_some() || (!self.tail.is_empty() && !self.held && !self.unfinished)
+        let opens = self.layers.as_ref().is_some_and(|layers| layers.opening.is_some());
+        opens || self.unsent.is_some() || (!self.tail.is_empty() && !self.held && !self.unfinished)
     }
 
     /// Forgets what it holds: its connection ends.
     pub(crate) fn give_up(&mut self) {
         self.starved = true;
         self.tail = Vec::new();
+        if let Some(layers) = &mut self.layers {
+            layers.give_up();
+        }
         if let Some(unsent) = &mut self.unsent {
             // One byte is left, so that closing still knows that the stream is cut.
             let rest = unsent.bytes.get(unsent.from..unsent.from + 1).unwrap_or(&[0]).to_vec();
@@ -100,7 +119,11 @@ impl Socket {
         write: &Write,
         arena: &[u8],
         gathered: &mut Vec<u8>,
+        sealed: &mut Sealed,
     ) -> io::Result<()> {
+        if self.layers.is_some() {
+            return self.send_through(write, arena, gathered, sealed);
+        }
         if let Some(unsent) = &mut self.unsent {
             unsent.bytes.reserve(write.len());
             write.slices(arena).for_each(|slice| unsent.bytes.extend_from_slice(slice));
@@ -128,9 +151,49 @@ impl Socket {
         self.send_slice(gathered)
     }
 
+    /// Gathers, encrypts and writes, so much at a time that the buffers stay small.
+    fn send_through(
+        &mut self,
+        write: &Write,
+        arena: &[u8],
+        gathered: &mut Vec<u8>,
+        sealed: &mut Sealed,
+    ) -> io::Result<()> {
+        gathered.clear();
+        for mut slice in write.slices(arena) {
+            while !slice.is_empty() {
+                let room = SEALED_TOGETHER - gathered.len();
+                let (now, later) = slice.split_at(room.min(slice.len()));
+                gathered.extend_from_slice(now);
+                slice = later;
+                if gathered.len() == SEALED_TOGETHER {
+                    self.seal(gathered, sealed)?;
+                    gathered.clear();
+                }
+            }
+        }
+        if gathered.is_empty() { Ok(()) } else { self.seal(gathered, sealed) }
+    }
+
+    fn seal(&mut self, bytes: &[u8], sealed: &mut Sealed) -> io::Result<()> {
+        let Some(layers) = &mut self.layers else { return Ok(()) };
+        sealed.clear();
+        layers.seal(bytes, sealed).map_err(io::Error::other)?;
+        self.send_sealed(sealed.bytes())
+    }
+
+    /// What the layers say, as it is.
+    pub(crate) fn send_sealed(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.unsent {
+            Some(unsent) => unsent.bytes.extend_from_slice(bytes),
+            None => self.send_slice(bytes)?,
+        }
+        Ok(())
+    }
+
     fn send_slice(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            match put(&self.stream, bytes) {
+            match self.stream.send(bytes) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
                     self.unsent = Some(Box::new(Unsent { bytes: bytes.to_vec(), from: 0 }));
@@ -147,7 +210,7 @@ impl Socket {
         let mut slices: Vec<IoSlice<'_>> = write.slices(arena).map(IoSlice::new).collect();
         let mut left = &mut slices[..];
         while !left.is_empty() {
-            match self.stream.write_vectored(&left[..left.len().min(1024)]) {
+            match self.stream.send_vectored(&left[..left.len().min(1024)]) {
                 Ok(sent) => IoSlice::advance_slices(&mut left, sent),
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
                     let bytes = left.iter().flat_map(|slice| slice.iter().copied()).collect();
@@ -165,7 +228,7 @@ impl Socket {
     pub(crate) fn resend(&mut self) -> io::Result<bool> {
         let Some(unsent) = &mut self.unsent else { return Ok(true) };
         while unsent.from < unsent.bytes.len() {
-            match put(&self.stream, &unsent.bytes[unsent.from..]) {
+            match self.stream.send(&unsent.bytes[unsent.from..]) {
                 Ok(sent) => unsent.from += sent,
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
@@ -179,7 +242,7 @@ impl Socket {
     /// Reads once. `None` where there is nothing to read now; zero is the end of the stream.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
-            match take(&self.stream, into) {
+            match self.stream.receive(into) {
                 Ok(read) => return Ok(Some(read)),
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
@@ -187,15 +250,4 @@ impl Socket {
             }
         }
     }
-}
-
-// The system's calls without the C library's points of cancellation around them: in a process of
-// several threads those cost a delivery to many two hundredths of all its time.
-
-fn put(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?)
-}
-
-fn take(stream: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
-    Ok(rustix::net::recv(stream, into, RecvFlags::empty())?.0)
 }

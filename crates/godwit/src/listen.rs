@@ -1,22 +1,48 @@
 //! Where clients connect: listener URLs, and the sockets that they become.
 
+use engine::ListenerSocket;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
+use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Protocol, Socket, Type};
-
-/// `tcp://host:port`, checked.
+/// `tcp://host:port`, `tls://host:port` or `unix:///path`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListenUrl {
-    host: Host,
-    port: u16,
+pub(crate) enum ListenUrl {
+    Network { scheme: Scheme, host: Host, port: u16 },
+    Unix { path: PathBuf },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Tcp,
+    Tls,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Host {
+pub(crate) enum Host {
     Address(IpAddr),
     Name(String),
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Scheme::Tcp => "tcp",
+            Scheme::Tls => "tls",
+        }
+    }
+
+    fn port_default(self) -> u16 {
+        match self {
+            Scheme::Tcp => 1883,
+            Scheme::Tls => 8883,
+        }
+    }
 }
 
 impl ListenUrl {
@@ -25,84 +51,141 @@ impl ListenUrl {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(format!("{text:?} is no URL, use one like tcp://127.0.0.1:1883"));
         };
-        match scheme {
-            "tcp" => {}
+        let scheme = match scheme {
+            "tcp" => Scheme::Tcp,
+            "tls" => Scheme::Tls,
+            "unix" => return parse_path(rest).map_err(|why| format!("{text:?}: {why}")),
             "mqtt" => return Err(format!("{text:?}: use tcp://{rest}")),
-            "tls" | "mqtts" | "ws" | "wss" | "quic" | "unix" => {
+            "mqtts" | "ssl" => return Err(format!("{text:?}: use tls://{rest}")),
+            "ws" | "wss" | "quic" => {
                 return Err(format!(
-                    "{text:?}: {scheme} listeners are not supported in this version; use tcp://ADDRESS:PORT"
+                    "{text:?}: {scheme} listeners are not supported in this version; use {KINDS}"
                 ));
             }
-            _ => {
-                return Err(format!(
-                    "{text:?}: there are no {scheme} listeners; use tcp://ADDRESS:PORT"
-                ));
-            }
-        }
-        let (host, port) = split_port(rest).map_err(|why| format!("{text:?}: {why}"))?;
+            _ => return Err(format!("{text:?}: there are no {scheme} listeners; use {KINDS}")),
+        };
+        let (host, port) = split_port(scheme, rest).map_err(|why| format!("{text:?}: {why}"))?;
         let host = parse_host(host).map_err(|why| format!("{text:?}: {why}"))?;
-        Ok(ListenUrl { host, port })
+        Ok(ListenUrl::Network { scheme, host, port })
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, ListenUrl::Network { scheme: Scheme::Tls, .. })
     }
 
     /// Whether only this host can reach it. A name counts only if it is `localhost`: what other
     /// names stand for is known when they are bound.
     pub(crate) fn is_loopback(&self) -> bool {
-        match &self.host {
-            Host::Address(address) => address.is_loopback(),
-            Host::Name(name) => name == "localhost",
-        }
-    }
-
-    fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        match &self.host {
-            Host::Address(address) => Ok(vec![SocketAddr::new(*address, self.port)]),
-            Host::Name(name) => Ok((name.as_str(), self.port).to_socket_addrs()?.collect()),
+        match self {
+            ListenUrl::Network { host: Host::Address(address), .. } => address.is_loopback(),
+            ListenUrl::Network { host: Host::Name(name), .. } => name == "localhost",
+            ListenUrl::Unix { .. } => true,
         }
     }
 }
 
 impl fmt::Display for ListenUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.host {
-            Host::Address(address) => write!(f, "tcp://{}", SocketAddr::new(*address, self.port)),
-            Host::Name(name) => write!(f, "tcp://{name}:{}", self.port),
+        match self {
+            ListenUrl::Network { scheme, host: Host::Address(address), port } => {
+                write!(f, "{}://{}", scheme.name(), SocketAddr::new(*address, *port))
+            }
+            ListenUrl::Network { scheme, host: Host::Name(name), port } => {
+                write!(f, "{}://{name}:{port}", scheme.name())
+            }
+            ListenUrl::Unix { path } => write!(f, "unix://{}", path.display()),
         }
     }
 }
 
-/// Every socket of every URL, bound and listening. `open` allows addresses beyond loopback. The
-/// errors, all of them, are sentences.
-pub(crate) fn bind(urls: &[ListenUrl], open: bool) -> Result<Vec<TcpListener>, Vec<String>> {
-    let mut listeners = Vec::new();
-    let mut wrongs = Vec::new();
-    for url in urls {
-        let addresses = match url.resolve() {
-            Ok(addresses) => addresses,
-            Err(error) => {
-                wrongs.push(format!("{url}: the host name cannot be resolved: {error}"));
-                continue;
-            }
-        };
-        for address in addresses {
-            if !open && !address.ip().is_loopback() {
-                wrongs.push(crate::options::checks::open_to_all(&format!("{url} ({address})")));
-                continue;
-            }
-            // Beside a listener on every IPv4 address, [::] must leave IPv4 alone.
-            let only_v6 = urls.iter().any(|other| {
-                other.port == url.port
-                    && other.host == Host::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
-            });
-            match bind_one(address, only_v6) {
-                Ok(listener) => listeners.push(listener),
-                Err(error) => wrongs.push(format!("tcp://{address}: {}", explain(&error, address))),
-            }
-        }
-    }
-    if wrongs.is_empty() { Ok(listeners) } else { Err(wrongs) }
+/// What is to be bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) url: &'a ListenUrl,
+    /// Whether it may be reached from other hosts.
+    pub(crate) open: bool,
+    /// Who may connect, where it is a unix socket.
+    pub(crate) mode: u32,
 }
 
-fn bind_one(address: SocketAddr, only_v6: bool) -> io::Result<TcpListener> {
+/// A socket that listens.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    /// Which of the wishes it comes from: a name may have several addresses.
+    pub(crate) wish: usize,
+    pub(crate) socket: ListenerSocket,
+    /// The URL by which it can be reached.
+    pub(crate) shown: String,
+    /// A socket file of ours, to be removed at the end.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Every socket of every wish, bound and listening. The errors, all of them, are sentences.
+pub(crate) fn bind(wishes: &[Wish<'_>]) -> Result<Vec<Bound>, Vec<String>> {
+    let (mut bound, mut wrongs) = (Vec::new(), Vec::new());
+    for (at, wish) in wishes.iter().enumerate() {
+        match wish.url {
+            ListenUrl::Network { scheme, host, port } => {
+                let v4 = Host::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+                // Beside a listener on every IPv4 address, [::] must leave IPv4 alone.
+                let only_v6 = wishes.iter().any(|other| {
+                    matches!(other.url, ListenUrl::Network { host, port: same, .. }
+                        if *host == v4 && same == port)
+                });
+                let addresses = match resolve(host, *port) {
+                    Ok(addresses) => addresses,
+                    Err(error) => {
+                        let url = wish.url;
+                        wrongs.push(format!("{url}: the host name cannot be resolved: {error}"));
+                        continue;
+                    }
+                };
+                for address in addresses {
+                    match bind_address(wish, *scheme, address, only_v6) {
+                        Ok((socket, shown)) => {
+                            bound.push(Bound { wish: at, socket, shown, file: None });
+                        }
+                        Err(why) => wrongs.push(why),
+                    }
+                }
+            }
+            ListenUrl::Unix { path } => match bind_path(path, wish.mode) {
+                Ok(socket) => {
+                    let file = Some(path.clone());
+                    bound.push(Bound { wish: at, socket, shown: wish.url.to_string(), file });
+                }
+                Err(why) => wrongs.push(format!("{}: {why}", wish.url)),
+            },
+        }
+    }
+    if wrongs.is_empty() { Ok(bound) } else { Err(wrongs) }
+}
+
+fn resolve(host: &Host, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match host {
+        Host::Address(address) => Ok(vec![SocketAddr::new(*address, port)]),
+        Host::Name(name) => Ok((name.as_str(), port).to_socket_addrs()?.collect()),
+    }
+}
+
+fn bind_address(
+    wish: &Wish<'_>,
+    scheme: Scheme,
+    address: SocketAddr,
+    only_v6: bool,
+) -> Result<(ListenerSocket, String), String> {
+    if !wish.open && !address.ip().is_loopback() {
+        return Err(crate::options::checks::open_to_all(&format!("{} ({address})", wish.url)));
+    }
+    let bound = listen_at(address, only_v6).and_then(|socket| {
+        let own: std::net::TcpListener = socket.into();
+        let shown = format!("{}://{}", scheme.name(), own.local_addr()?);
+        Ok((ListenerSocket::Tcp(own), shown))
+    });
+    bound.map_err(|error| format!("{}://{address}: {}", scheme.name(), explain(&error, address)))
+}
+
+fn listen_at(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // A restart must not wait for the connections of the process before it.
     socket.set_reuse_address(true)?;
@@ -111,7 +194,40 @@ fn bind_one(address: SocketAddr, only_v6: bool) -> io::Result<TcpListener> {
     }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
+}
+
+/// The file of a process that was killed stays behind: nobody answers there, and it is replaced.
+fn bind_path(path: &Path, mode: u32) -> Result<ListenerSocket, String> {
+    let address = SockAddr::unix(path)
+        .map_err(|_| "the path is too long for a socket, use at most 107 bytes".to_string())?;
+    if let Ok(there) = fs::symlink_metadata(path) {
+        if !there.file_type().is_socket() {
+            return Err("a file that is no socket is there, use another path".to_string());
+        }
+        let probe = Socket::new(Domain::UNIX, Type::STREAM, None);
+        let answered = probe.and_then(|probe| probe.connect(&address));
+        if answered.is_ok() {
+            return Err(IN_USE_PATH.to_string());
+        }
+        fs::remove_file(path).map_err(|error| format!("an old socket is in the way: {error}"))?;
+    }
+    let bound = || {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&address)?;
+        // Before it listens nobody gets in whom the mode keeps out.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        socket.listen(BACKLOG)?;
+        Ok(ListenerSocket::Unix(OwnedFd::from(socket).into()))
+    };
+    bound().map_err(|error: io::Error| match error.kind() {
+        io::ErrorKind::AddrInUse => IN_USE_PATH.to_string(),
+        io::ErrorKind::NotFound => "its folder is not there, make it first".to_string(),
+        io::ErrorKind::PermissionDenied => {
+            "not permitted: use a folder that this user may write to".to_string()
+        }
+        _ => error.to_string(),
+    })
 }
 
 fn explain(error: &io::Error, address: SocketAddr) -> String {
@@ -131,9 +247,20 @@ fn explain(error: &io::Error, address: SocketAddr) -> String {
     }
 }
 
-fn split_port(rest: &str) -> Result<(&str, u16), String> {
+fn parse_path(rest: &str) -> Result<ListenUrl, String> {
+    if !rest.starts_with('/') {
+        return Err(format!("a unix listener has a whole path: unix:///run/{rest}"));
+    }
+    if rest.ends_with('/') {
+        return Err("the path of a socket ends with its name".to_string());
+    }
+    Ok(ListenUrl::Unix { path: rest.into() })
+}
+
+fn split_port(scheme: Scheme, rest: &str) -> Result<(&str, u16), String> {
+    let (name, port_default) = (scheme.name(), scheme.port_default());
     if let Some(at) = rest.find('/') {
-        return Err(format!("a tcp listener has no path, leave out {:?}", &rest[at..]));
+        return Err(format!("a {name} listener has no path, leave out {:?}", &rest[at..]));
     }
     // The colons of a bare IPv6 address would be taken for the port's.
     let after_bracket = rest.rfind(']').map_or(0, |at| at + 1);
@@ -145,10 +272,12 @@ fn split_port(rest: &str) -> Result<(&str, u16), String> {
             let why = || format!("{port:?} is no port, use a number from 0 to 65535");
             (&rest[..colon], number.map_err(|_| why())?)
         }
-        None => (rest, PORT_DEFAULT),
+        None => (rest, port_default),
     };
     if host.contains(':') && !host.starts_with('[') {
-        return Err(format!("an IPv6 address stands in brackets: tcp://[{rest}]:{PORT_DEFAULT}"));
+        return Err(format!(
+            "an IPv6 address stands in brackets: {name}://[{rest}]:{port_default}"
+        ));
     }
     Ok((host, port))
 }
@@ -172,13 +301,20 @@ fn parse_host(host: &str) -> Result<Host, String> {
     Ok(Host::Name(host.to_string()))
 }
 
-const PORT_DEFAULT: u16 = 1883;
+const KINDS: &str = "tcp://ADDRESS:PORT, tls://ADDRESS:PORT or unix:///PATH";
+const IN_USE_PATH: &str = "the socket is in use: another broker is running, or use another path";
 /// Connections that wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+
+    fn bind_one(text: &str, open: bool) -> Result<Vec<Bound>, Vec<String>> {
+        let url = ListenUrl::parse(text).unwrap();
+        bind(&[Wish { url: &url, open, mode: 0o600 }])
+    }
 
     #[test]
     fn urls_name_an_address_or_a_host_and_a_port() {
@@ -189,6 +325,9 @@ mod tests {
             ("tcp://[::]", "tcp://[::]:1883", false),
             ("tcp://localhost:99", "tcp://localhost:99", true),
             ("tcp://broker.example.org", "tcp://broker.example.org:1883", false),
+            ("tls://0.0.0.0", "tls://0.0.0.0:8883", false),
+            ("tls://[::1]", "tls://[::1]:8883", true),
+            ("unix:///run/godwit.sock", "unix:///run/godwit.sock", true),
         ];
         for (text, shown, loopback) in right {
             let url = ListenUrl::parse(text).unwrap();
@@ -201,11 +340,17 @@ mod tests {
         let wrong = [
             ("1883", "\"1883\" is no URL, use one like tcp://127.0.0.1:1883"),
             ("mqtt://a:1", "\"mqtt://a:1\": use tcp://a:1"),
+            ("mqtts://a:1", "\"mqtts://a:1\": use tls://a:1"),
             (
-                "tls://a:1",
-                "\"tls://a:1\": tls listeners are not supported in this version; use tcp://ADDRESS:PORT",
+                "ws://a:1",
+                "\"ws://a:1\": ws listeners are not supported in this version; use \
+                 tcp://ADDRESS:PORT, tls://ADDRESS:PORT or unix:///PATH",
             ),
-            ("htp://a", "\"htp://a\": there are no htp listeners; use tcp://ADDRESS:PORT"),
+            (
+                "htp://a",
+                "\"htp://a\": there are no htp listeners; use tcp://ADDRESS:PORT, \
+                 tls://ADDRESS:PORT or unix:///PATH",
+            ),
             (
                 "tcp://a:70000",
                 "\"tcp://a:70000\": \"70000\" is no port, use a number from 0 to 65535",
@@ -216,12 +361,17 @@ mod tests {
                 "\"tcp://:1\": it has no address, use 0.0.0.0 or [::] for every interface",
             ),
             ("tcp://[::g]", "\"tcp://[::g]\": \"::g\" is no IPv6 address"),
-            ("tcp://a/b", "\"tcp://a/b\": a tcp listener has no path, leave out \"/b\""),
+            ("tls://a/b", "\"tls://a/b\": a tls listener has no path, leave out \"/b\""),
             (
                 "tcp://300.1.1.1",
                 "\"tcp://300.1.1.1\": \"300.1.1.1\" is neither an address nor a host name",
             ),
             ("tcp://a b", "\"tcp://a b\": \"a b\" is neither an address nor a host name"),
+            (
+                "unix://a.sock",
+                "\"unix://a.sock\": a unix listener has a whole path: unix:///run/a.sock",
+            ),
+            ("unix:///run/", "\"unix:///run/\": the path of a socket ends with its name"),
         ];
         for (text, why) in wrong {
             assert_eq!(ListenUrl::parse(text).unwrap_err(), why);
@@ -233,18 +383,38 @@ mod tests {
     fn an_address_in_use_is_named() {
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = first.local_addr().unwrap();
-        let url = ListenUrl::parse(&format!("tcp://{address}")).unwrap();
         assert_eq!(
-            bind(&[url], false).unwrap_err(),
+            bind_one(&format!("tls://{address}"), false).unwrap_err(),
             [format!(
-                "tcp://{address}: the address is in use: another broker is running, or use another port"
+                "tls://{address}: the address is in use: another broker is running, or use another port"
             )]
         );
     }
 
     #[test]
     fn a_host_name_that_is_not_loopback_is_refused_when_bound() {
-        let url = ListenUrl::parse("tcp://0.0.0.0:0").unwrap();
-        assert!(bind(&[url], false).unwrap_err()[0].contains("can be reached from other hosts"));
+        let wrongs = bind_one("tcp://0.0.0.0:0", false).unwrap_err();
+        assert!(wrongs[0].contains("can be reached from other hosts"));
+    }
+
+    #[test]
+    fn a_socket_file_that_nobody_serves_is_replaced_and_nothing_else_is() {
+        let folder = std::env::temp_dir().join(format!("godwit-listen-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("socket");
+        let url = format!("unix://{}", path.display());
+        let first = bind_one(&url, false).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let why = bind_one(&url, false).unwrap_err();
+        assert!(why[0].ends_with(IN_USE_PATH), "{why:?}");
+        drop(first);
+        assert!(path.exists(), "a killed process leaves its socket behind");
+        drop(bind_one(&url, false).unwrap());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "a letter").unwrap();
+        assert!(bind_one(&url, false).unwrap_err()[0].contains("no socket is there"));
+        let nowhere = bind_one("unix:///nowhere/at/all", false).unwrap_err();
+        assert!(nowhere[0].ends_with("its folder is not there, make it first"), "{nowhere:?}");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -20,6 +20,9 @@ pub(crate) fn log(note: &Note) {
         Note::Unsubscribed { client_id, filter, code } => {
             debug!(target: "godwit::subscription", %client_id, %filter, code, "unsubscribed");
         }
+        Note::NotOpened { peer, why, count } => {
+            info!(target: "godwit::conn", %peer, %why, count, "connections ended before CONNECT");
+        }
         Note::AcceptFailed { fault } => {
             warn!(target: "godwit::conn", %fault, "no connection can be accepted for a second");
         }

@@ -1,20 +1,22 @@
 //! `godwit serve`: options to a running broker, and signals to what they ask for.
 
 use crate::flags::{self, Flag};
+use crate::listen::{Bound, Wish};
 use crate::logs::Logs;
 use crate::options::flags::OptionFlag;
-use crate::options::settings::{Anonymous, Settings};
+use crate::options::settings::{Anonymous, ListenerSettings, Settings};
 use crate::options::{Plan, Sources, environment};
 use crate::{VERSION, fail, host, listen, notes, print, refuse};
 use broker::Command;
 use broker::options::Durability;
+use engine::{Door, Listener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
-use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +27,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         names: &["-l", "--listen"],
         values: &["URL"],
-        doc: "listen here, tcp://ADDRESS:PORT; may be repeated",
+        doc: "listen here: tcp://ADDRESS:PORT, tls://... or unix:///PATH; may be repeated",
     },
     Flag { names: &["--data"], values: &["DIR"], doc: "folder for what outlives the process" },
     Flag { names: &["--memory"], values: &[], doc: "keep everything in memory" },
@@ -94,6 +96,10 @@ struct Process {
     memory_bytes: u64,
     logs: Logs,
     server: engine::Server,
+    /// Which of the settings' listeners each socket is of.
+    wishes: Vec<usize>,
+    /// Socket files of ours.
+    files: Vec<PathBuf>,
     signals: Signals,
     /// From the first signal to stop on, the next one stops at once.
     stopping: Arc<AtomicBool>,
@@ -106,14 +112,19 @@ impl Process {
         let logs = Logs::start(&settings.log).map_err(|why| vec![why])?;
         let stopping = Arc::new(AtomicBool::new(false));
         let signals = signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
-        let open = settings.allow_anonymous == Anonymous::Always;
-        let listeners = listen::bind(&settings.listen, open)?;
+        let doors = doors(&settings)?;
+        let bound = bind(&settings)?;
         let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
         let shards = shards.min(broker::limits::SHARDS_MAX);
         let folder = settings.data.clone();
-        let banner = banner(&sources, &settings, &listeners, shards);
+        let banner = banner(&sources, &settings, &bound, shards);
+        let wishes: Vec<usize> = bound.iter().map(|bound| bound.wish).collect();
+        let files = bound.iter().filter_map(|bound| bound.file.clone()).collect();
+        let listeners = bound
+            .into_iter()
+            .map(|bound| Listener { socket: bound.socket, door: doors[bound.wish].clone() });
         let server = engine::Server::start(engine::Setup {
-            listeners,
+            listeners: listeners.collect(),
             shards,
             store: shelter(&settings),
             options: Arc::new(settings.broker),
@@ -125,7 +136,7 @@ impl Process {
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
         host::notify("READY=1");
-        Ok(Process { sources, plan, memory_bytes, logs, server, signals, stopping })
+        Ok(Process { sources, plan, memory_bytes, logs, server, wishes, files, signals, stopping })
     }
 
     fn run(mut self) -> ExitCode {
@@ -144,7 +155,11 @@ impl Process {
         self.stopping.store(true, Ordering::SeqCst);
         info!(target: "godwit::serve", "draining: no new connections, clients are told");
         host::notify("STOPPING=1");
-        match self.server.stop() {
+        let stopped = self.server.stop();
+        for file in &self.files {
+            let _ = std::fs::remove_file(file);
+        }
+        match stopped {
             Ok(()) => {
                 info!(target: "godwit::serve", "stopped");
                 ExitCode::SUCCESS
@@ -170,11 +185,23 @@ impl Process {
         let before = self.plan.clone();
         let changes = self.plan.reload(next);
         let settings = self.plan.settings(self.memory_bytes);
+        let doors = match doors(&settings) {
+            Ok(doors) => doors,
+            Err(wrongs) => {
+                self.plan = before;
+                for wrong in wrongs {
+                    error!(target: "godwit::serve", "not reloaded: {wrong}");
+                }
+                return;
+            }
+        };
         if let Err(why) = self.logs.configure(&settings.log) {
             self.plan = before;
             error!(target: "godwit::serve", "not reloaded: {why}");
             return;
         }
+        // Even where no option has changed the files may have.
+        self.server.change_doors(self.wishes.iter().map(|at| doors[*at].clone()).collect());
         if !changes.live.is_empty() {
             self.server.command(Command::Reload(Arc::new(settings.broker)));
         }
@@ -193,18 +220,44 @@ fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
     Signals::new([SIGHUP, SIGINT, SIGTERM])
 }
 
-fn banner(
-    sources: &Sources,
-    settings: &Settings,
-    listeners: &[TcpListener],
-    shards: usize,
-) -> String {
+/// What is behind each listener, from its files.
+fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
+    let (mut doors, mut wrongs) = (Vec::new(), Vec::new());
+    for ListenerSettings { url, door } in &settings.listeners {
+        let tls = url.is_tls().then(|| door.tls.load()).transpose();
+        match tls {
+            Ok(tls) => doors.push(Door { proxy: door.proxy, tls }),
+            // Several listeners may share a file.
+            Err(whys) => {
+                for why in whys {
+                    if !wrongs.contains(&why) {
+                        wrongs.push(why);
+                    }
+                }
+            }
+        }
+    }
+    if wrongs.is_empty() { Ok(doors) } else { Err(wrongs) }
+}
+
+fn bind(settings: &Settings) -> Result<Vec<Bound>, Vec<String>> {
+    let open = settings.allow_anonymous == Anonymous::Always;
+    let wishes: Vec<Wish<'_>> = settings
+        .listeners
+        .iter()
+        .map(|listener| Wish {
+            url: &listener.url,
+            open: open || listener.authenticates(),
+            mode: listener.door.unix_mode,
+        })
+        .collect();
+    listen::bind(&wishes)
+}
+
+fn banner(sources: &Sources, settings: &Settings, listeners: &[Bound], shards: usize) -> String {
     let mut banner = format!("godwit {VERSION}\n");
     for listener in listeners {
-        match listener.local_addr() {
-            Ok(address) => _ = writeln!(banner, "  listening on  tcp://{address}"),
-            Err(error) => _ = writeln!(banner, "  listening on  an unknown address: {error}"),
-        }
+        let _ = writeln!(banner, "  listening on  {}", listener.shown);
     }
     let config = sources.config.as_ref().map(|path| path.display().to_string());
     let _ = writeln!(banner, "  shards        {shards}");

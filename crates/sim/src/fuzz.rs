@@ -4,11 +4,10 @@
 use crate::world::Chance;
 use broker::options::QueuePolicy;
 use broker::{
-    ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Shard, ShardId,
+    ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Peer, Shard, ShardId,
 };
 use mqtt::{Packet, Version};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
@@ -190,8 +189,9 @@ impl Table {
 
     fn attach(&mut self, at: usize, conn: usize, unread: Vec<u8>, moved: bool) {
         self.conns[at][conn] = Some(End::default());
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        self.input(at, Input::Opened { conn: ConnId(conn as u32), peer, moved });
+        let peer = Peer::at(([127, 0, 0, 1], 1).into());
+        let conn_id = ConnId(conn as u32);
+        self.input(at, Input::Opened { conn: conn_id, peer, since: self.now, moved });
         self.read(at, conn, &unread);
     }
 
@@ -261,7 +261,7 @@ impl Table {
                     self.feed(at, conn.0 as usize);
                 }
             }
-            Effect::Move { conn, shard } => {
+            Effect::Move { conn, shard, .. } => {
                 let known = self.conns[at][conn.0 as usize].take();
                 let to = usize::from(shard.0);
                 let free = self.conns[to].iter().position(Option::is_none);

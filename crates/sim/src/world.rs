@@ -6,11 +6,10 @@
 use crate::disk::{Disk, Syncs};
 use crate::shelf::Shelf;
 use broker::{
-    Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Reading, Shard,
-    ShardId,
+    Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Peer, Reading,
+    Shard, ShardId,
 };
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Names one wire for the whole run: connections are never reused.
@@ -200,8 +199,8 @@ impl World {
         let conn = ConnId(index as u32);
         self.wires[wire.0].end = Some((at, conn));
         self.wires[wire.0].ready = !self.wires[wire.0].to_broker.is_empty();
-        let peer = SocketAddr::from(([127, 0, 0, 1], 10_000 + wire.0 as u16));
-        let input = Input::Opened { conn, peer, moved };
+        let peer = Peer::at(([127, 0, 0, 1], 10_000 + wire.0 as u16).into());
+        let input = Input::Opened { conn, peer, since: self.now, moved };
         place.shard.handle(self.now, input, &mut place.out);
     }
 

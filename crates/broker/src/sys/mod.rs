@@ -55,6 +55,7 @@ pub struct Counters {
     pub publish_sent: u64,
     pub connections_accepted: u64,
     pub connections_refused: u64,
+    pub connections_not_opened: u64,
     pub violations: u64,
     pub sessions_expired: u64,
     pub drops: [u64; DROPS],
@@ -95,6 +96,11 @@ pub const ROWS: &[Row] = &[
         topic: "connections/accepted",
         about: "CONNECT packets accepted",
         value: |c| c.connections_accepted,
+    },
+    Row {
+        topic: "connections/not_opened",
+        about: "connections that ended before CONNECT: a wrong or slow handshake or PROXY header",
+        value: |c| c.connections_not_opened,
     },
     Row {
         topic: "connections/refused",
@@ -232,6 +238,7 @@ impl Counters {
         self.publish_sent += other.publish_sent;
         self.connections_accepted += other.connections_accepted;
         self.connections_refused += other.connections_refused;
+        self.connections_not_opened += other.connections_not_opened;
         self.violations += other.violations;
         self.sessions_expired += other.sessions_expired;
         for (sum, drops) in self.drops.iter_mut().zip(other.drops) {

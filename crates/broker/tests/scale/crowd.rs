@@ -1,11 +1,10 @@
 //! One shard with as many clients as one likes, without sockets.
 
-use broker::{ConnId, Input, Interest, Memory, Now, Options, Outbox, Shard, ShardId};
+use broker::{ConnId, Input, Interest, Memory, Now, Options, Outbox, Peer, Shard, ShardId};
 use mqtt::{
     Connect, Packet, PacketId, Properties, Publish, QoS, Subscribe, SubscribeOptions,
     SubscriptionsBuf, Version,
 };
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub(crate) struct Crowd {
@@ -38,8 +37,8 @@ impl Crowd {
     pub(crate) fn connect(&mut self, client_id: &str) -> ConnId {
         let conn = ConnId(self.conns);
         self.conns += 1;
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let opened = Input::Opened { conn, peer, moved: false };
+        let peer = Peer::at(([127, 0, 0, 1], 1).into());
+        let opened = Input::Opened { conn, peer, since: Now(0), moved: false };
         self.shard.handle(Now(1), opened, &mut self.out);
         self.send(
             conn,

@@ -2,17 +2,26 @@
 //! and the greeting that comes of them.
 
 use super::properties::Given;
+use super::stream::Stream;
+use super::trust::Trust;
 use super::wire::Wire;
 use super::{EXIT_NO_CONNECTION, End};
 use crate::flags::{Flag, Used};
 use mqtt::{Connect, Packet, PropertiesBuf, Property, QoS, Reason, Version, Will};
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
 use std::io::Read;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-pub(super) const FLAGS: [Flag; 19] = [
-    flag(&["-h", "--host"], &["HOST"], "broker, default localhost"),
-    flag(&["-p", "--port"], &["PORT"], "default 1883"),
+pub(super) const FLAGS: [Flag; 23] = [
+    flag(&["-h", "--host"], &["HOST"], "broker, default localhost; or tls://HOST, unix:///PATH"),
+    flag(&["-p", "--port"], &["PORT"], "default 1883, with TLS 8883"),
+    flag(&["--cafile"], &["FILE"], "TLS: CAs to trust, default those of this host"),
+    flag(&["--cert"], &["FILE"], "TLS: our own certificate; needs --key"),
+    flag(&["--key"], &["FILE"], "TLS: its private key"),
+    flag(&["--insecure"], &[], "TLS: trust anyone"),
     flag(&["-V", "--protocol-version"], &["VERSION"], "31, 311 (default) or 5"),
     flag(&["-i", "--id"], &["ID"], "client id; default a random one"),
     flag(&["-I", "--id-prefix"], &["PREFIX"], "client id is this and the process id"),
@@ -43,7 +52,8 @@ pub(super) const fn flag(
 #[derive(Debug)]
 pub(super) struct Dial {
     host: String,
-    port: u16,
+    port: Option<u16>,
+    trust: Trust,
     pub(super) version: Version,
     /// Whether `-V` said it.
     version_given: bool,
@@ -66,6 +76,13 @@ pub(super) struct Dial {
     pub(super) quiet: bool,
 }
 
+/// Where a broker listens.
+#[derive(Debug, PartialEq, Eq)]
+enum Place<'a> {
+    Network { tls: bool, host: &'a str, port: u16 },
+    Unix(&'a str),
+}
+
 /// What the broker said when it took us in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Welcome {
@@ -79,7 +96,8 @@ impl Dial {
     pub(super) fn new(name: &str) -> Dial {
         Dial {
             host: "localhost".to_string(),
-            port: 1883,
+            port: None,
+            trust: Trust::default(),
             version: Version::V311,
             version_given: false,
             client_id: format!("{name}-{:08x}", random()),
@@ -105,7 +123,11 @@ impl Dial {
     pub(super) fn take(&mut self, used: &Used) -> Result<bool, String> {
         match used.name {
             "--host" => self.host = used.value().to_string(),
-            "--port" => self.port = used.number(1, u16::MAX)?,
+            "--port" => self.port = Some(used.number(1, u16::MAX)?),
+            "--cafile" => self.trust.authorities = Some(used.value().to_string()),
+            "--cert" => self.trust.certificate = Some(used.value().to_string()),
+            "--key" => self.trust.key = Some(used.value().to_string()),
+            "--insecure" => self.trust.insecure = true,
             "--protocol-version" => {
                 self.version = version(used.value())?;
                 self.version_given = true;
@@ -236,9 +258,59 @@ impl Dial {
         properties
     }
 
+    /// Where the broker is. Flags that only TLS has ask for it.
+    fn place(&self) -> Place<'_> {
+        if let Some(path) = self.host.strip_prefix("unix://") {
+            return Place::Unix(path);
+        }
+        let (tls, rest) = match self.host.split_once("://") {
+            Some(("tls" | "mqtts", rest)) => (true, rest),
+            Some((_, rest)) => (self.trust.is_given(), rest),
+            None => (self.trust.is_given(), self.host.as_str()),
+        };
+        // A bare IPv6 address has colons of its own.
+        let after_bracket = rest.rfind(']').map_or(0, |at| at + 1);
+        let named = rest[after_bracket..].split_once(':').filter(|(_, port)| !port.contains(':'));
+        let port = named.and_then(|(_, port)| port.parse().ok());
+        let host = match port {
+            Some(_) => &rest[..rest.len() - named.map_or(0, |(_, port)| port.len() + 1)],
+            None => rest,
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = self.port.or(port).unwrap_or(if tls { 8883 } else { 1883 });
+        Place::Network { tls, host, port }
+    }
+
+    fn dial(&self) -> Result<Stream, End> {
+        match self.place() {
+            Place::Unix(path) => {
+                let stream = UnixStream::connect(path).map(Stream::Unix);
+                stream.map_err(|error| self.unreachable(&error.to_string()))
+            }
+            Place::Network { tls, host, port } => {
+                let stream = self.reach(host, port)?;
+                if tls { self.secure(stream, host) } else { Ok(Stream::Tcp(stream)) }
+            }
+        }
+    }
+
+    fn secure(&self, stream: TcpStream, host: &str) -> Result<Stream, End> {
+        let config = self.trust.config().map_err(|why| self.unreachable(&why))?;
+        let name = ServerName::try_from(host.to_string());
+        let name = name.map_err(|error| self.unreachable(&error.to_string()))?;
+        let conn = ClientConnection::new(config, name);
+        let conn = conn.map_err(|error| self.unreachable(&error.to_string()))?;
+        let patience = |time| stream.set_read_timeout(time);
+        let secured = patience(Some(CONNECT_TIMEOUT))
+            .and_then(|()| stream.try_clone())
+            .and_then(|clone| Stream::tls(clone, conn));
+        let _ = patience(None);
+        secured.map_err(|error| self.unreachable(&format!("TLS: {error}")))
+    }
+
     /// The first address that answers.
-    fn dial(&self) -> Result<TcpStream, End> {
-        let addresses = (self.host.as_str(), self.port).to_socket_addrs();
+    fn reach(&self, host: &str, port: u16) -> Result<TcpStream, End> {
+        let addresses = (host, port).to_socket_addrs();
         let addresses = addresses.map_err(|error| self.unreachable(&error.to_string()))?;
         let mut why = "the host has no address".to_string();
         for address in addresses {
@@ -257,7 +329,10 @@ impl Dial {
 
 impl std::fmt::Display for Dial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
+        match self.place() {
+            Place::Unix(path) => f.write_str(path),
+            Place::Network { host, port, .. } => write!(f, "{host}:{port}"),
+        }
     }
 }
 
@@ -317,6 +392,24 @@ mod tests {
         assert_eq!(dial("-D connect receive-maximum 5").unwrap().version, Version::V5);
         assert_eq!(dial("-V 311 -x 5").unwrap_err(), "-D and -x need -V 5");
         assert_eq!(dial("-V 4").unwrap_err(), "-V 4: use 31, 311 or 5");
+    }
+
+    #[test]
+    fn a_host_may_be_a_url_and_flags_of_tls_ask_for_it() {
+        let place = |line: &str, tls, host: &str, port| {
+            let dial = dial(line).unwrap();
+            assert_eq!(dial.place(), Place::Network { tls, host, port }, "{line}");
+        };
+        place("", false, "localhost", 1883);
+        place("-h a.org -p 99", false, "a.org", 99);
+        place("-h ::1", false, "::1", 1883);
+        place("-h tls://a.org", true, "a.org", 8883);
+        place("-h tls://a.org:99", true, "a.org", 99);
+        place("-h tls://[::1]:99", true, "::1", 99);
+        place("-h tcp://a.org", false, "a.org", 1883);
+        place("--cafile ca.pem -h a.org", true, "a.org", 8883);
+        place("--insecure -p 99", true, "localhost", 99);
+        assert_eq!(dial("-h unix:///run/a").unwrap().place(), Place::Unix("/run/a"));
     }
 
     #[test]

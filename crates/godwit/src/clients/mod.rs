@@ -9,7 +9,9 @@ mod dial;
 mod format;
 mod properties;
 pub(crate) mod publish;
+mod stream;
 pub(crate) mod subscribe;
+mod trust;
 mod wire;
 
 use std::fmt;

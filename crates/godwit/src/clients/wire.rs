@@ -4,16 +4,16 @@
 //! line of stdin and for time at once: everything arrives in one channel, which is bounded, so a
 //! client that does not keep up holds the broker back.
 
+use super::stream::Stream;
 use super::{EXIT_LOST, End};
 use mqtt::{Disconnect, Packet, Properties, Reason, Version};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, BufRead, BufReader, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub(super) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     version: Version,
     client_id: String,
     debug: bool,
@@ -51,12 +51,12 @@ pub(super) struct Lines {
 
 impl Wire {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: Stream,
         version: Version,
         client_id: &str,
         debug: bool,
     ) -> io::Result<Wire> {
-        stream.set_nodelay(true)?;
+        stream.set_nodelay()?;
         let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
         let (reader, frames) = (stream.try_clone()?, sender.clone());
         thread::Builder::new().name("reader".into()).spawn(move || read(reader, &frames))?;
@@ -176,7 +176,7 @@ impl Wire {
     pub(super) fn goodbye(&mut self, properties: Properties<'_>) -> Result<(), End> {
         let reason = Reason::NormalDisconnection;
         self.send(&Packet::Disconnect(Disconnect { reason, properties }))?;
-        let _ = self.stream.shutdown(Shutdown::Write);
+        self.stream.end();
         // Closing with unread bytes would reset the connection, and what we sent last with it: so
         // the broker closes first.
         let deadline = Instant::now() + GOODBYE_TIMEOUT;
@@ -211,7 +211,7 @@ impl Wire {
 impl Drop for Wire {
     /// Wakes the reader, which would hold the socket open.
     fn drop(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.close();
     }
 }
 
@@ -237,7 +237,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-fn read(mut stream: TcpStream, frames: &SyncSender<Event>) {
+fn read(mut stream: Stream, frames: &SyncSender<Event>) {
     let mut buffer = Vec::new();
     let mut chunk = vec![0; CHUNK_BYTES];
     let why = loop {

@@ -1,9 +1,10 @@
 //! What no row can check alone: options that must fit each other, and the ones that this version
 //! does not support yet.
 
-use super::settings::{Anonymous, LogTarget, Settings};
+use super::settings::{Anonymous, ListenerSettings, LogTarget, Settings};
 use super::{Plan, Wrong};
 use broker::options::Durability;
+use engine::tls::ClientCertificate;
 
 pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     let settings = plan.settings(1);
@@ -14,6 +15,7 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
         ("log.target", log_target),
         ("queue.bytes_max", queue),
     ];
+    listeners(plan, &settings, wrongs);
     for (key, check) in checks {
         if let Some(why) = check(&settings) {
             wrongs.push(Wrong { origin: plan.origin(key), why });
@@ -22,14 +24,54 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
 }
 
 fn listen(settings: &Settings) -> Option<String> {
-    if settings.listen.is_empty() {
-        return Some("listen is empty, use at least one URL like tcp://127.0.0.1:1883".to_string());
+    settings
+        .listeners
+        .is_empty()
+        .then(|| "listen is empty, use at least one URL like tcp://127.0.0.1:1883".to_string())
+}
+
+/// What is behind each listener must fit together, and to who may come.
+fn listeners(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+    for (at, listener) in settings.listeners.iter().enumerate() {
+        let (url, closed) = (&listener.url, settings.allow_anonymous == Anonymous::Loopback);
+        let open = closed && !url.is_loopback() && !listener.authenticates();
+        let wrong = open.then(|| open_to_all(&url.to_string()));
+        let wrong = wrong.or_else(|| tls(listener).map(|why| format!("{url}: {why}")));
+        if let Some(why) = wrong {
+            wrongs.push(Wrong { origin: plan.listener_origin(at), why });
+        }
     }
-    if settings.allow_anonymous != Anonymous::Loopback {
+}
+
+fn tls(listener: &ListenerSettings) -> Option<String> {
+    if !listener.url.is_tls() {
         return None;
     }
-    let open = settings.listen.iter().find(|url| !url.is_loopback())?;
-    Some(open_to_all(&open.to_string()))
+    let files = &listener.door.tls;
+    let (certificates, keys) = (files.certificates.len(), files.keys.len());
+    if certificates == 0 {
+        return Some(
+            "a tls listener needs tls.certificate and tls.key, the paths of PEM files".to_string(),
+        );
+    }
+    if certificates != keys {
+        return Some(format!(
+            "tls.certificate has {certificates} paths and tls.key {keys}, use a key for each"
+        ));
+    }
+    let vouched = files.client_authorities.is_some();
+    match files.client {
+        ClientCertificate::Off if vouched || !files.revoked.is_empty() => Some(
+            "tls.client_ca and tls.crl do nothing with tls.client_certificate = \"off\", use \
+             \"required\" or \"optional\""
+                .to_string(),
+        ),
+        ClientCertificate::Optional | ClientCertificate::Required if !vouched => Some(
+            "tls.client_certificate needs tls.client_ca, the CAs that vouch for clients"
+                .to_string(),
+        ),
+        _ => None,
+    }
 }
 
 /// Also said where a host name turns out to be more than loopback.

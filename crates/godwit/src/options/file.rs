@@ -1,8 +1,12 @@
 //! The weakest layer: a TOML file. Every error names its line.
 
+use super::Given;
+use super::table::listeners::SECTIONS;
 use super::table::{self, Row};
 use super::value::{Kind, Misfit};
-use super::{Origin, Plan, Wrong, unknown};
+use super::{ListenerGiven, Origin, Plan, Wrong, unknown};
+use crate::listen::ListenUrl;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
@@ -56,6 +60,9 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, key: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        if key == "listener" {
+            return self.listeners(at, value);
+        }
         if let Some(row) = table::find(key) {
             return self.option(row, at, value);
         }
@@ -68,6 +75,65 @@ impl Reader<'_> {
                 at.start,
                 format!("{key} is a section, use [{key}] and under it {}", names.join(", ")),
             ),
+        }
+    }
+
+    fn listeners(&mut self, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        let DeValue::Array(all) = value.get_ref() else {
+            return self.wrong(at.start, "a listener stands under [[listener]]".to_string());
+        };
+        for one in all.iter() {
+            match one.get_ref() {
+                DeValue::Table(table) => self.listener(one.span().start, table),
+                _ => self.wrong(one.span().start, "use [[listener]] and url = ...".to_string()),
+            }
+        }
+    }
+
+    fn listener(&mut self, at: usize, table: &DeTable<'_>) {
+        let mut own =
+            ListenerGiven { url: String::new(), origin: self.origin(at), given: BTreeMap::new() };
+        for (name, value) in table {
+            match (&**name.get_ref(), value.get_ref()) {
+                ("url", DeValue::String(url)) => match ListenUrl::parse(url) {
+                    Ok(_) => own.url = url.to_string(),
+                    Err(why) => self.wrong(value.span().start, format!("url: {why}")),
+                },
+                (section, DeValue::Table(options)) if SECTIONS.contains(&section) => {
+                    for (name, value) in options {
+                        let key = format!("{section}.{}", name.get_ref());
+                        self.listeners_option(&mut own, &key, name.span().start, value);
+                    }
+                }
+                (other, _) => {
+                    let why = format!(
+                        "a listener has no {other}, use url and options of {}",
+                        SECTIONS.join(", ")
+                    );
+                    self.wrong(name.span().start, why);
+                }
+            }
+        }
+        match own.url.is_empty() {
+            false => self.plan.listeners.push(own),
+            true => self.wrong(at, "a listener needs url = \"tls://ADDRESS:PORT\"".to_string()),
+        }
+    }
+
+    fn listeners_option(
+        &mut self,
+        own: &mut ListenerGiven,
+        key: &str,
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        let Some(row) = table::find(key).filter(|row| row.is_listeners()) else {
+            return self.wrong(at, unknown(key));
+        };
+        let origin = self.origin(at);
+        match row.kind.read_toml(value) {
+            Ok(value) => _ = own.given.insert(row.key, Given { value, origin }),
+            Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
         }
     }
 

@@ -17,7 +17,8 @@ pub(crate) mod value;
 #[cfg(test)]
 mod tests;
 
-use settings::Settings;
+use crate::listen::ListenUrl;
+use settings::{ListenerSettings, Settings};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -35,6 +36,15 @@ pub(crate) struct Sources {
 /// Every value that differs in its origin from the table, by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
+    given: BTreeMap<&'static str, Given>,
+    listeners: Vec<ListenerGiven>,
+}
+
+/// A `[[listener]]`: its URL, and the options that it has for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenerGiven {
+    pub(crate) url: String,
+    pub(crate) origin: Origin,
     given: BTreeMap<&'static str, Given>,
 }
 
@@ -95,7 +105,35 @@ impl Plan {
         for row in table::rows() {
             (row.set)(&mut settings, &self.value(row));
         }
+        settings.listeners = self.listeners(&settings);
         settings
+    }
+
+    /// Those of `listen`, whose default stands only where nothing else listens, and the others.
+    fn listeners(&self, settings: &Settings) -> Vec<ListenerSettings> {
+        let wanted = self.given.contains_key("listen") || self.listeners.is_empty();
+        let urls = settings.listen.iter().filter(|_| wanted);
+        let like_all =
+            |url: &ListenUrl| ListenerSettings { url: url.clone(), door: settings.door.clone() };
+        let own = self.listeners.iter().map(|listener| {
+            let mut own = settings.clone();
+            for (key, given) in &listener.given {
+                let row = table::find(key).expect("only rows are given");
+                (row.set)(&mut own, &given.value);
+            }
+            let url = ListenUrl::parse(&listener.url).expect("it was checked when it was read");
+            ListenerSettings { url, door: own.door }
+        });
+        urls.map(like_all).chain(own).collect()
+    }
+
+    /// Where a listener comes from, and each option behind it.
+    pub(crate) fn listener_origin(&self, at: usize) -> Origin {
+        let by_list = self.settings(1).listeners.len() - self.listeners.len();
+        match at.checked_sub(by_list).and_then(|at| self.listeners.get(at)) {
+            Some(own) => own.origin.clone(),
+            None => self.origin("listen"),
+        }
     }
 
     /// The rows whose value is not the default one, with where it comes from.
@@ -115,6 +153,22 @@ impl Plan {
             } else {
                 changes.restart.push(row.key);
             }
+        }
+        let bound = |plan: &Plan| -> Vec<(String, Option<Value>)> {
+            let mode = |own: &ListenerGiven| own.given.get("unix.mode").map(|g| g.value.clone());
+            plan.listeners.iter().map(|own| (own.url.clone(), mode(own))).collect()
+        };
+        if bound(self) != bound(&next) {
+            changes.restart.push("listener");
+        } else {
+            let own = |plan: &Plan| -> Vec<_> {
+                let values = plan.listeners.iter().flat_map(|own| &own.given);
+                values.map(|(key, given)| (*key, given.value.clone())).collect()
+            };
+            if own(self) != own(&next) {
+                changes.live.push("listener");
+            }
+            self.listeners = next.listeners.clone();
         }
         let fixed = |key: &&'static str| table::find(key).is_some_and(|row| !row.live);
         self.given.retain(|key, _| fixed(key));

@@ -3,6 +3,8 @@
 
 use crate::listen::ListenUrl;
 use broker::options::{Options, Trace};
+use engine::proxy::Versions;
+use engine::tls::{ClientCertificate, Files};
 use std::path::PathBuf;
 use tracing::level_filters::LevelFilter;
 
@@ -11,11 +13,37 @@ pub(crate) struct Settings {
     pub(crate) allow_anonymous: Anonymous,
     pub(crate) broker: Options,
     pub(crate) data: String,
+    /// Behind every listener that does not say otherwise.
+    pub(crate) door: DoorSettings,
     pub(crate) listen: Vec<ListenUrl>,
+    /// Every listener, those of `listen` first, and what is behind each.
+    pub(crate) listeners: Vec<ListenerSettings>,
     pub(crate) log: LogSettings,
     /// 0 is one a core.
     pub(crate) shards: usize,
     pub(crate) store: store::Options,
+}
+
+/// One listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerSettings {
+    pub(crate) url: ListenUrl,
+    pub(crate) door: DoorSettings,
+}
+
+/// What a connection passes on its way in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DoorSettings {
+    pub(crate) proxy: Option<Versions>,
+    pub(crate) tls: Files,
+    pub(crate) unix_mode: u32,
+}
+
+impl ListenerSettings {
+    /// Whether everyone who gets in has shown a certificate.
+    pub(crate) fn authenticates(&self) -> bool {
+        self.url.is_tls() && self.door.tls.client == ClientCertificate::Required
+    }
 }
 
 /// Who may come without proof of who they are.
@@ -59,7 +87,9 @@ impl Settings {
             allow_anonymous: Anonymous::default(),
             broker: Options { memory_bytes_max: memory_bytes, ..Options::default() },
             data: String::new(),
+            door: DoorSettings::default(),
             listen: Vec::new(),
+            listeners: Vec::new(),
             log: LogSettings::default(),
             shards: 0,
             store: store::Options::default(),

@@ -86,6 +86,7 @@ fn other(row: &Row) -> String {
         Kind::Map { .. } => "group=sticky".to_string(),
         Kind::Number { min, max, .. } if row.default == min.to_string() => max.to_string(),
         Kind::Number { min, .. } => (min + 1).to_string(),
+        Kind::Text { .. } if row.key == "unix.mode" => "600".to_string(),
         Kind::Text { .. } => "192.0.2.7".to_string(),
     }
 }
@@ -149,7 +150,7 @@ fn every_row_refuses_the_wrong_type() {
 fn a_file_is_refused_with_every_wrong_line() {
     let source = r#"
 lsiten = ["tcp://a"]
-listen = ["tls://a:1"]
+listen = ["wss://a:1"]
 shards = -1
 
 [queue]
@@ -184,8 +185,8 @@ billing = "first"
         lines,
         [
             "wrong.toml:2: lsiten is no option, did you mean listen?",
-            "wrong.toml:3: listen: \"tls://a:1\": tls listeners are not supported in this \
-             version; use tcp://ADDRESS:PORT",
+            "wrong.toml:3: listen: \"wss://a:1\": wss listeners are not supported in this \
+             version; use tcp://ADDRESS:PORT, tls://ADDRESS:PORT or unix:///PATH",
             "wrong.toml:4: shards = -1: out of range, use 0 to 64 threads",
             "wrong.toml:7: queue.mesages_max is no option, did you mean queue.messages_max?",
             "wrong.toml:8: queue.messages_max = 0: out of range, use 1 to 1000000000 messages",

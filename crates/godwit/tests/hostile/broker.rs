@@ -1,8 +1,10 @@
 //! The real program under attack, and a healthy client beside the attackers.
 
 use crate::peer::{Peer, hello};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,7 +13,10 @@ use std::time::{Duration, Instant};
 
 pub(crate) struct Broker {
     child: Child,
+    /// Of its plain listener.
     pub(crate) address: SocketAddr,
+    /// Every listener.
+    urls: Vec<String>,
     /// Attacks run one at a time: each measures memory and latency.
     _turn: MutexGuard<'static, ()>,
 }
@@ -23,9 +28,19 @@ pub(crate) const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
 impl Broker {
     pub(crate) fn start(options: &[&str]) -> Broker {
+        Broker::start_with(&[], options)
+    }
+
+    /// With listeners of a file.
+    pub(crate) fn start_from(file: &Path, options: &[&str]) -> Broker {
+        Broker::start_with(&["--config".as_ref(), file.as_os_str()], options)
+    }
+
+    fn start_with(arguments: &[&OsStr], options: &[&str]) -> Broker {
         let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
         let memory = format!("memory.bytes_max={MEMORY_BYTES_MAX}");
+        command.args(arguments);
         command.args(["--listen", "tcp://127.0.0.1:0", "--shards", "2", "--memory"]);
         command.args(["--set", &memory]);
         // A line for each of a hundred thousand refusals is not what is measured here.
@@ -37,13 +52,23 @@ impl Broker {
         let mut child = command.spawn().expect("the program can be run");
         let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
         let mut next = || lines.next().expect("the banner goes on").expect("it is text");
-        let address = loop {
-            if let Some((_, address)) = next().split_once("tcp://") {
-                break address.parse().expect("an address");
+        let mut urls = Vec::new();
+        loop {
+            let line = next();
+            match line.split_once("listening on") {
+                Some((_, url)) => urls.push(url.trim().to_string()),
+                None if urls.is_empty() => {}
+                None => break,
             }
-        };
+        }
         thread::spawn(move || lines.for_each(drop));
-        Broker { child, address, _turn: turn }
+        let address = address_of(&urls, "tcp://");
+        Broker { child, address, urls, _turn: turn }
+    }
+
+    /// Where the listener is whose URL begins so.
+    pub(crate) fn address_of(&self, beginning: &str) -> SocketAddr {
+        address_of(&self.urls, beginning)
     }
 
     /// Bytes resident now.
@@ -94,6 +119,11 @@ impl Broker {
         let bound = (before * P99_RATIO_MAX).max(P99_FLOOR);
         assert!(during <= bound, "{name}: p99 {during:?} under attack, {before:?} before");
     }
+}
+
+fn address_of(urls: &[String], beginning: &str) -> SocketAddr {
+    let url = urls.iter().find(|url| url.starts_with(beginning)).expect("it listens there");
+    url.rsplit('/').next().expect("an address").parse().expect("an address")
 }
 
 impl Drop for Broker {

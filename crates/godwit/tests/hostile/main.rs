@@ -3,6 +3,9 @@
 
 mod broker;
 mod bytes;
+#[path = "../process/certs.rs"]
+mod certs;
 mod crowds;
 mod floods;
+mod handshakes;
 mod peer;

@@ -91,12 +91,17 @@ impl Program {
     }
 
     /// Lets it end by itself: its exit code and what it printed.
-    pub(crate) fn finish(mut self) -> (Option<i32>, String) {
+    pub(crate) fn finish(self) -> (Option<i32>, String) {
+        let (code, printed) = self.finish_bytes();
+        (code, String::from_utf8(printed).expect("stdout is text"))
+    }
+
+    pub(crate) fn finish_bytes(mut self) -> (Option<i32>, Vec<u8>) {
         drop(self.child.stdin.take());
-        let mut text = String::new();
+        let mut printed = Vec::new();
         let mut stdout = self.child.stdout.take().expect("stdout is piped");
-        stdout.read_to_string(&mut text).expect("stdout is text");
-        (self.exit_code(), text)
+        stdout.read_to_end(&mut printed).expect("stdout is piped");
+        (self.exit_code(), printed)
     }
 
     pub(crate) fn write(&mut self, text: &str) {

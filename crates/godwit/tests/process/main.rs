@@ -2,8 +2,12 @@
 //! an area.
 
 mod broker;
+mod certs;
 mod clients;
+mod doors;
 mod folder;
+mod mixed;
 mod options;
 mod signals;
+mod tls;
 mod wire;

@@ -5,6 +5,7 @@
 //! stand together.
 
 mod connections;
+pub(crate) mod listeners;
 mod messages;
 mod program;
 mod sessions;
@@ -32,6 +33,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Whether a `[[listener]]` may have it for itself.
+    pub(crate) fn is_listeners(&self) -> bool {
+        listeners::SECTIONS.contains(&self.section())
+    }
+
     /// Empty for the keys that stand at the top of a file.
     pub(crate) fn section(&self) -> &'static str {
         self.key.split_once('.').map_or("", |(section, _)| section)
@@ -55,6 +61,7 @@ impl Row {
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
     let parts = [
         program::TOP,
+        listeners::ROWS,
         connections::ROWS,
         sessions::ROWS,
         messages::ROWS,

@@ -17,9 +17,11 @@ pub(super) const TOP: &[Row] = &[
         kind: Kind::List { of: "URLs", check: |url| ListenUrl::parse(url).map(drop) },
         default: "tcp://127.0.0.1:1883",
         live: false,
-        short: "where clients connect: tcp://ADDRESS:PORT, several are allowed",
+        short: "where clients connect: tcp://ADDRESS:PORT, tls://... or unix:///PATH, several too",
         long: "The address is an IPv4 address, an IPv6 address in brackets or a host name; \
-               0.0.0.0 and [::] stand for every interface. Port 0 takes any free one.",
+               0.0.0.0 and [::] stand for every interface. Port 0 takes any free one, and no port \
+               is 1883 for tcp and 8883 for tls. The default stands only where there is no \
+               `[[listener]]` either.",
         source: "MQTT 5.0, 4.2",
         set: |settings, value| {
             let urls = value.list().iter().map(|url| ListenUrl::parse(url));

@@ -1,0 +1,77 @@
+//! Who is at the other end of a transport, as far as the transport itself can tell.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    pub address: Address,
+    /// Where it came in.
+    pub listener: ListenerId,
+    /// What its certificate says. Only one that the listener's authorities vouch for gets here.
+    pub certificate: Option<Box<Certificate>>,
+    /// Memory that the engine needs for the transport as long as it lasts, beside the socket.
+    pub transport_bytes: u32,
+}
+
+/// A listener's place among the program's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u8);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    Network(SocketAddr),
+    /// The process at the other end of a unix socket, as the kernel names it.
+    Unix {
+        user: u32,
+        process: u32,
+    },
+}
+
+/// The names in a client's certificate (RFC 5280).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificate {
+    /// The last CN of the subject, which is its most specific.
+    pub common_name: Option<Box<str>>,
+    /// The whole subject as RFC 4514 writes it.
+    pub subject: Box<str>,
+    pub alternatives: Vec<AlternativeName>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AlternativeName {
+    Address(IpAddr),
+    Dns(Box<str>),
+    Email(Box<str>),
+    Uri(Box<str>),
+}
+
+impl Peer {
+    /// Nothing but an address.
+    pub fn at(address: SocketAddr) -> Peer {
+        Peer {
+            address: Address::Network(address),
+            listener: ListenerId::default(),
+            certificate: None,
+            transport_bytes: 0,
+        }
+    }
+}
+
+impl Address {
+    pub fn ip(self) -> Option<IpAddr> {
+        match self {
+            Address::Network(address) => Some(address.ip()),
+            Address::Unix { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Network(address) => write!(f, "{address}"),
+            Address::Unix { user, process } => write!(f, "unix:user={user},process={process}"),
+        }
+    }
+}

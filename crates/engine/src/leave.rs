@@ -1,0 +1,49 @@
+//! How a connection leaves its shard: closed by us, or on its way home to another one.
+
+use crate::body::Body;
+use crate::ring::Parcel;
+use broker::{Now, Peer, ShardId};
+
+/// How long a closed connection's peer may go on before it gets a reset.
+const LINGER_MS: u64 = 2_000;
+
+impl Body {
+    /// Our side is done. The peer gets to read our last words before anything resets the stream.
+    pub(crate) fn close(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        socket.tail = Vec::new();
+        if socket.layers.is_some() {
+            self.end_layers(index);
+        }
+        self.count(index);
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.unsent() > 0 || socket.stream.shutdown(std::net::Shutdown::Write).is_err() {
+            return self.forget(index);
+        }
+        let at = Now(self.now.0 + LINGER_MS);
+        socket.leaves_at = Some(at);
+        self.leaving.push_back((at, index));
+        self.read_away(index);
+    }
+
+    pub(crate) fn send_home(&mut self, index: u32, home: ShardId, peer: Peer) {
+        let Some(place) = self.sockets.get_mut(index as usize) else { return };
+        let Some(mut socket) = place.take() else { return };
+        self.count_out(&socket);
+        self.freed.push(index);
+        let _ = self.registry.deregister(&mut socket.stream);
+        let parcel = Parcel::Socket { socket: Box::new(socket.travelling()), peer: Some(peer) };
+        self.homeward.push_back((usize::from(home.0), parcel));
+    }
+
+    pub(crate) fn push_homeward(&mut self) {
+        while let Some((home, parcel)) = self.homeward.pop_front() {
+            let Some(ring) = &mut self.rings.outbound[home] else { continue };
+            let pushed = ring.push(parcel);
+            self.rings.bells[home].ring();
+            if let Err(rtrb::PushError::Full(parcel)) = pushed {
+                return self.homeward.push_front((home, parcel));
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The PROXY protocol, versions 1 and 2, as a receiver
+//! (haproxy.org/download/2.9/doc/proxy-protocol.txt): who a proxy's client is, told before the
+//! first byte of the connection itself.
+//!
+//! ```text
+//! v1   "PROXY TCP4 192.0.2.1 198.51.100.7 56324 1883\r\n"
+//! v2   signature (12) | version, command | family, protocol | length (2) | addresses | TLVs
+//! ```
+//!
+//! Where a listener expects a header one must come: a client that could leave it out could also
+//! send one of its own.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Which headers a listener takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Versions {
+    V1,
+    V2,
+    /// Whichever comes.
+    Both,
+}
+
+/// A whole header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub len: usize,
+    /// None where the proxy speaks for itself or does not know: the socket's own address stands.
+    pub source: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// An address or a port that is none, or not as the header's family writes it.
+    Address,
+    /// A command that version 2 does not have.
+    Command,
+    /// The other version, which this listener does not take.
+    Version,
+    /// Something else came first.
+    Missing,
+    TooLong,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Wrong::Address => "the PROXY header has a wrong address",
+            Wrong::Command => "the PROXY header has an unknown command",
+            Wrong::Version => "the PROXY header is of a version that this listener does not take",
+            Wrong::Missing => "there is no PROXY header where one must come",
+            Wrong::TooLong => "the PROXY header is too long",
+        })
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+/// Reads the header at the beginning of `bytes`; `None` as long as it is not whole.
+pub fn read(bytes: &[u8], versions: Versions) -> Result<Option<Header>, Wrong> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    if begins(bytes, SIGNATURE) {
+        return match versions {
+            Versions::V1 => Err(Wrong::Version),
+            _ => read_v2(bytes),
+        };
+    }
+    if begins(bytes, V1) {
+        return match versions {
+            Versions::V2 => Err(Wrong::Version),
+            _ => read_v1(bytes),
+        };
+    }
+    Err(Wrong::Missing)
+}
+
+/// What must hold for any bytes: a header never reaches beyond them, and more bytes change neither
+/// a header that was whole nor a refusal. For the fuzzer, and for its corpus.
+pub fn probe(bytes: &[u8]) {
+    for versions in [Versions::V1, Versions::V2, Versions::Both] {
+        let mut before = Ok(None);
+        for len in 0..=bytes.len().min(PROBED_MAX) {
+            let now = read(&bytes[..len], versions);
+            assert!(before == Ok(None) || before == now, "{before:?}, then {now:?}");
+            assert!(!matches!(now, Ok(Some(header)) if header.len > len), "{now:?} of {len}");
+            before = now;
+        }
+    }
+}
+
+/// Whether this is a beginning, or the beginning of one.
+fn begins(bytes: &[u8], with: &[u8]) -> bool {
+    let len = bytes.len().min(with.len());
+    bytes[..len] == with[..len]
+}
+
+fn read_v1(bytes: &[u8]) -> Result<Option<Header>, Wrong> {
+    let seen = &bytes[..bytes.len().min(V1_BYTES_MAX)];
+    let Some(end) = seen.windows(2).position(|pair| pair == b"\r\n") else {
+        return if seen.len() == V1_BYTES_MAX { Err(Wrong::TooLong) } else { Ok(None) };
+    };
+    let line = std::str::from_utf8(&seen[V1.len()..end]).map_err(|_| Wrong::Address)?;
+    let len = end + 2;
+    let mut words = line.split(' ');
+    let family = words.next().unwrap_or_default();
+    if family == "UNKNOWN" {
+        return Ok(Some(Header { len, source: None }));
+    }
+    let mut ip = || match family {
+        "TCP4" => words.next()?.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+        "TCP6" => words.next()?.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        _ => None,
+    };
+    let (from, to) = (ip(), ip());
+    let (from_port, to_port) = (words.next().and_then(port), words.next().and_then(port));
+    match (from, to, from_port, to_port, words.next()) {
+        (Some(from), Some(_), Some(port), Some(_), None) => {
+            Ok(Some(Header { len, source: Some(SocketAddr::new(from, port)) }))
+        }
+        _ => Err(Wrong::Address),
+    }
+}
+
+/// Decimal digits without zeros in front.
+fn port(text: &str) -> Option<u16> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    let padded = text.len() > 1 && text.starts_with('0');
+    if plain && !padded { text.parse().ok() } else { None }
+}
+
+fn read_v2(bytes: &[u8]) -> Result<Option<Header>, Wrong> {
+    let Some(&[command, family, high, low]) = bytes.get(SIGNATURE.len()..V2_HEAD_BYTES) else {
+        return Ok(None);
+    };
+    let rest = usize::from(u16::from_be_bytes([high, low]));
+    if rest > V2_REST_BYTES_MAX {
+        return Err(Wrong::TooLong);
+    }
+    let from_itself = match command {
+        0x20 => true,
+        0x21 => false,
+        _ => return Err(Wrong::Command),
+    };
+    let len = V2_HEAD_BYTES + rest;
+    let Some(rest) = bytes.get(V2_HEAD_BYTES..len) else { return Ok(None) };
+    if from_itself {
+        return Ok(Some(Header { len, source: None }));
+    }
+    let source = match family {
+        // TCP over IPv4: both addresses, then both ports.
+        0x11 => {
+            let Some((ip, rest)) = rest.split_first_chunk::<4>() else {
+                return Err(Wrong::Address);
+            };
+            Some((IpAddr::from(*ip), rest.get(4..8)))
+        }
+        // The same over IPv6.
+        0x21 => {
+            let Some((ip, rest)) = rest.split_first_chunk::<16>() else {
+                return Err(Wrong::Address);
+            };
+            Some((IpAddr::from(*ip), rest.get(16..20)))
+        }
+        // Unspecified, UDP and unix sockets: nothing that we could name a client by.
+        0x00 | 0x12 | 0x22 | 0x31 | 0x32 => None,
+        _ => return Err(Wrong::Address),
+    };
+    let source = match source {
+        Some((ip, Some(&[high, low, ..]))) => {
+            Some(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
+        }
+        Some(_) => return Err(Wrong::Address),
+        None => None,
+    };
+    Ok(Some(Header { len, source }))
+}
+
+const PROBED_MAX: usize = 8 * 1024;
+const V1: &[u8] = b"PROXY ";
+/// With its line end, by the specification.
+const V1_BYTES_MAX: usize = 107;
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+const V2_HEAD_BYTES: usize = 16;
+/// Addresses take 216 bytes at most; what proxies say beside is names and ids.
+const V2_REST_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let mut bytes = SIGNATURE.to_vec();
+        bytes.extend([command, family]);
+        bytes.extend((rest.len() as u16).to_be_bytes());
+        bytes.extend(rest);
+        bytes
+    }
+
+    /// Whole, the header is read; of every part of it more is awaited; what follows is left alone.
+    fn check(header: &[u8], source: Option<&str>) {
+        let source = source.map(|source| source.parse().unwrap());
+        let mut bytes = header.to_vec();
+        bytes.extend(b"\x10\x0c");
+        let whole = Header { len: header.len(), source };
+        assert_eq!(read(&bytes, Versions::Both), Ok(Some(whole)));
+        for len in 0..header.len() {
+            assert_eq!(read(&header[..len], Versions::Both), Ok(None), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn headers_name_the_client_of_the_proxy() {
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 1883\r\n", Some("192.0.2.1:56324"));
+        check(b"PROXY TCP6 2001:db8::1 ::1 1 65535\r\n", Some("[2001:db8::1]:1"));
+        check(b"PROXY UNKNOWN\r\n", None);
+        check(b"PROXY UNKNOWN ff::1 ff::1 0 0\r\n", None);
+        let v4 = [192, 0, 2, 1, 198, 51, 100, 7, 0xdc, 0x04, 0x07, 0x5b];
+        check(&v2(0x21, 0x11, &v4), Some("192.0.2.1:56324"));
+        let mut v6 = [0; 36];
+        (v6[15], v6[32]) = (1, 1);
+        check(&v2(0x21, 0x21, &v6), Some("[::1]:256"));
+        // With TLVs, from the proxy itself, and from a family without addresses.
+        check(&v2(0x21, 0x11, &[&v4[..], &[4, 0, 1, 0]].concat()), Some("192.0.2.1:56324"));
+        check(&v2(0x20, 0x11, &v4), None);
+        check(&v2(0x20, 0x00, b""), None);
+        check(&v2(0x21, 0x31, &[0; 216]), None);
+    }
+
+    #[test]
+    fn wrong_headers_are_refused() {
+        let wrong: &[(&[u8], Wrong)] = &[
+            (b"\x10\x0c\0\x04MQTT", Wrong::Missing),
+            (b"PROXX", Wrong::Missing),
+            (b"\r\n\r\nQ", Wrong::Missing),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 56324\r\n", Wrong::Address),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 1 2 3\r\n", Wrong::Address),
+            (b"PROXY TCP4 ::1 ::1 1 2\r\n", Wrong::Address),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 65536 2\r\n", Wrong::Address),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 +1 2\r\n", Wrong::Address),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 01 2\r\n", Wrong::Address),
+            (b"PROXY TCP4  192.0.2.1 198.51.100.7 1 2\r\n", Wrong::Address),
+            (b"PROXY UDP4 192.0.2.1 198.51.100.7 1 2\r\n", Wrong::Address),
+            (b"PROXY \xff\r\n", Wrong::Address),
+        ];
+        for (bytes, why) in wrong {
+            assert_eq!(read(bytes, Versions::Both), Err(*why), "{}", bytes.escape_ascii());
+        }
+        assert_eq!(
+            read(&[b"PROXY ", &[b'1'; 101][..]].concat(), Versions::V1),
+            Err(Wrong::TooLong)
+        );
+        assert_eq!(read(&v2(0x31, 0x11, &[0; 12]), Versions::V2), Err(Wrong::Command));
+        assert_eq!(read(&v2(0x22, 0x11, &[0; 12]), Versions::V2), Err(Wrong::Command));
+        assert_eq!(read(&v2(0x21, 0x11, &[0; 11]), Versions::V2), Err(Wrong::Address));
+        assert_eq!(read(&v2(0x21, 0x21, &[0; 15]), Versions::V2), Err(Wrong::Address));
+        assert_eq!(read(&v2(0x21, 0x41, &[0; 12]), Versions::V2), Err(Wrong::Address));
+        let long = v2(0x21, 0x11, &[0; V2_REST_BYTES_MAX + 1]);
+        assert_eq!(read(&long[..V2_HEAD_BYTES], Versions::V2), Err(Wrong::TooLong));
+    }
+
+    #[test]
+    fn a_listener_takes_only_the_version_that_it_was_told() {
+        let (one, two) = (b"PROXY UNKNOWN\r\n", v2(0x20, 0, b""));
+        assert_eq!(read(one, Versions::V2), Err(Wrong::Version));
+        assert_eq!(read(&two, Versions::V1), Err(Wrong::Version));
+        assert!(read(one, Versions::V1).unwrap().is_some());
+        assert!(read(&two, Versions::V2).unwrap().is_some());
+    }
+}

@@ -1,0 +1,80 @@
+//! Which of several certificates a client gets: the first that has the name it asks for and a kind
+//! of key that it understands.
+
+use super::names;
+use broker::AlternativeName;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Choice {
+    /// In the order of the options; the first is for whoever asks for no name that we have.
+    all: Vec<Named>,
+}
+
+#[derive(Debug)]
+struct Named {
+    names: Vec<Box<str>>,
+    key: Arc<CertifiedKey>,
+}
+
+impl Choice {
+    pub(super) fn new(keys: Vec<Arc<CertifiedKey>>) -> Choice {
+        let named = |key: Arc<CertifiedKey>| {
+            let own = key.cert.first().and_then(|own| names::certificate(own));
+            let alternatives = own.map(|own| own.alternatives).unwrap_or_default();
+            let dns = alternatives.into_iter().filter_map(|name| match name {
+                AlternativeName::Dns(name) => Some(name),
+                _ => None,
+            });
+            Named { names: dns.collect(), key }
+        };
+        Choice { all: keys.into_iter().map(named).collect() }
+    }
+
+    fn choose(
+        &self,
+        asked: Option<&str>,
+        understands: impl Fn(&CertifiedKey) -> bool,
+    ) -> Option<Arc<CertifiedKey>> {
+        let has_name = |named: &&Named| {
+            asked.is_some_and(|asked| named.names.iter().any(|name| is_for(name, asked)))
+        };
+        let by_name = self.all.iter().filter(has_name);
+        let mut all = by_name.chain(&self.all);
+        all.find(|named| understands(&named.key)).map(|named| named.key.clone())
+    }
+}
+
+impl ResolvesServerCert for Choice {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let schemes = hello.signature_schemes();
+        self.choose(hello.server_name(), |key| key.key.choose_scheme(schemes).is_some())
+    }
+}
+
+/// RFC 9525, 6.3: a star stands for exactly the leftmost label.
+fn is_for(name: &str, asked: &str) -> bool {
+    match name.strip_prefix("*.") {
+        Some(domain) => asked
+            .split_once('.')
+            .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(domain)),
+        None => name.eq_ignore_ascii_case(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_one_label() {
+        assert!(is_for("a.example.org", "A.EXAMPLE.org"));
+        assert!(is_for("*.example.org", "a.example.org"));
+        assert!(!is_for("*.example.org", "a.b.example.org"));
+        assert!(!is_for("*.example.org", "example.org"));
+        assert!(!is_for("*.example.org", ".example.org"));
+        assert!(!is_for("a.example.org", "b.example.org"));
+    }
+}

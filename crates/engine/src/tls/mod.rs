@@ -1,0 +1,256 @@
+//! TLS as a layer between a socket and MQTT: rustls does the protocol, the shard's own buffers hold
+//! the bytes. What a connection keeps while it is silent is rustls's state and nothing else.
+
+mod choice;
+mod der;
+mod files;
+mod names;
+
+pub use files::{ClientCertificate, Credentials, Files, Oldest};
+
+use broker::Certificate;
+use rustls::ServerConfig;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use std::fmt;
+use std::sync::Arc;
+
+/// What rustls keeps for a connection, measured: see docs/benchmarks.md, TLS.
+pub(crate) const STATE_BYTES: u32 = 4 * 1024;
+/// The same while hands are shaken: keys and certificates of both sides.
+pub(crate) const HANDSHAKE_BYTES: usize = 12 * 1024;
+
+pub(crate) enum Tls {
+    /// The peer has not said anything yet: nothing was made for it.
+    Silent(Arc<ServerConfig>),
+    Talking(Box<UnbufferedServerConnection>),
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_silent() { "Silent" } else { "Talking" })
+    }
+}
+
+/// What became of the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// So many from the front are done with.
+    pub(crate) consumed: usize,
+    /// The peer said that nothing more comes.
+    pub(crate) ended: bool,
+}
+
+/// Records of this moment, for whichever connection: a buffer that keeps its size.
+#[derive(Debug, Default)]
+pub(crate) struct Sealed {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Sealed {
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        if self.bytes.len() > SEALED_BYTES_KEPT {
+            self.bytes = Vec::new();
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Appends what `write` puts into the room that it gets; it may ask for more of it once.
+    fn fill(
+        &mut self,
+        mut write: impl FnMut(&mut [u8]) -> Result<usize, Short>,
+    ) -> Result<(), rustls::Error> {
+        loop {
+            match write(&mut self.bytes[self.len..]) {
+                Ok(written) => {
+                    self.len += written;
+                    return Ok(());
+                }
+                Err(Short::By(room)) => self.bytes.resize(self.len + room, 0),
+                Err(Short::Exhausted) => return Err(rustls::Error::EncryptError),
+            }
+        }
+    }
+}
+
+/// Why nothing was written.
+enum Short {
+    /// So much room is needed.
+    By(usize),
+    /// These keys have encrypted all that they may.
+    Exhausted,
+}
+
+impl From<EncodeError> for Short {
+    fn from(error: EncodeError) -> Short {
+        match error {
+            EncodeError::InsufficientSize(short) => Short::By(short.required_size),
+            EncodeError::AlreadyEncoded => Short::Exhausted,
+        }
+    }
+}
+
+impl From<EncryptError> for Short {
+    fn from(error: EncryptError) -> Short {
+        match error {
+            EncryptError::InsufficientSize(short) => Short::By(short.required_size),
+            EncryptError::EncryptExhausted => Short::Exhausted,
+        }
+    }
+}
+
+impl Tls {
+    /// Takes the whole records at the front of `raw`: what they say goes to `plain`, what they ask
+    /// us to answer to `sealed`. After an error `sealed` has the alert that says why.
+    pub(crate) fn take_in(
+        &mut self,
+        raw: &mut [u8],
+        plain: &mut Vec<u8>,
+        sealed: &mut Sealed,
+    ) -> Result<Taken, rustls::Error> {
+        let conn = self.talk()?;
+        let mut taken = Taken::default();
+        loop {
+            let UnbufferedStatus { discard, state } =
+                conn.process_tls_records(&mut raw[taken.consumed..]);
+            match step(state, plain, sealed) {
+                Ok(Step::On) => taken.consumed += discard,
+                Ok(Step::Ended) => {
+                    taken.consumed += discard;
+                    taken.ended = true;
+                }
+                Ok(Step::Done) => {
+                    taken.consumed += discard;
+                    return Ok(taken);
+                }
+                Err(error) => {
+                    take_alert(conn, &mut raw[taken.consumed + discard..], sealed);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Encrypts. `raw` is what of the peer's last record is there: it stays.
+    pub(crate) fn seal(
+        &mut self,
+        raw: &mut Vec<u8>,
+        bytes: &[u8],
+        sealed: &mut Sealed,
+    ) -> Result<(), rustls::Error> {
+        self.say(raw, sealed, |traffic, room| traffic.encrypt(bytes, room))
+    }
+
+    /// Says that nothing more comes from us.
+    pub(crate) fn end(&mut self, raw: &mut Vec<u8>, sealed: &mut Sealed) {
+        // A peer that never finished its handshake has nobody to say it to.
+        let _ = self.say(raw, sealed, |traffic, room| traffic.queue_close_notify(room));
+    }
+
+    fn say(
+        &mut self,
+        raw: &mut Vec<u8>,
+        sealed: &mut Sealed,
+        mut what: impl FnMut(&mut Traffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
+    ) -> Result<(), rustls::Error> {
+        let conn = self.talk()?;
+        loop {
+            let UnbufferedStatus { discard, state } = conn.process_tls_records(raw);
+            match state? {
+                ConnectionState::WriteTraffic(mut traffic) => {
+                    sealed.fill(|room| Ok(what(&mut traffic, room)?))?;
+                    raw.drain(..discard);
+                    return Ok(());
+                }
+                ConnectionState::EncodeTlsData(mut answer) => {
+                    sealed.fill(|room| Ok(answer.encode(room)?))?;
+                }
+                ConnectionState::TransmitTlsData(sent) => sent.done(),
+                ConnectionState::PeerClosed => {}
+                _ => return Err(rustls::Error::HandshakeNotComplete),
+            }
+            raw.drain(..discard);
+        }
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Tls::Silent(_))
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Tls::Silent(_) => false,
+            Tls::Talking(conn) => !conn.is_handshaking(),
+        }
+    }
+
+    /// What the peer's certificate says, where it has shown one.
+    pub(crate) fn certificate(&self) -> Option<Box<Certificate>> {
+        let Tls::Talking(conn) = self else { return None };
+        let own = conn.peer_certificates()?.first()?;
+        Some(Box::new(names::certificate(own).unwrap_or_default()))
+    }
+
+    fn talk(&mut self) -> Result<&mut UnbufferedServerConnection, rustls::Error> {
+        if let Tls::Silent(config) = self {
+            let conn = UnbufferedServerConnection::new(config.clone())?;
+            *self = Tls::Talking(Box::new(conn));
+        }
+        match self {
+            Tls::Talking(conn) => Ok(conn),
+            Tls::Silent(_) => Err(rustls::Error::HandshakeNotComplete),
+        }
+    }
+}
+
+type Traffic<'c> = rustls::unbuffered::WriteTraffic<'c, ServerConnectionData>;
+
+enum Step {
+    On,
+    Ended,
+    Done,
+}
+
+fn step(
+    state: Result<ConnectionState<'_, '_, ServerConnectionData>, rustls::Error>,
+    plain: &mut Vec<u8>,
+    sealed: &mut Sealed,
+) -> Result<Step, rustls::Error> {
+    match state? {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                plain.extend_from_slice(record?.payload);
+            }
+        }
+        ConnectionState::EncodeTlsData(mut answer) => {
+            sealed.fill(|room| Ok(answer.encode(room)?))?;
+        }
+        ConnectionState::TransmitTlsData(sent) => sent.done(),
+        ConnectionState::PeerClosed => return Ok(Step::Ended),
+        ConnectionState::BlockedHandshake
+        | ConnectionState::WriteTraffic(_)
+        | ConnectionState::Closed => return Ok(Step::Done),
+        // Early data is never offered.
+        _ => return Err(rustls::Error::HandshakeNotComplete),
+    }
+    Ok(Step::On)
+}
+
+/// The alert that an error left behind. What waits to be written is given out before anything is
+/// read; reading on after an error is a bug to rustls.
+fn take_alert(conn: &mut UnbufferedServerConnection, raw: &mut [u8], sealed: &mut Sealed) {
+    while conn.wants_write() {
+        let UnbufferedStatus { state, .. } = conn.process_tls_records(raw);
+        let Ok(ConnectionState::EncodeTlsData(mut alert)) = state else { return };
+        if sealed.fill(|room| Ok(alert.encode(room)?)).is_err() {
+            return;
+        }
+    }
+}
+
+const SEALED_BYTES_KEPT: usize = 256 * 1024;

@@ -1,0 +1,139 @@
+//! Options of what stands behind a listener: TLS, a proxy before it, who may use its file. All of
+//! them may also stand in a `[[listener]]`, for that one alone.
+
+use super::Row;
+use crate::options::value::Kind;
+use engine::proxy::Versions;
+use engine::tls::{ClientCertificate, Oldest};
+
+/// The sections whose options a `[[listener]]` may have.
+pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "unix"];
+
+const FILE: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
+const FILES: Kind = Kind::List { of: "paths", check: |_| Ok(()) };
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        key: "tls.certificate",
+        kind: FILES,
+        default: "",
+        live: true,
+        short: "certificates of tls listeners, PEM, each with the chain below it",
+        long: "With several a client gets the first that has the name it asks for (SNI) and a kind \
+               of key that it understands; the first is for everyone else. SIGHUP reads the files \
+               again: handshakes from then on use the new ones, and nobody is dropped.",
+        source: "RFC 6066, 3",
+        set: |settings, value| {
+            settings.door.tls.certificates = value.list().iter().map(Into::into).collect();
+        },
+    },
+    Row {
+        key: "tls.client_ca",
+        kind: FILE,
+        default: "",
+        live: true,
+        short: "certificates of the CAs that may vouch for clients, PEM",
+        long: "",
+        source: "",
+        set: |settings, value| settings.door.tls.client_authorities = path(value.text()),
+    },
+    Row {
+        key: "tls.client_certificate",
+        kind: Kind::Choice(&["off", "optional", "required"]),
+        default: "off",
+        live: true,
+        short: "whether clients show a certificate",
+        long: "`optional` lets in who shows none; a certificate that is expired, revoked, for \
+               another use or from another CA ends the handshake all the same. A listener that \
+               requires one may be reached from other hosts without `allow_anonymous`.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| {
+            settings.door.tls.client = match value.text() {
+                "optional" => ClientCertificate::Optional,
+                "required" => ClientCertificate::Required,
+                _ => ClientCertificate::Off,
+            }
+        },
+    },
+    Row {
+        key: "tls.crl",
+        kind: FILES,
+        default: "",
+        live: true,
+        short: "lists of revoked client certificates, PEM",
+        long: "With any list a client's CA must have one, and an outdated list lets nobody in: \
+               it does not say what was revoked since. SIGHUP reads them again; who is connected \
+               stays.",
+        source: "RFC 5280, 5",
+        set: |settings, value| {
+            settings.door.tls.revoked = value.list().iter().map(Into::into).collect();
+        },
+    },
+    Row {
+        key: "tls.key",
+        kind: FILES,
+        default: "",
+        live: true,
+        short: "private keys of the certificates, PEM, in the same order",
+        long: "PKCS #8, PKCS #1 or SEC 1, without a password: RSA, ECDSA P-256 or P-384, Ed25519. \
+               ECDSA costs a tenth of RSA's handshake.",
+        source: "",
+        set: |settings, value| {
+            settings.door.tls.keys = value.list().iter().map(Into::into).collect();
+        },
+    },
+    Row {
+        key: "tls.version_min",
+        kind: Kind::Choice(&["1.2", "1.3"]),
+        default: "1.2",
+        live: true,
+        short: "the oldest version of TLS that is spoken",
+        long: "",
+        source: "RFC 8996",
+        set: |settings, value| {
+            let oldest = if value.text() == "1.3" { Oldest::V13 } else { Oldest::V12 };
+            settings.door.tls.oldest = oldest;
+        },
+    },
+    Row {
+        key: "proxy.protocol",
+        kind: Kind::Choice(&["off", "v1", "v2", "auto"]),
+        default: "off",
+        live: true,
+        short: "PROXY protocol header that every connection must begin with",
+        long: "The address in it counts as the client's. `auto` takes both versions. Whoever can \
+               reach the listener can claim any address: let only the proxy reach it.",
+        source: "",
+        set: |settings, value| {
+            settings.door.proxy = match value.text() {
+                "v1" => Some(Versions::V1),
+                "v2" => Some(Versions::V2),
+                "auto" => Some(Versions::Both),
+                _ => None,
+            }
+        },
+    },
+    Row {
+        key: "unix.mode",
+        kind: Kind::Text { of: "a file mode like \"660\"", check: |text| mode(text).map(drop) },
+        default: "660",
+        live: false,
+        short: "permissions of the files of unix listeners",
+        long: "Who may write to the file may connect.",
+        source: "",
+        set: |settings, value| {
+            settings.door.unix_mode = mode(value.text()).expect("the row has checked it");
+        },
+    },
+];
+
+fn path(text: &str) -> Option<std::path::PathBuf> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 && text.len() <= 4 => Ok(mode),
+        _ => Err("not a file mode, use three octal digits like \"660\"".to_string()),
+    }
+}

@@ -1,0 +1,107 @@
+//! A broker with any listeners, and the programs that knock: our clients, mosquitto's, openssl.
+
+use crate::broker::{Program, godwit, scratch};
+use crate::certs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+pub(crate) struct Doors {
+    pub(crate) program: Program,
+    /// Where it listens, in the order of its options.
+    pub(crate) urls: Vec<String>,
+}
+
+impl Doors {
+    /// With nothing stored, on the listeners that the arguments name.
+    pub(crate) fn start(arguments: &[&str]) -> Doors {
+        let mut command = godwit(arguments);
+        command.arg("--memory");
+        let mut program = Program::start(command);
+        let mut urls = Vec::new();
+        program.wait_for("godwit ");
+        loop {
+            let line = program.wait_for("");
+            match line.split_once("listening on") {
+                Some((_, url)) => urls.push(url.trim().to_string()),
+                None => break,
+            }
+        }
+        program.wait_for("memory limit");
+        Doors { program, urls }
+    }
+
+    /// The port of a URL.
+    pub(crate) fn port(&self, at: usize) -> String {
+        self.urls[at].rsplit(':').next().expect("a port").to_string()
+    }
+}
+
+/// A folder with every certificate.
+pub(crate) struct Certs {
+    pub(crate) folder: PathBuf,
+}
+
+impl Certs {
+    pub(crate) fn new(name: &str) -> Certs {
+        let folder = scratch(name);
+        certs::make(&folder).expect("certificates can be made");
+        Certs { folder }
+    }
+
+    pub(crate) fn path(&self, file: &str) -> String {
+        self.folder.join(file).to_str().expect("the path is text").to_string()
+    }
+
+    /// `--set KEY=FILES`, in pairs.
+    pub(crate) fn set(&self, pairs: &[(&str, &str)]) -> Vec<String> {
+        let one = |(key, files): &(&str, &str)| {
+            let files: Vec<String> = files.split(',').map(|file| self.path(file)).collect();
+            ["--set".to_string(), format!("{key}={}", files.join(","))]
+        };
+        pairs.iter().flat_map(one).collect()
+    }
+
+    /// What a tls listener needs, and `more`.
+    pub(crate) fn serve(&self, more: &[&str]) -> Vec<String> {
+        let mut arguments =
+            self.set(&[("tls.certificate", "server.pem"), ("tls.key", "server.key")]);
+        arguments.extend(more.iter().map(ToString::to_string));
+        arguments
+    }
+}
+
+pub(crate) fn refs(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+/// A CONNECT of 3.1.1 with the client id `c`.
+pub(crate) const CONNECT: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
+/// What follows it, if all is well.
+pub(crate) const CONNACK: &[u8] = b"\x20\x02\0\0";
+
+/// `openssl s_client` that sends a CONNECT: whether a CONNACK came, and all that it said.
+pub(crate) fn s_client(port: &str, arguments: &[&str]) -> (bool, String) {
+    let address = format!("127.0.0.1:{port}");
+    let mut child = Command::new("openssl")
+        .args(["s_client", "-connect", &address, "-ign_eof"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("openssl can be run");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    // A refused handshake ends it before it reads. DISCONNECT ends it where all is well.
+    let _ = stdin.write_all(&[CONNECT, b"\xe0\0"].concat());
+    drop(stdin);
+    let Output { stdout, stderr, .. } = child.wait_with_output().expect("it ends");
+    let welcomed = stdout.windows(CONNACK.len()).any(|window| window == CONNACK);
+    let said = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+    (welcomed, said)
+}
+
+/// Whose certificate it is, as `s_client` showed it.
+pub(crate) fn subject(said: &str) -> &str {
+    said.lines().find_map(|line| line.strip_prefix("subject=")).unwrap_or("nobody").trim()
+}

@@ -1,0 +1,17 @@
+//! `cargo x certs`: a test CA and what it vouches for, good and bad, for trying TLS by hand.
+
+use std::env;
+
+use crate::shell::{cargo, finish};
+
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let folder = match args {
+        [] => "certs",
+        [folder] if !folder.starts_with('-') => folder,
+        _ => return Err("certs: takes a folder".into()),
+    };
+    let here = env::current_dir().map_err(|e| format!("certs: no current folder: {e}"))?;
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", "godwit", "--example", "certs", "--"]);
+    finish(command.arg(here.join(folder)))
+}
