@@ -1,6 +1,7 @@
 //! What a delivery costs without the kernel: `cargo bench -p broker --bench delivery`. The clock
 //! runs while the shard does, from a publisher's bytes to the receiver's acknowledgement.
 
+use broker::permissions::{Pattern, Permissions, Rule};
 use broker::{ConnId, Input, Interest, Now, Options, Outbox, Peer, Shard, ShardId};
 use mqtt::{
     Connect, Packet, PacketId, Properties, Publish, QoS, Subscribe, SubscribeOptions,
@@ -13,6 +14,9 @@ fn main() {
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
         report("fan-out 10 to 500, 20 a read", qos, || Bench::new(10, 500, true, qos).run(20, 40));
         report("1000 pairs, 4 a read", qos, || Bench::new(1000, 1000, false, qos).run(4, 60));
+        report("the same under 1000 rules", qos, || {
+            Bench::ruled(1000, 1000, false, qos, Some(rules(1000))).run(4, 60)
+        });
     }
 }
 
@@ -20,6 +24,16 @@ fn main() {
 fn report(name: &str, qos: QoS, round: impl Fn() -> f64) {
     let best = (0..25).map(|_| round()).fold(f64::MAX, f64::min);
     println!("{name:<32} {qos:?}: {best:7.1} ns a delivery");
+}
+
+/// All for everyone, of which the last allows what is done.
+fn rules(count: usize) -> Arc<Permissions> {
+    let rule = |at: usize| {
+        let filter = if at + 1 == count { "bench/#".into() } else { format!("site/{at}/+/value") };
+        let topics = vec![Pattern::parse(&filter).expect("a filter")];
+        Rule { allows: true, topics, ..Rule::default() }
+    };
+    Arc::new(Permissions::new((0..count).map(rule).collect()))
 }
 
 struct Bench {
@@ -38,7 +52,17 @@ struct Bench {
 
 impl Bench {
     fn new(publishers: u32, subscribers: u32, fan_out: bool, qos: QoS) -> Bench {
-        let options = Options { sys_interval_s: 0, ..Options::default() };
+        Bench::ruled(publishers, subscribers, fan_out, qos, None)
+    }
+
+    fn ruled(
+        publishers: u32,
+        subscribers: u32,
+        fan_out: bool,
+        qos: QoS,
+        permissions: Option<Arc<Permissions>>,
+    ) -> Bench {
+        let options = Options { sys_interval_s: 0, permissions, ..Options::default() };
         let interest = Arc::new(Interest::new(7, 1));
         let shard =
             Shard::new(ShardId(0), 1, Arc::new(options), interest, Arc::default(), 7, 8, Now(0));

@@ -41,6 +41,8 @@ pub(crate) struct Conn {
 pub(crate) enum State {
     /// Nothing but CONNECT may come [MQTT-3.1.0-1].
     Greeting,
+    /// CONNECT came, and waits for a verdict.
+    Asked,
     Live {
         session: SessionId,
     },
@@ -93,12 +95,18 @@ impl From<Refusal> for End {
 impl Conn {
     pub(crate) fn session(&self) -> Option<SessionId> {
         match self.state {
-            State::Greeting => None,
+            State::Asked | State::Greeting => None,
             State::Live { session }
             | State::Crowded { session }
             | State::Held { session, .. }
             | State::Unwelcomed { session } => Some(session),
         }
+    }
+
+    /// When keep-alive ends it, if nothing more is heard.
+    pub(crate) fn silent_at(&self) -> Option<Now> {
+        let ms = u64::from(self.silence_ms_max);
+        (ms > 0).then_some(Now(self.heard.0 + ms))
     }
 
     /// The session of one that has had its CONNACK: nothing else goes before that
@@ -126,7 +134,10 @@ impl Shard {
                 return;
             };
             let live = match known.state {
-                State::Crowded { .. } | State::Held { .. } | State::Unwelcomed { .. } => return,
+                State::Asked
+                | State::Crowded { .. }
+                | State::Held { .. }
+                | State::Unwelcomed { .. } => return,
                 State::Greeting => None,
                 State::Live { session } => Some(session),
             };
@@ -141,12 +152,7 @@ impl Shard {
                     continue;
                 }
             }
-            // [MQTT-3.2.2-15]
-            let bytes_max = match live {
-                Some(_) => self.options.packet_bytes_max,
-                None => self.options.packet_bytes_max.min(limits::CONNECT_BYTES_MAX),
-            };
-            let frame = match mqtt::cut(rest, bytes_max) {
+            let frame = match mqtt::cut(rest, self.frame_bytes_max(live.is_some())) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
                 Err(violation) => {
@@ -167,8 +173,7 @@ impl Shard {
             let ended = match live {
                 Some(session) => self.packet(conn, session, frame, out),
                 None => match self.connect(conn, frame, out) {
-                    // The bytes of CONNECT go with the connection.
-                    Ok(Moved::Away) => return,
+                    Ok(Moved::Away | Moved::Nowhere) => return self.leave_unread(frame.len),
                     came => {
                         if traces {
                             self.trace_received(conn, frame, out);
@@ -182,6 +187,21 @@ impl Shard {
                 self.end(conn, end, out);
             }
         }
+    }
+
+    /// The longest packet that is taken [MQTT-3.2.2-15].
+    #[inline]
+    fn frame_bytes_max(&self, live: bool) -> u32 {
+        match live {
+            true => self.options.packet_bytes_max,
+            false => self.options.packet_bytes_max.min(limits::CONNECT_BYTES_MAX),
+        }
+    }
+
+    /// A CONNECT that goes with its connection, or waits: it is read, and counted, again.
+    fn leave_unread(&mut self, len: usize) {
+        self.sessions.counters.messages_received -= 1;
+        self.sessions.counters.bytes_received -= len as u64;
     }
 
     #[inline]
@@ -385,6 +405,8 @@ impl Shard {
 pub(crate) enum Moved {
     Away,
     Here,
+    /// It waits for a verdict.
+    Nowhere,
 }
 
 impl Sessions {

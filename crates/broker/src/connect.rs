@@ -12,6 +12,7 @@ use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::peer::Address;
 use crate::refusal::Refusal;
+use crate::rights::Rights;
 use crate::session::Sessions;
 use crate::shard::Shard;
 use crate::timer::Timer;
@@ -99,6 +100,11 @@ impl Shard {
         }
         let asked = Asked::new(packet.properties);
         let admitted = self.admit(&packet, &asked);
+        if admitted.is_ok() && self.options.judges && self.verdict(conn).is_none() {
+            self.inquire(conn, &packet, out);
+            return Ok(Moved::Nowhere);
+        }
+        let admitted = admitted.and_then(|id| self.obey(conn, &packet, id));
         let agreed = admitted.and_then(|id| Ok((self.agree(&packet, &asked, &id)?, id)));
         let (agreed, client_id) = match agreed {
             Ok(agreed) => agreed,
@@ -106,7 +112,7 @@ impl Shard {
         };
         // A client without an id is at home wherever chance sends it.
         let home = match packet.client_id {
-            "" => ShardId((self.draw() % self.shards as u64) as u8),
+            "" if !self.is_renamed(conn) => ShardId((self.draw() % self.shards as u64) as u8),
             _ => self.home_of(&client_id),
         };
         if home != self.id
@@ -126,7 +132,13 @@ impl Shard {
         if self.store_is_full && agreed.session_expiry_s > 0 && self.is_new(&client_id) {
             return Err(self.refuse(conn, &packet, &asked, Refusal::StoreFull, out));
         }
-        self.welcome(conn, &packet, &asked, &agreed, &client_id, out);
+        let rights = self.take_rights(conn);
+        if let Some(will) = &packet.will
+            && let Err(refusal) = self.permit_will(rights.as_deref(), &client_id, will)
+        {
+            return Err(self.refuse(conn, &packet, &asked, refusal, out));
+        }
+        self.welcome(conn, &packet, &asked, &agreed, &client_id, rights, out);
         Ok(Moved::Here)
     }
 
@@ -190,6 +202,8 @@ impl Shard {
         match packet.version {
             Version::V31 => Err(Refusal::ClientIdMissing),
             Version::V311 if !packet.clean_start => Err(Refusal::ClientIdMissing),
+            // A verdict may bring another one.
+            Version::V311 | Version::V5 if self.options.judges => Ok("".into()),
             Version::V311 | Version::V5 => Ok(self.assign_client_id()),
         }
     }
@@ -276,7 +290,7 @@ impl Shard {
     }
 
     /// Unique, and at home on this shard.
-    fn assign_client_id(&mut self) -> Box<str> {
+    pub(crate) fn assign_client_id(&mut self) -> Box<str> {
         loop {
             let client_id = format!("godwit-{:016x}{:08x}", self.draw(), self.draw() as u32);
             if self.home_of(&client_id) == self.id && self.sessions.find(&client_id).is_none() {
@@ -324,6 +338,7 @@ impl Shard {
         out.write(conn, &mut slot).own.extend_from_slice(&bytes);
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what was agreed on, piece by piece")]
     fn welcome(
         &mut self,
         conn: ConnId,
@@ -331,6 +346,7 @@ impl Shard {
         asked: &Asked,
         agreed: &Agreed,
         client_id: &str,
+        rights: Option<Box<Rights>>,
         out: &mut Outbox,
     ) {
         let peer = self.conn(conn).map(|known| known.peer.address);
@@ -343,7 +359,8 @@ impl Shard {
             kept = self.sessions.find(client_id);
         }
         // [MQTT-3.1.2-4] [MQTT-3.1.4-4] [3.1.1:MQTT-3.1.2-6]
-        if let Some(old) = kept.filter(|_| packet.clean_start) {
+        let is_stranger = |old| self.is_of_another(old, rights.as_deref());
+        if let Some(old) = kept.filter(|&old| packet.clean_start || is_stranger(old)) {
             self.end_session(old, false, out);
             kept = None;
         }
@@ -353,7 +370,7 @@ impl Shard {
             Some(id) => id,                                          // [MQTT-3.1.2-5]
             None => self.sessions.create(client_id, packet.version), // [MQTT-3.1.2-6]
         };
-        self.begin(conn, id, packet, asked, agreed);
+        self.begin(conn, id, packet, asked, agreed, rights);
         self.make_lasting(id);
         out.notes.push(Note::Connected {
             client_id: client_id.into(),
@@ -370,6 +387,10 @@ impl Shard {
         match !present && self.has_forgotten(client_id) {
             true => self.welcome_when_kept(conn, id, bytes, out),
             false => self.sessions.reply(id, &bytes, out),
+        }
+        // What an earlier connection subscribed to this one may not have.
+        if present && self.options.permissions.is_some() {
+            self.doubt(id, out);
         }
         self.announce(id, true, out);
         if let Some(flight) = &mut self.sessions.get_mut(id).flight {
@@ -390,6 +411,7 @@ impl Shard {
         packet: &Connect<'_>,
         asked: &Asked,
         agreed: &Agreed,
+        rights: Option<Box<Rights>>,
     ) {
         let options = self.options.clone();
         self.sessions.online += 1;
@@ -415,6 +437,8 @@ impl Shard {
         self.sessions.set_will(id, will);
         let aliases = (aliases > 0).then(|| Box::new(AliasesOut::new(aliases)));
         self.sessions.set_aliases(id, aliases);
+        self.sessions.set_rights(id, rights);
+        let expires = self.sessions.get(id).expires();
         let silence_ms_max = u32::from(agreed.keep_alive_s) * 1500;
         let now = self.now;
         if let Some(known) = self.conn_mut(conn) {
@@ -424,8 +448,11 @@ impl Shard {
             if packet.version == Version::V5 {
                 known.topic_alias_max = options.topic_alias_max;
             }
-            let due = Now(now.0 + u64::from(silence_ms_max));
-            if silence_ms_max > 0 && due < known.timer_at {
+            let silent_at = Some(Now(now.0 + u64::from(silence_ms_max)));
+            let silent_at = silent_at.filter(|_| silence_ms_max > 0);
+            if let Some(due) = silent_at.into_iter().chain(expires).min()
+                && due < known.timer_at
+            {
                 known.timer_at = due;
                 let timer = Timer::Conn { index: conn.0, generation: known.generation };
                 self.timers.set(due, timer);

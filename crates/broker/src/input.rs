@@ -1,6 +1,7 @@
 //! Everything that can happen to a shard, and what it says to the others.
 
 use crate::journal::Stored;
+use crate::judge::Verdict;
 use crate::lasting::Origin;
 use crate::message::Message;
 use crate::options::Options;
@@ -29,7 +30,7 @@ pub struct Now(pub u64);
 #[derive(Debug)]
 pub enum Input<'a> {
     /// A transport is ready that was accepted at `since`: its CONNECT is due from then on. `moved`
-    /// says that another shard sent it here, greeting and all.
+    /// says that another shard sent it here, greeting and all, with the peer that it knew.
     Opened {
         conn: ConnId,
         peer: Peer,
@@ -83,6 +84,12 @@ pub enum Input<'a> {
     Stored {
         reading: Reading,
         stored: &'a dyn Stored,
+    },
+    /// What `Effect::Judge` asked for.
+    Verdict {
+        conn: ConnId,
+        case: u32,
+        verdict: Verdict,
     },
     /// Time moved: fire what is due. Also the turn of whatever waits for room.
     Tick,

@@ -15,9 +15,12 @@ mod shard;
 
 mod conn;
 mod connect;
+pub mod judge;
 
 mod message;
+pub mod permissions;
 mod publish;
+mod rights;
 
 mod interest;
 mod retained;
@@ -59,6 +62,7 @@ pub mod refusal;
 pub use input::{Command, ConnId, Cross, Input, Now, ShardId};
 pub use interest::Interest;
 pub use journal::{Change, Space, Stored, Unreadable};
+pub use judge::{Claim, Verdict};
 pub use memory::Memory;
 pub use message::Message;
 pub use note::Note;

@@ -5,6 +5,7 @@ use crate::input::ConnId;
 use crate::peer::Address;
 use crate::refusal::Refusal;
 use mqtt::{Reason, Violation};
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
@@ -80,6 +81,15 @@ pub enum Note {
     /// What the store holds could not be read.
     StoreUnreadable {
         fault: Box<str>,
+    },
+    /// The rules do not let a client do what it tried. At most once a second a client, with the
+    /// number since the last.
+    Denied {
+        client_id: Box<str>,
+        user: Option<Arc<str>>,
+        deed: &'static str,
+        topic: Box<str>,
+        count: u32,
     },
     /// At most once a second a client, with the number since the last.
     Dropped {

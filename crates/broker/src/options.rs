@@ -3,6 +3,8 @@
 //! default text and documentation; the defaults here are the ones in force.
 
 use crate::limits;
+use crate::permissions::Permissions;
+use std::sync::Arc;
 
 /// What happens when a session's queue is full. Every case is counted by client and reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub struct Options {
     pub durabilities: Vec<(String, Durability)>,
     /// Unacknowledged QoS 1 and 2 messages towards one client, where it does not ask for fewer.
     pub inflight_max: u16,
+    /// Whether a CONNECT waits for a verdict: see `judge`.
+    pub judges: bool,
     /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
     /// for them only the check is shorter.
     pub keep_alive_s_max: u16,
@@ -70,6 +74,8 @@ pub struct Options {
     pub memory_bytes_max: u64,
     pub message_expiry_s_max: u32,
     pub packet_bytes_max: u32,
+    /// Who may do what; none lets everyone do everything.
+    pub permissions: Option<Arc<Permissions>>,
     pub qos_max: u8,
     pub queue_bytes_max: u64,
     pub queue_messages_max: u32,
@@ -98,6 +104,8 @@ pub struct Options {
     pub topic_bytes_max: u16,
     pub topic_levels_max: u16,
     pub trace: Option<Trace>,
+    /// How long a CONNECT waits before it is refused.
+    pub verdict_timeout_ms: u32,
     pub wildcard_available: bool,
     /// Unsent bytes after which a connection counts as congested: messages then wait in its
     /// session's queue.
@@ -113,10 +121,12 @@ impl Default for Options {
             durability: Durability::Sync,
             durabilities: Vec::new(),
             inflight_max: 1024,
+            judges: false,
             keep_alive_s_max: 0,
             memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,
             message_expiry_s_max: u32::MAX,
             packet_bytes_max: 2 * 1024 * 1024,
+            permissions: None,
             qos_max: 2,
             queue_bytes_max: 64 * 1024 * 1024,
             queue_messages_max: 10_000,
@@ -140,6 +150,7 @@ impl Default for Options {
             topic_bytes_max: u16::MAX,
             topic_levels_max: 128,
             trace: None,
+            verdict_timeout_ms: 5_000,
             wildcard_available: true,
             write_bytes_max: 1024 * 1024,
         }

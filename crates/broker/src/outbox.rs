@@ -7,6 +7,7 @@
 
 use crate::input::{ConnId, Cross, ShardId};
 use crate::journal::Space;
+use crate::judge::Claim;
 use crate::limits;
 use crate::note::Note;
 use crate::peer::Peer;
@@ -131,6 +132,13 @@ pub enum Effect {
     },
     Resume {
         conn: ConnId,
+    },
+    /// Find out whether this client may come in, and say so with `Input::Verdict` and the same
+    /// case. The connection is held until then, or until `Options::verdict_timeout_ms`.
+    Judge {
+        conn: ConnId,
+        case: u32,
+        claim: Box<Claim>,
     },
     /// Hand over the store, to be read, with `Input::Stored`.
     Read {

@@ -1,7 +1,10 @@
-//! Who is at the other end of a transport, as far as the transport itself can tell.
+//! Who is at the other end of a transport: what the transport itself can tell, and what was decided
+//! of it. All of it goes with the connection from shard to shard.
 
+use crate::judge::Pass;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -9,9 +12,11 @@ pub struct Peer {
     /// Where it came in.
     pub listener: ListenerId,
     /// What its certificate says. Only one that the listener's authorities vouch for gets here.
-    pub certificate: Option<Box<Certificate>>,
+    pub certificate: Option<Arc<Certificate>>,
     /// Memory that the engine needs for the transport as long as it lasts, beside the socket.
     pub transport_bytes: u32,
+    /// From the verdict on, until the session has what it says.
+    pub(crate) pass: Option<Box<Pass>>,
 }
 
 /// A listener's place among the program's.
@@ -47,14 +52,14 @@ pub enum AlternativeName {
 }
 
 impl Peer {
+    /// Of a connection that was just accepted.
+    pub fn new(address: Address, listener: ListenerId) -> Peer {
+        Peer { address, listener, certificate: None, transport_bytes: 0, pass: None }
+    }
+
     /// Nothing but an address.
     pub fn at(address: SocketAddr) -> Peer {
-        Peer {
-            address: Address::Network(address),
-            listener: ListenerId::default(),
-            certificate: None,
-            transport_bytes: 0,
-        }
+        Peer::new(Address::Network(address), ListenerId::default())
     }
 }
 
@@ -63,6 +68,17 @@ impl Address {
         match self {
             Address::Network(address) => Some(address.ip()),
             Address::Unix { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for AlternativeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AlternativeName::Address(address) => write!(f, "{address}"),
+            AlternativeName::Dns(name)
+            | AlternativeName::Email(name)
+            | AlternativeName::Uri(name) => f.write_str(name),
         }
     }
 }

@@ -49,6 +49,12 @@ impl Shard {
         if let Err(refusal) = self.permit(topic, &packet, &said) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
+        if self.options.permissions.is_some() {
+            let manner = (packet.qos as u8, packet.retain);
+            if !self.may_publish(id, topic, manner, out) {
+                return self.refuse_publish(conn, id, &packet, Refusal::NotPermitted, out);
+            }
+        }
         if self.store_is_full && self.needs_store(topic, &packet) {
             return self.refuse_publish(conn, id, &packet, Refusal::StoreFull, out);
         }

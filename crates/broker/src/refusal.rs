@@ -16,10 +16,15 @@ use mqtt::Reason;
 pub enum Refusal {
     AnswerTooLarge,
     AuthMethodUnsupported,
+    BadCredentials,
     ClientIdMissing,
     ClientIdTooLong,
     Draining,
+    Expired,
+    NoVerdict,
     NotAuthorized,
+    NotPermitted,
+    NotWelcome,
     PayloadFormatInvalid,
     QoSUnsupported,
     QueueFull,
@@ -28,6 +33,8 @@ pub enum Refusal {
     SharedUnsupported,
     StoreFull,
     SubscriptionIdsUnsupported,
+    TooBusy,
+    TooManyFailures,
     TopicFilterInvalid,
     TopicNameInvalid,
     WildcardUnsupported,
@@ -38,9 +45,13 @@ impl Refusal {
         match self {
             Refusal::AnswerTooLarge => Reason::PacketTooLarge,
             Refusal::AuthMethodUnsupported => Reason::BadAuthenticationMethod,
+            Refusal::BadCredentials => Reason::BadUserNameOrPassword,
             Refusal::ClientIdMissing | Refusal::ClientIdTooLong => Reason::ClientIdentifierNotValid,
-            Refusal::Draining => Reason::ServerUnavailable,
-            Refusal::NotAuthorized => Reason::NotAuthorized,
+            Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
+            Refusal::Expired => Reason::MaximumConnectTime,
+            Refusal::NotAuthorized | Refusal::NotPermitted | Refusal::NotWelcome => {
+                Reason::NotAuthorized
+            }
             Refusal::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
             Refusal::QoSUnsupported => Reason::QoSNotSupported,
             Refusal::QueueFull | Refusal::QuotaExceeded | Refusal::StoreFull => {
@@ -49,6 +60,8 @@ impl Refusal {
             Refusal::RetainUnsupported => Reason::RetainNotSupported,
             Refusal::SharedUnsupported => Reason::SharedSubscriptionsNotSupported,
             Refusal::SubscriptionIdsUnsupported => Reason::SubscriptionIdentifiersNotSupported,
+            Refusal::TooBusy => Reason::ServerBusy,
+            Refusal::TooManyFailures => Reason::ConnectionRateExceeded,
             Refusal::TopicFilterInvalid => Reason::TopicFilterInvalid,
             Refusal::TopicNameInvalid => Reason::TopicNameInvalid,
             Refusal::WildcardUnsupported => Reason::WildcardSubscriptionsNotSupported,
@@ -60,10 +73,15 @@ impl Refusal {
         match self {
             Refusal::AnswerTooLarge => "the answer is above the client's Maximum Packet Size",
             Refusal::AuthMethodUnsupported => "the authentication method is not supported",
+            Refusal::BadCredentials => "the user name or the password is wrong",
             Refusal::ClientIdMissing => "the client id is empty where the version wants one",
             Refusal::ClientIdTooLong => "the client id is too long",
             Refusal::Draining => "the server is shutting down",
+            Refusal::Expired => "what the client came in with is no longer valid",
+            Refusal::NoVerdict => "nobody could say in time whether the client may connect",
             Refusal::NotAuthorized => "not permitted: $SYS topics belong to the server",
+            Refusal::NotPermitted => "not permitted by the rules of the server",
+            Refusal::NotWelcome => "the client may not connect",
             Refusal::PayloadFormatInvalid => "the payload is not the UTF-8 that it promises",
             Refusal::QoSUnsupported => "the QoS is above the server's maximum",
             Refusal::QueueFull => "the queue is full: the client takes messages too slowly",
@@ -72,6 +90,8 @@ impl Refusal {
             Refusal::SharedUnsupported => "shared subscriptions are not supported",
             Refusal::StoreFull => "no room: the server's store is full",
             Refusal::SubscriptionIdsUnsupported => "subscription identifiers are not supported",
+            Refusal::TooBusy => "too many clients wait to be let in",
+            Refusal::TooManyFailures => "too many failed attempts from this address",
             Refusal::TopicFilterInvalid => "the topic filter has too many levels or bytes",
             Refusal::TopicNameInvalid => "the topic name has too many levels or bytes",
             Refusal::WildcardUnsupported => "wildcards in topic filters are not supported",
@@ -82,14 +102,19 @@ impl Refusal {
     /// is not said, but what we have no room for must not look kept [3.1.1:MQTT-3.3.5-2].
     pub(crate) fn acknowledged_in_v3(self) -> bool {
         match self {
-            Refusal::NotAuthorized | Refusal::PayloadFormatInvalid | Refusal::TopicNameInvalid => {
-                true
-            }
+            Refusal::NotAuthorized
+            | Refusal::NotPermitted
+            | Refusal::PayloadFormatInvalid
+            | Refusal::TopicNameInvalid => true,
             Refusal::AnswerTooLarge
             | Refusal::AuthMethodUnsupported
+            | Refusal::BadCredentials
             | Refusal::ClientIdMissing
             | Refusal::ClientIdTooLong
             | Refusal::Draining
+            | Refusal::Expired
+            | Refusal::NoVerdict
+            | Refusal::NotWelcome
             | Refusal::QoSUnsupported
             | Refusal::QueueFull
             | Refusal::QuotaExceeded
@@ -97,6 +122,8 @@ impl Refusal {
             | Refusal::SharedUnsupported
             | Refusal::StoreFull
             | Refusal::SubscriptionIdsUnsupported
+            | Refusal::TooBusy
+            | Refusal::TooManyFailures
             | Refusal::TopicFilterInvalid
             | Refusal::WildcardUnsupported => false,
         }

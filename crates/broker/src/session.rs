@@ -11,6 +11,7 @@ use crate::lasting::{Lasting, Origin};
 use crate::limits::NONE;
 use crate::memory::cost;
 use crate::message::Messages;
+use crate::rights::Rights;
 use crate::slab::Slab;
 use crate::sys::{Counters, DROPS, Drop};
 use crate::topics::FilterId;
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) client_id: Box<str>,
     pub(crate) subscriptions: Vec<Subscription>,
     pub(crate) rare: Option<Box<Rare>>,
+    /// Who its client is and what it may do, where that is asked.
+    pub(crate) rights: Option<Box<Rights>>,
     /// What the store knows of it, if it is to outlive the process.
     pub(crate) lasting: Option<Box<Lasting>>,
     pub(crate) expiry_s: u32,
@@ -268,7 +271,7 @@ pub(crate) struct Sessions {
     /// Members whose room may have changed in this tick.
     pub(crate) rooms: Vec<SessionId>,
     pub(crate) online: u64,
-    /// Client ids, wills and the aliases towards clients.
+    /// Client ids, wills, rights and the aliases towards clients.
     texts: u64,
     /// From how many bytes of messages on the process' memory is crowded, tight, full.
     pub(crate) crowded_at: u64,
@@ -378,6 +381,18 @@ impl Sessions {
         before
     }
 
+    /// Replaces what is known of the client.
+    pub(crate) fn set_rights(&mut self, id: SessionId, rights: Option<Box<Rights>>) {
+        let after = rights.as_ref().map_or(0, |rights| rights.bytes());
+        let before = std::mem::replace(&mut self.slab[id.0].rights, rights);
+        self.count_rights(before.map_or(0, |rights| rights.bytes()), after);
+    }
+
+    #[inline]
+    pub(crate) fn count_rights(&mut self, before: u64, after: u64) {
+        self.texts = self.texts + after - before;
+    }
+
     /// Replaces the aliases towards the client.
     pub(crate) fn set_aliases(&mut self, id: SessionId, aliases: Option<Box<AliasesOut>>) {
         let before = std::mem::replace(&mut self.slab[id.0].aliases, aliases);
@@ -412,6 +427,7 @@ impl Sessions {
             client_id: client_id.into(),
             subscriptions: Vec::new(),
             rare: None,
+            rights: None,
             lasting: None,
             expiry_s: 0,
             generation: self.generation,
@@ -435,6 +451,7 @@ impl Sessions {
         }
         self.set_aliases(id, None);
         self.set_will(id, None);
+        self.set_rights(id, None);
         let mut session = self.slab.remove(id.0)?;
         self.texts -= session.client_id.len() as u64;
         if let Some(flight) = session.flight.take() {

@@ -5,6 +5,7 @@ use crate::home::Homes;
 use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
 use crate::interest::{Interest, Wants};
 use crate::journal::Number;
+use crate::judge::Verdict;
 use crate::leftovers::Search;
 use crate::memory::{Ledger, Memory};
 use crate::message::Draft;
@@ -46,6 +47,9 @@ pub struct Shard {
     pub(crate) timers: Wheel,
     pub(crate) tree: Tree,
     pub(crate) homes: Homes,
+    /// Sessions whose subscriptions are to be compared with new rules.
+    pub(crate) doubted: Vec<(SessionId, u32)>,
+    pub(crate) rights_generation: u32,
     /// What clients are told apart by where a mistake does no harm.
     clients: FixedState,
     pub(crate) random: u64,
@@ -122,6 +126,8 @@ impl Shard {
             timers: Wheel::new(now),
             tree: Tree::default(),
             homes: Homes { key: seed.rotate_left(17), shards: shards as u8 },
+            doubted: Vec::new(),
+            rights_generation: 0,
             clients: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
             stamp: Stamp::default(),
@@ -169,6 +175,7 @@ impl Shard {
             Input::Committed { seq, durable } => self.committed(seq, durable, out),
             Input::Durable { seq } => self.durable(seq, out),
             Input::Stored { reading, stored } => self.read(reading, stored, out),
+            Input::Verdict { conn, case, verdict } => self.judged(conn, case, verdict, out),
             Input::Tick => self.tick(out),
             Input::Command(command) => self.command(command, out),
         }
@@ -213,7 +220,7 @@ impl Shard {
 
     /// When `Input::Tick` is next needed; at once where something is unfinished.
     pub fn next_tick(&self) -> Option<Now> {
-        if !self.sessions.unfinished.is_empty() {
+        if !self.sessions.unfinished.is_empty() || !self.doubted.is_empty() {
             return Some(self.now);
         }
         self.timers.next()
@@ -318,6 +325,7 @@ impl Shard {
         }
         self.plan_sweep();
         self.prune_timers();
+        self.doubt_on(out);
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
         // Another one is first each time: what one may do in a tick is bounded for all together.
         if !unfinished.is_empty() {
@@ -379,21 +387,28 @@ impl Shard {
         if known.generation != generation || now < known.timer_at {
             return;
         }
+        if matches!(known.state, State::Asked) {
+            let case = known.generation;
+            return self.judged(conn, case, Verdict::Deny(Refusal::NoVerdict), out);
+        }
         let Some(session) = known.session() else {
             return self.end(conn, End::Violation(Violation::ConnectExpected), out);
         };
-        if known.silence_ms_max == 0 {
-            return;
-        }
         if matches!(known.state, State::Crowded { .. }) {
             // It is we who do not listen.
             known.heard = now;
         }
-        let due = Now(known.heard.0 + u64::from(known.silence_ms_max));
-        if now >= due {
+        let silent_at = known.silent_at();
+        let expires = self.sessions.get(session).expires();
+        if expires.is_some_and(|at| now >= at) {
+            return self.end(conn, End::Refusal(Refusal::Expired), out);
+        }
+        if silent_at.is_some_and(|at| now >= at) {
             // [MQTT-3.1.2-22]
             return self.end(conn, End::Violation(Violation::KeepAliveTimeout), out);
         }
+        let Some(due) = silent_at.into_iter().chain(expires).min() else { return };
+        let Some(known) = self.conn_mut(conn) else { return };
         known.timer_at = due;
         self.timers.set(due, Timer::Conn { index, generation });
         self.sessions.get_mut(session).rest();
@@ -402,11 +417,15 @@ impl Shard {
     fn command(&mut self, command: Command, out: &mut Outbox) {
         match command {
             Command::Reload(options) => {
+                let changes = self.options.permissions != options.permissions;
                 self.sessions.options = options.clone();
                 self.options = options;
                 self.choose_strategies();
                 self.trace_anew();
                 self.plan_sys(SYS_FIRST_MS);
+                if changes {
+                    self.look_at_rights_again();
+                }
             }
             Command::Drain => {
                 self.draining = true;

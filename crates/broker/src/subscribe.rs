@@ -143,6 +143,9 @@ impl Shard {
         }
         // [MQTT-3.2.2-10]
         let qos = options.qos.min(self.qos_max());
+        if let Err(refusal) = self.may_subscribe(id, inner, qos as u8, out) {
+            return Ok(Err(refusal));
+        }
         let options = SubscribeOptions { qos, ..options };
         if share.is_some() {
             let awaited = self.subscribe_shared(id, filter, options, subscription_id, out);
@@ -345,7 +348,7 @@ impl Shard {
 
     /// The subscription goes, with what was still to come for it; what is in the session's queue
     /// or flight stays [MQTT-3.10.4-1] [MQTT-3.10.4-2] [MQTT-3.10.4-3].
-    fn unsubscribe_own(&mut self, id: SessionId, text: &str) -> bool {
+    pub(crate) fn unsubscribe_own(&mut self, id: SessionId, text: &str) -> bool {
         let Some(filter) = self.topics.find(text) else { return false };
         let Some(at) = self.sessions.get(id).subscription(filter) else { return false };
         self.erase_filter(id, text);
@@ -357,7 +360,12 @@ impl Shard {
         true
     }
 
-    fn unsubscribe_shared(&mut self, id: SessionId, group: &str, out: &mut Outbox) -> bool {
+    pub(crate) fn unsubscribe_shared(
+        &mut self,
+        id: SessionId,
+        group: &str,
+        out: &mut Outbox,
+    ) -> bool {
         let member = self.member(id);
         self.erase_filter(id, group);
         let session = self.sessions.get_mut(id);

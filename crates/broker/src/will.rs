@@ -6,6 +6,7 @@ use crate::message::{Draft, NO_EXPIRY};
 use crate::outbox::Outbox;
 use crate::publish::awaited;
 use crate::shard::Shard;
+use crate::sys::Drop;
 use crate::timer::Timer;
 use mqtt::{Property, QoS};
 
@@ -81,6 +82,14 @@ impl Shard {
         rare.will_at = None;
         let Some(will) = self.sessions.set_will(id, None) else { return };
         self.sessions.make_dirty(id);
+        // The rules may be others than when it was accepted.
+        if self.options.permissions.is_some() && self.sessions.get(id).rights.is_some() {
+            let manner = (will.qos as u8, will.retain);
+            if !self.may_publish(id, &will.topic, manner, out) {
+                self.sessions.counters.drops[Drop::Refused as usize] += 1;
+                return;
+            }
+        }
         let mut draft = Draft::new(&will.topic, &will.payload, self.now);
         draft.properties = &will.properties;
         draft.qos = will.qos;

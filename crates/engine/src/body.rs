@@ -12,6 +12,7 @@
 //! `listed` and is looked at again in the next, without an event.
 
 use crate::clock::Clock;
+use crate::docket::{Control, Docket};
 use crate::door::Door;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::Broken;
@@ -31,15 +32,6 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Log = Arc<dyn Fn(&Note) + Send + Sync>;
 
-#[derive(Debug)]
-pub(crate) enum Control {
-    Command(Command),
-    /// The same listeners, with what is behind them now.
-    Doors(Arc<[Door]>),
-    /// Leave once everything is written.
-    Stop,
-}
-
 pub(crate) struct Body {
     pub(crate) id: ShardId,
     pub(crate) shard: Shard,
@@ -58,6 +50,7 @@ pub(crate) struct Body {
     pub(crate) clock: Clock,
     pub(crate) shelf: Option<Shelf>,
     pub(crate) log: Log,
+    docket: Docket,
     pub(crate) write_bytes_max: usize,
     pub(crate) connect_timeout_ms: u32,
     pub(crate) out: Outbox,
@@ -127,6 +120,7 @@ impl Body {
         clock: Clock,
         shelf: Option<Shelf>,
         log: Log,
+        docket: Docket,
         options: &Options,
     ) -> io::Result<Body> {
         let mut body = Body {
@@ -144,6 +138,7 @@ impl Body {
             clock,
             shelf,
             log,
+            docket,
             write_bytes_max: options.write_bytes_max as usize,
             connect_timeout_ms: options.connect_timeout_ms,
             now: Now::default(),
@@ -402,6 +397,10 @@ impl Body {
                     self.shard.handle(self.now, Input::Command(command), &mut self.out);
                 }
                 Control::Doors(doors) => self.doors = doors,
+                Control::Verdict { conn, case, verdict } => {
+                    let input = Input::Verdict { conn, case, verdict };
+                    self.shard.handle(self.now, input, &mut self.out);
+                }
                 Control::Stop => self.stop_at = Some(Now(self.now.0 + STOP_MS)),
             }
         }
@@ -520,6 +519,7 @@ impl Body {
                 }
                 self.go_on_later(conn.0);
             }
+            Effect::Judge { conn, case, claim } => self.docket.ask(conn, case, *claim),
             Effect::Move { conn, shard, peer } => self.send_home(conn.0, shard, peer),
             Effect::Read { reading } => self.readings.push(reading),
         }

@@ -4,6 +4,7 @@
 
 mod body;
 mod clock;
+mod docket;
 mod door;
 mod heap;
 mod holding;
@@ -20,5 +21,6 @@ mod stream;
 mod through;
 pub mod tls;
 
+pub use docket::{Answer, Judge, Question};
 pub use door::{Door, Listener, ListenerSocket};
 pub use server::{Fault, Server, Setup, Shelter};

@@ -1,7 +1,8 @@
 //! Starting and stopping the shards.
 
-use crate::body::{Body, Control, Log, WAKER};
+use crate::body::{Body, Log, WAKER};
 use crate::clock::Clock;
+use crate::docket::{Control, Docket, Judge};
 use crate::door::{Door, Listener};
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
@@ -27,6 +28,9 @@ pub struct Setup {
     pub seed: u64,
     /// Where what clients have us keep outlives the process; none keeps it in memory.
     pub store: Option<Shelter>,
+    /// Asked about every CONNECT while `Options::judges` holds, on the shard's thread: it must not
+    /// wait for anything.
+    pub judge: Option<Judge>,
     /// Told of everything that a person may want to read, on the shard's thread.
     pub log: Box<dyn Fn(&Note) + Send + Sync>,
 }
@@ -88,14 +92,7 @@ impl Server {
         raise_descriptor_limit();
         let shards = setup.shards.max(1);
         let mut host = Host::new(shards).map_err(Fault::Poller)?;
-        let mut polls = Vec::new();
-        let mut bells = Vec::new();
-        for _ in 0..shards {
-            let poll = Poll::new().map_err(Fault::Poller)?;
-            let own = mio::Waker::new(poll.registry(), WAKER).map_err(Fault::Poller)?;
-            bells.push(Bell::new(host.waker.clone(), own));
-            polls.push(poll);
-        }
+        let (polls, bells) = make_polls(&host, shards).map_err(Fault::Poller)?;
         let rings = Rings::all(bells);
         let bells = rings[0].bells.clone();
         let doors: Arc<[Door]> = setup.listeners.iter().map(|own| own.door.clone()).collect();
@@ -127,6 +124,7 @@ impl Server {
             let registry = host.registry().map_err(Fault::Poller)?;
             let new_shelf = |disk: &Disk| Shelf::new(disk.handle(), log.clone(), refusing.clone());
             let shelf = disk.as_ref().map(new_shelf);
+            let docket = Docket::new(setup.judge.clone(), sender.clone(), bells.clone(), id);
             let body = Body::new(
                 id,
                 shard,
@@ -139,6 +137,7 @@ impl Server {
                 clock,
                 shelf,
                 log.clone(),
+                docket,
                 &setup.options,
             )
             .map_err(Fault::Listener)?;
@@ -192,6 +191,17 @@ impl Server {
         drop(self.disk);
         ended.map_err(|_| io::Error::other("the shards' thread panicked"))
     }
+}
+
+fn make_polls(host: &Host, shards: usize) -> io::Result<(Vec<Poll>, Vec<Bell>)> {
+    let (mut polls, mut bells) = (Vec::new(), Vec::new());
+    for _ in 0..shards {
+        let poll = Poll::new()?;
+        let own = mio::Waker::new(poll.registry(), WAKER)?;
+        bells.push(Bell::new(host.waker.clone(), own));
+        polls.push(poll);
+    }
+    Ok((polls, bells))
 }
 
 fn make_shards(shards: usize, options: &Arc<Options>, seed: u64, clock: Clock) -> Vec<Shard> {

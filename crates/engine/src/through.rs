@@ -20,8 +20,7 @@ pub(crate) const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(1);
 impl Body {
     /// A new connection. Shards take turns where its greeting is work.
     pub(crate) fn admit(&mut self, listener: usize, stream: Stream, address: Address) {
-        let id = ListenerId(listener as u8);
-        let peer = Peer { address, listener: id, certificate: None, transport_bytes: 0 };
+        let peer = Peer::new(address, ListenerId(listener as u8));
         let door = &self.doors[listener];
         let mut socket = Socket::new(stream, Vec::new());
         let Some(mut layers) = door.layers() else { return self.open(socket, peer, false) };

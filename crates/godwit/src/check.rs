@@ -3,6 +3,7 @@
 
 use crate::flags::{self, Flag};
 use crate::options::{Plan, text};
+use crate::security::Security;
 use crate::{print, refuse, serve};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -15,9 +16,21 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
         Err(wrongs) => return refuse(&wrongs),
     };
     match Plan::read(&sources) {
-        Ok(plan) => print(&report(&plan)),
+        Ok(plan) => match load(&plan) {
+            Ok(()) => print(&report(&plan)),
+            Err(wrongs) => refuse(&wrongs),
+        },
         Err(wrongs) => refuse(&wrongs.iter().map(ToString::to_string).collect::<Vec<_>>()),
     }
+}
+
+/// The files that options name are read, too.
+fn load(plan: &Plan) -> Result<(), Vec<String>> {
+    let settings = plan.settings(0);
+    let mut wrongs = serve::doors(&settings).err().unwrap_or_default();
+    let ports: Vec<Option<u16>> = settings.listeners.iter().map(|own| own.url.port()).collect();
+    wrongs.extend(Security::load(&settings, &ports).err().unwrap_or_default());
+    if wrongs.is_empty() { Ok(()) } else { Err(wrongs) }
 }
 
 /// One line an option that differs, in a form that a file could have.

@@ -82,6 +82,14 @@ impl ListenUrl {
             ListenUrl::Unix { .. } => true,
         }
     }
+
+    /// As it was asked for: 0 is any, and a unix socket has none.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self {
+            ListenUrl::Network { port, .. } => Some(*port),
+            ListenUrl::Unix { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for ListenUrl {
@@ -116,6 +124,8 @@ pub(crate) struct Bound {
     pub(crate) socket: ListenerSocket,
     /// The URL by which it can be reached.
     pub(crate) shown: String,
+    /// None of a unix socket.
+    pub(crate) port: Option<u16>,
     /// A socket file of ours, to be removed at the end.
     pub(crate) file: Option<PathBuf>,
 }
@@ -142,8 +152,9 @@ pub(crate) fn bind(wishes: &[Wish<'_>]) -> Result<Vec<Bound>, Vec<String>> {
                 };
                 for address in addresses {
                     match bind_address(wish, *scheme, address, only_v6) {
-                        Ok((socket, shown)) => {
-                            bound.push(Bound { wish: at, socket, shown, file: None });
+                        Ok((socket, shown, port)) => {
+                            let port = Some(port);
+                            bound.push(Bound { wish: at, socket, shown, port, file: None });
                         }
                         Err(why) => wrongs.push(why),
                     }
@@ -151,8 +162,8 @@ pub(crate) fn bind(wishes: &[Wish<'_>]) -> Result<Vec<Bound>, Vec<String>> {
             }
             ListenUrl::Unix { path } => match bind_path(path, wish.mode) {
                 Ok(socket) => {
-                    let file = Some(path.clone());
-                    bound.push(Bound { wish: at, socket, shown: wish.url.to_string(), file });
+                    let (shown, file) = (wish.url.to_string(), Some(path.clone()));
+                    bound.push(Bound { wish: at, socket, shown, port: None, file });
                 }
                 Err(why) => wrongs.push(format!("{}: {why}", wish.url)),
             },
@@ -173,14 +184,15 @@ fn bind_address(
     scheme: Scheme,
     address: SocketAddr,
     only_v6: bool,
-) -> Result<(ListenerSocket, String), String> {
+) -> Result<(ListenerSocket, String, u16), String> {
     if !wish.open && !address.ip().is_loopback() {
         return Err(crate::options::checks::open_to_all(&format!("{} ({address})", wish.url)));
     }
     let bound = listen_at(address, only_v6).and_then(|socket| {
         let own: std::net::TcpListener = socket.into();
-        let shown = format!("{}://{}", scheme.name(), own.local_addr()?);
-        Ok((ListenerSocket::Tcp(own), shown))
+        let address = own.local_addr()?;
+        let shown = format!("{}://{address}", scheme.name());
+        Ok((ListenerSocket::Tcp(own), shown, address.port()))
     });
     bound.map_err(|error| format!("{}://{address}: {}", scheme.name(), explain(&error, address)))
 }

@@ -4,16 +4,19 @@
 //! line or option. `pub` and `sub` have mosquitto's, see `clients`.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod check;
 mod clients;
 mod flags;
 mod folder;
 mod host;
+mod identity;
 mod listen;
 mod logs;
 mod notes;
 mod options;
 mod reference;
+mod security;
 mod serve;
 mod timestamp;
 
@@ -42,6 +45,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         short: "print the tables of the protocol and of $SYS",
     },
     Subcommand { name: "store", run: folder::run, short: "check, export or import a data folder" },
+    Subcommand {
+        name: "passwd",
+        run: identity::passwd::run,
+        short: "write the file of users and passwords",
+    },
     Subcommand { name: "pub", run: clients::publish::run, short: "publish messages" },
     Subcommand { name: "sub", run: clients::subscribe::run, short: "subscribe and print messages" },
 ];

@@ -40,6 +40,13 @@ pub(crate) fn log(note: &Note) {
             let what = "what is stored cannot be read, and waits: start once with --repair";
             error!(target: "godwit::store", %fault, "{what}");
         }
+        Note::Denied { client_id, user, deed, topic, count } => {
+            let user = user.as_deref().unwrap_or_default();
+            warn!(
+                target: "godwit::permission", %client_id, %user, deed, %topic, count,
+                "not permitted"
+            );
+        }
         Note::Dropped { client_id, drop, count } => {
             let reason = drop.name();
             warn!(target: "godwit::drop", %client_id, reason, count, "messages dropped");

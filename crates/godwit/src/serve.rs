@@ -1,14 +1,16 @@
 //! `godwit serve`: options to a running broker, and signals to what they ask for.
 
 use crate::flags::{self, Flag};
+use crate::identity::Porter;
 use crate::listen::{Bound, Wish};
 use crate::logs::Logs;
 use crate::options::flags::OptionFlag;
 use crate::options::settings::{Anonymous, ListenerSettings, Settings};
 use crate::options::{Plan, Sources, environment};
+use crate::security::Security;
 use crate::{VERSION, fail, host, listen, notes, print, refuse};
-use broker::Command;
 use broker::options::Durability;
+use broker::{Command, Options};
 use engine::{Door, Listener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -94,6 +96,9 @@ struct Process {
     sources: Sources,
     plan: Plan,
     memory_bytes: u64,
+    /// Of the sockets that listen.
+    ports: Vec<Option<u16>>,
+    porter: Arc<Porter>,
     logs: Logs,
     server: engine::Server,
     /// Which of the settings' listeners each socket is of.
@@ -114,10 +119,15 @@ impl Process {
         let signals = signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
         let doors = doors(&settings)?;
         let bound = bind(&settings)?;
+        let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
+        let security = Security::load(&settings, &ports)?;
+        let judges = settings.security.authenticates();
+        let permissions = security.permissions.clone();
         let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
         let shards = shards.min(broker::limits::SHARDS_MAX);
         let folder = settings.data.clone();
-        let banner = banner(&sources, &settings, &bound, shards);
+        let banner = banner(&sources, &settings, &security, &bound, shards);
+        let porter = Porter::new(security.chain, settings.security.limits());
         let wishes: Vec<usize> = bound.iter().map(|bound| bound.wish).collect();
         let files = bound.iter().filter_map(|bound| bound.file.clone()).collect();
         let listeners = bound
@@ -127,8 +137,9 @@ impl Process {
             listeners: listeners.collect(),
             shards,
             store: shelter(&settings),
-            options: Arc::new(settings.broker),
+            options: Arc::new(Options { judges, permissions, ..settings.broker }),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
+            judge: Some(judge(porter.clone())),
             log: Box::new(notes::log),
         });
         let server = server.map_err(|fault| vec![cannot_start(&fault, &folder)])?;
@@ -136,7 +147,19 @@ impl Process {
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
         host::notify("READY=1");
-        Ok(Process { sources, plan, memory_bytes, logs, server, wishes, files, signals, stopping })
+        Ok(Process {
+            sources,
+            plan,
+            memory_bytes,
+            ports,
+            porter,
+            logs,
+            server,
+            wishes,
+            files,
+            signals,
+            stopping,
+        })
     }
 
     fn run(mut self) -> ExitCode {
@@ -185,8 +208,10 @@ impl Process {
         let before = self.plan.clone();
         let changes = self.plan.reload(next);
         let settings = self.plan.settings(self.memory_bytes);
-        let doors = match doors(&settings) {
-            Ok(doors) => doors,
+        let read =
+            doors(&settings).and_then(|doors| Ok((doors, Security::load(&settings, &self.ports)?)));
+        let (doors, security) = match read {
+            Ok(read) => read,
             Err(wrongs) => {
                 self.plan = before;
                 for wrong in wrongs {
@@ -202,15 +227,25 @@ impl Process {
         }
         // Even where no option has changed the files may have.
         self.server.change_doors(self.wishes.iter().map(|at| doors[*at].clone()).collect());
-        if !changes.live.is_empty() {
-            self.server.command(Command::Reload(Arc::new(settings.broker)));
-        }
+        // Who is let in before what they may do: nobody is in by the old list under the new rules.
+        let judges = settings.security.authenticates();
+        let permissions = security.permissions;
+        self.porter.change(security.chain, settings.security.limits());
+        let options = Options { judges, permissions, ..settings.broker };
+        self.server.command(Command::Reload(Arc::new(options)));
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
         if !changes.restart.is_empty() {
             let options = changes.restart.join(" ");
             warn!(target: "godwit::serve", options, "these changes need a restart");
         }
     }
+}
+
+/// How shards ask.
+fn judge(porter: Arc<Porter>) -> engine::Judge {
+    Arc::new(move |engine::Question { claim, answer }| {
+        porter.hear(claim, Box::new(move |verdict| answer.give(verdict)));
+    })
 }
 
 fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
@@ -221,7 +256,7 @@ fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
 }
 
 /// What is behind each listener, from its files.
-fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
+pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     let (mut doors, mut wrongs) = (Vec::new(), Vec::new());
     for ListenerSettings { url, door } in &settings.listeners {
         let tls = url.is_tls().then(|| door.tls.load()).transpose();
@@ -242,6 +277,7 @@ fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
 
 fn bind(settings: &Settings) -> Result<Vec<Bound>, Vec<String>> {
     let open = settings.allow_anonymous == Anonymous::Always;
+    let open = open || settings.security.authenticates();
     let wishes: Vec<Wish<'_>> = settings
         .listeners
         .iter()
@@ -254,10 +290,19 @@ fn bind(settings: &Settings) -> Result<Vec<Bound>, Vec<String>> {
     listen::bind(&wishes)
 }
 
-fn banner(sources: &Sources, settings: &Settings, listeners: &[Bound], shards: usize) -> String {
+fn banner(
+    sources: &Sources,
+    settings: &Settings,
+    security: &Security,
+    listeners: &[Bound],
+    shards: usize,
+) -> String {
     let mut banner = format!("godwit {VERSION}\n");
     for listener in listeners {
         let _ = writeln!(banner, "  listening on  {}", listener.shown);
+    }
+    for (what, text) in &security.banner {
+        let _ = writeln!(banner, "  {what:13} {text}");
     }
     let config = sources.config.as_ref().map(|path| path.display().to_string());
     let _ = writeln!(banner, "  shards        {shards}");

@@ -251,6 +251,8 @@ impl Table {
         match effect {
             // There is no store here.
             Effect::Read { .. } => {}
+            // Nobody is asked who it is.
+            Effect::Judge { .. } => {}
             Effect::Close { conn } => self.conns[at][conn.0 as usize] = None,
             Effect::Hold { conn } | Effect::Resume { conn } => {
                 let held = matches!(effect, Effect::Hold { .. });

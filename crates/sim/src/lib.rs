@@ -8,6 +8,7 @@ pub mod fuzz;
 pub mod life;
 pub mod line;
 pub mod oracle;
+pub mod people;
 pub mod play;
 pub mod power;
 pub mod replay;

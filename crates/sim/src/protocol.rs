@@ -24,6 +24,8 @@ pub mod c4_03_qos;
 pub mod c4_07_topics;
 #[path = "../tests/protocol/c4_08_shared.rs"]
 pub mod c4_08_shared;
+#[path = "../tests/protocol/c5_04_security.rs"]
+pub mod c5_04_security;
 #[path = "../tests/protocol/durable.rs"]
 pub mod durable;
 #[path = "../tests/protocol/sys_tree.rs"]
@@ -41,6 +43,7 @@ pub const CHAPTERS: &[&[Transcript]] = &[
     c4_07_topics::TRANSCRIPTS,
     c4_01_queues::TRANSCRIPTS,
     c4_08_shared::TRANSCRIPTS,
+    c5_04_security::TRANSCRIPTS,
     durable::TRANSCRIPTS,
     sys_tree::TRANSCRIPTS,
 ];

@@ -90,7 +90,8 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         Act::Cut { client } => clients[*client].stream = None,
         Act::Trickle { client } => clients[*client].trickles = true,
         Act::Send { client, packet, held } => clients[*client].send(packet, *held, broker)?,
-        Act::CloseAll
+        Act::Answer { .. }
+        | Act::CloseAll
         | Act::Crowd { .. }
         | Act::Disk { .. }
         | Act::Drain
@@ -98,6 +99,7 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         | Act::Refuse { .. }
         | Act::Reload { .. }
         | Act::Resume { .. }
+        | Act::Rules { .. }
         | Act::Stall { .. }
         | Act::Stored => {
             return Err("only the simulator does this".into());

@@ -5,6 +5,8 @@
 //!   # shards: 2              only with so many; without it with one, two and three
 //!   # connack: whole         print also what CONNACK says of the server's usual limits
 //!   # disk: on               only with a store, which outlives `! power`; `off`: only without
+//!   # user: ann password=x  lets in who is named, and nobody else: see `people`
+//!   # rules: allow topic=a   what they may do
 //!   # sim only               cannot be repeated over TCP
 //!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
 //!   a> PINGREQ &             held back, sent together with a's next line
@@ -15,6 +17,8 @@
 //!   a! trickle               from now on a's bytes arrive one by one
 //!   ! drain, ! close_all     the control plane speaks
 //!   ! reload queue_qos0=true
+//!   ! judge waits, ! judge answers
+//!   ! rules deny topic=a     others from now on
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
 //!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
 //!   ! disk refuses, ! disk takes  what grows; removals it takes always
@@ -28,6 +32,7 @@
 //! it: first what the acting client gets, then the others in the order of their first line.
 
 use crate::disk::Syncs;
+use crate::people::{self, People};
 use crate::settings;
 use broker::Options;
 
@@ -42,6 +47,7 @@ pub struct Script {
     /// Whether there must be a store, or must not.
     pub disk: Option<bool>,
     pub whole_connack: bool,
+    pub people: People,
     /// Clients in the order of their first line.
     pub clients: Vec<String>,
 }
@@ -62,6 +68,9 @@ pub enum Line {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
+    Answer {
+        waits: bool,
+    },
     CloseAll,
     /// More waits for the disk than it likes, or no longer.
     Crowd {
@@ -89,6 +98,9 @@ pub enum Act {
     Resume {
         client: usize,
     },
+    Rules {
+        text: String,
+    },
     /// `held` waits for the client's next line.
     Send {
         client: usize,
@@ -112,7 +124,8 @@ impl Act {
             | Act::Send { client, .. }
             | Act::Stall { client }
             | Act::Trickle { client } => Some(*client),
-            Act::CloseAll
+            Act::Answer { .. }
+            | Act::CloseAll
             | Act::Crowd { .. }
             | Act::Disk { .. }
             | Act::Drain
@@ -120,6 +133,7 @@ impl Act {
             | Act::Power
             | Act::Refuse { .. }
             | Act::Reload { .. }
+            | Act::Rules { .. }
             | Act::Stored => None,
         }
     }
@@ -127,7 +141,8 @@ impl Act {
     /// Whether only the simulator can do it.
     pub fn is_simulated(&self) -> bool {
         match self {
-            Act::CloseAll
+            Act::Answer { .. }
+            | Act::CloseAll
             | Act::Crowd { .. }
             | Act::Disk { .. }
             | Act::Drain
@@ -135,6 +150,7 @@ impl Act {
             | Act::Refuse { .. }
             | Act::Reload { .. }
             | Act::Resume { .. }
+            | Act::Rules { .. }
             | Act::Stall { .. }
             | Act::Stored => true,
             Act::Cut { .. } | Act::Pass { .. } | Act::Send { .. } | Act::Trickle { .. } => false,
@@ -153,6 +169,7 @@ impl Script {
             sim_only: false,
             disk: None,
             whole_connack: false,
+            people: People::default(),
             clients: Vec::new(),
         };
         let mut whole = String::new();
@@ -217,6 +234,14 @@ impl Script {
         } else if let Some(shards) = header.strip_prefix("shards:") {
             self.shards = Some(shards.trim().parse().map_err(|_| "how many shards?")?);
         }
+        if let Some(user) = header.strip_prefix("user:") {
+            self.people.add(user.trim())?;
+            self.options.judges = true;
+            self.sim_only = true;
+        } else if let Some(text) = header.strip_prefix("rules:") {
+            self.options.permissions = Some(people::rules(text)?);
+            self.sim_only = true;
+        }
         self.sim_only |= header.starts_with("sim only");
         match header {
             "disk: on" => self.disk = Some(true),
@@ -265,9 +290,12 @@ fn command(text: &str) -> Result<Act, String> {
         "disk syncs 1 batch" => Act::Disk { syncs: Syncs::Batches(1) },
         "disk refuses" => Act::Refuse { refuses: true },
         "disk takes" => Act::Refuse { refuses: false },
+        "judge answers" => Act::Answer { waits: false },
+        "judge waits" => Act::Answer { waits: true },
         "disk waits" => Act::Disk { syncs: Syncs::Wanted },
         "power" => Act::Power,
         "stored" => Act::Stored,
+        _ if text.starts_with("rules ") => Act::Rules { text: text[6..].into() },
         _ => {
             let pair = text.strip_prefix("reload ").and_then(|pair| pair.split_once('='));
             let (name, value) = pair.ok_or("no such command")?;

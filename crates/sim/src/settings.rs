@@ -56,6 +56,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "topic_alias_out_max" => options.topic_alias_out_max = number()? as u16,
         "topic_bytes_max" => options.topic_bytes_max = number()? as u16,
         "topic_levels_max" => options.topic_levels_max = number()? as u16,
+        "verdict_timeout_ms" => options.verdict_timeout_ms = number()? as u32,
         "wildcard_available" => options.wildcard_available = flag()?,
         "write_bytes_max" => options.write_bytes_max = number()? as u32,
         _ => return Err(wrong()),

@@ -2,6 +2,7 @@
 //! `UPDATE_EXPECT=1` writes what came into the source instead.
 
 use crate::line;
+use crate::people;
 use crate::script::{Act, CONTINUES, Line, Script};
 use crate::settings;
 use crate::world::{WireId, World};
@@ -178,6 +179,7 @@ impl Drop for Stage<'_> {
 impl<'a> Stage<'a> {
     fn new(script: &'a Script, round: Round) -> Stage<'a> {
         let mut world = World::new(script.options.clone(), round.shards, round.seed, None);
+        *world.people() = script.people.clone();
         if round.disk {
             world.keep();
         }
@@ -192,6 +194,12 @@ impl<'a> Stage<'a> {
 
     fn act(&mut self, act: &Act) {
         match act {
+            Act::Answer { waits } => {
+                self.world.people().waits = *waits;
+                if !waits {
+                    self.world.judge();
+                }
+            }
             Act::CloseAll => self.world.command(&Command::CloseAll),
             Act::Crowd { is_crowded } => self.world.crowd(*is_crowded),
             Act::Disk { syncs } => {
@@ -210,6 +218,11 @@ impl<'a> Stage<'a> {
             Act::Reload { name, value } => {
                 let mut options = self.script.options.clone();
                 settings::set(&mut options, name, value).expect("an option of the header's kind");
+                self.world.command(&Command::Reload(Arc::new(options)));
+            }
+            Act::Rules { text } => {
+                let mut options = self.script.options.clone();
+                options.permissions = people::rules(text).map(Some).expect("rules");
                 self.world.command(&Command::Reload(Arc::new(options)));
             }
             Act::Cut { client } => {

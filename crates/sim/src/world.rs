@@ -4,6 +4,7 @@
 //! is drawn; without one it is fixed.
 
 use crate::disk::{Disk, Syncs};
+use crate::people::People;
 use crate::shelf::Shelf;
 use broker::{
     Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Peer, Reading,
@@ -25,6 +26,7 @@ pub struct World {
     options: Arc<Options>,
     seed: u64,
     disk: Option<Disk>,
+    people: People,
     write_bytes_max: usize,
 }
 
@@ -105,10 +107,27 @@ impl World {
             options,
             seed,
             disk: None,
+            people: People::default(),
             write_bytes_max,
         };
         world.start(shards);
         world
+    }
+
+    /// Who may come in, for worlds that ask.
+    pub fn people(&mut self) -> &mut People {
+        &mut self.people
+    }
+
+    /// Everyone who waits at the door is told.
+    pub fn judge(&mut self) {
+        for (at, conn, case, claim) in std::mem::take(&mut self.people.waiting) {
+            let verdict = self.people.verdict(&claim);
+            let place = &mut self.places[at];
+            let input = Input::Verdict { conn, case, verdict };
+            place.shard.handle(self.now, input, &mut place.out);
+            self.act(at);
+        }
     }
 
     /// What is stored outlives `power` and `restart` from here on.
@@ -184,11 +203,12 @@ impl World {
             cut: false,
         });
         let at = wire.0 % self.places.len();
-        self.attach(wire, at, false);
+        let peer = Peer::at(([127, 0, 0, 1], 10_000 + wire.0 as u16).into());
+        self.attach(wire, at, peer, false);
         wire
     }
 
-    fn attach(&mut self, wire: WireId, at: usize, moved: bool) {
+    fn attach(&mut self, wire: WireId, at: usize, peer: Peer, moved: bool) {
         let place = &mut self.places[at];
         let free = place.conns.iter().position(Option::is_none);
         let index = free.unwrap_or(place.conns.len());
@@ -199,7 +219,6 @@ impl World {
         let conn = ConnId(index as u32);
         self.wires[wire.0].end = Some((at, conn));
         self.wires[wire.0].ready = !self.wires[wire.0].to_broker.is_empty();
-        let peer = Peer::at(([127, 0, 0, 1], 10_000 + wire.0 as u16).into());
         let input = Input::Opened { conn, peer, since: self.now, moved };
         place.shard.handle(self.now, input, &mut place.out);
     }
@@ -467,6 +486,13 @@ impl World {
         if let Effect::Read { reading } = effect {
             return self.hand_store(at, reading);
         }
+        if let Effect::Judge { conn, case, claim } = effect {
+            self.people.waiting.push((at, conn, case, *claim));
+            if !self.people.waits {
+                self.judge();
+            }
+            return;
+        }
         let (Effect::Close { conn }
         | Effect::Hold { conn }
         | Effect::Move { conn, .. }
@@ -487,11 +513,11 @@ impl World {
                 wire.held = false;
                 wire.ready = !wire.to_broker.is_empty();
             }
-            Effect::Move { shard, .. } => {
+            Effect::Move { shard, peer, .. } => {
                 self.places[at].conns[conn.0 as usize] = None;
-                self.attach(id, usize::from(shard.0), true);
+                self.attach(id, usize::from(shard.0), peer, true);
             }
-            Effect::Read { .. } => {}
+            Effect::Judge { .. } | Effect::Read { .. } => {}
         }
     }
 

@@ -56,6 +56,10 @@ pub struct Counters {
     pub connections_accepted: u64,
     pub connections_refused: u64,
     pub connections_not_opened: u64,
+    /// Of those refused, by a verdict.
+    pub denied_connects: u64,
+    pub denied_publishes: u64,
+    pub denied_subscribes: u64,
     pub violations: u64,
     pub sessions_expired: u64,
     pub drops: [u64; DROPS],
@@ -121,6 +125,21 @@ pub const ROWS: &[Row] = &[
         topic: "messages/sent",
         about: "packets of any type sent",
         value: |c| c.messages_sent + c.publish_sent,
+    },
+    Row {
+        topic: "permissions/denied/connect",
+        about: "CONNECT packets refused because of who it was or could not be shown to be",
+        value: |c| c.denied_connects,
+    },
+    Row {
+        topic: "permissions/denied/publish",
+        about: "PUBLISH packets and wills that the rules do not permit",
+        value: |c| c.denied_publishes,
+    },
+    Row {
+        topic: "permissions/denied/subscribe",
+        about: "subscriptions that the rules do not permit, or do not any more",
+        value: |c| c.denied_subscribes,
     },
     Row {
         topic: "publish/bytes/received",
@@ -239,6 +258,9 @@ impl Counters {
         self.connections_accepted += other.connections_accepted;
         self.connections_refused += other.connections_refused;
         self.connections_not_opened += other.connections_not_opened;
+        self.denied_connects += other.denied_connects;
+        self.denied_publishes += other.denied_publishes;
+        self.denied_subscribes += other.denied_subscribes;
         self.violations += other.violations;
         self.sessions_expired += other.sessions_expired;
         for (sum, drops) in self.drops.iter_mut().zip(other.drops) {

@@ -190,10 +190,10 @@ impl Tls {
     }
 
     /// What the peer's certificate says, where it has shown one.
-    pub(crate) fn certificate(&self) -> Option<Box<Certificate>> {
+    pub(crate) fn certificate(&self) -> Option<Arc<Certificate>> {
         let Tls::Talking(conn) = self else { return None };
         let own = conn.peer_certificates()?.first()?;
-        Some(Box::new(names::certificate(own).unwrap_or_default()))
+        Some(Arc::new(names::certificate(own).unwrap_or_default()))
     }
 
     fn talk(&mut self) -> Result<&mut UnbufferedServerConnection, rustls::Error> {

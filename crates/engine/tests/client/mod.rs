@@ -33,6 +33,7 @@ pub(crate) fn serve_noting(
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let setup = Setup {
+        judge: None,
         listeners: vec![listener.into()],
         shards,
         options: Arc::new(options),

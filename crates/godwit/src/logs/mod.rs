@@ -18,7 +18,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 /// The last part of `godwit::{module}`, by which `log.modules` names them.
 pub(crate) const MODULES: &[&str] =
-    &["conn", "drop", "serve", "session", "store", "subscription", "trace"];
+    &["auth", "conn", "drop", "permission", "serve", "session", "store", "subscription", "trace"];
 
 /// The handle by which a reload reaches the subscriber.
 #[derive(Clone)]

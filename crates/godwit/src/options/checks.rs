@@ -11,6 +11,7 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     let checks = [
         ("listen", listen as fn(&Settings) -> Option<String>),
         ("allow_anonymous", allow_anonymous),
+        ("auth.certificate_client_id", certificate),
         ("data", data),
         ("log.target", log_target),
         ("queue.bytes_max", queue),
@@ -32,8 +33,10 @@ fn listen(settings: &Settings) -> Option<String> {
 
 /// What is behind each listener must fit together, and to who may come.
 fn listeners(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+    let loopback = settings.allow_anonymous == Anonymous::Loopback;
+    let closed = loopback && !settings.security.authenticates();
     for (at, listener) in settings.listeners.iter().enumerate() {
-        let (url, closed) = (&listener.url, settings.allow_anonymous == Anonymous::Loopback);
+        let url = &listener.url;
         let open = closed && !url.is_loopback() && !listener.authenticates();
         let wrong = open.then(|| open_to_all(&url.to_string()));
         let wrong = wrong.or_else(|| tls(listener).map(|why| format!("{url}: {why}")));
@@ -78,15 +81,25 @@ fn tls(listener: &ListenerSettings) -> Option<String> {
 pub(crate) fn open_to_all(url: &str) -> String {
     format!(
         "{url} can be reached from other hosts and there is no authentication: listen on \
-         127.0.0.1 or [::1], or let everyone in with allow_anonymous = true"
+         127.0.0.1 or [::1], name users with auth.users, or let everyone in with \
+         allow_anonymous = true"
     )
 }
 
 fn allow_anonymous(settings: &Settings) -> Option<String> {
-    let closed = settings.allow_anonymous == Anonymous::Never;
+    let closed = settings.allow_anonymous == Anonymous::Never && !settings.security.authenticates();
     closed.then(|| {
-        "allow_anonymous = false: nobody could connect, because authentication comes with a later \
-         version; use \"loopback\" or true"
+        "allow_anonymous = false: nobody could connect, because there is no authentication; name \
+         users with auth.users, or use \"loopback\" or true"
+            .to_string()
+    })
+}
+
+fn certificate(settings: &Settings) -> Option<String> {
+    let own = &settings.security;
+    let alone = own.certificate_client_id.is_some() && own.certificate_user.is_none();
+    alone.then(|| {
+        "auth.certificate_client_id needs auth.certificate, which says who the client is"
             .to_string()
     })
 }

@@ -2,6 +2,7 @@
 //! table fill it, one field each.
 
 use crate::listen::ListenUrl;
+use crate::security::SecuritySettings;
 use broker::options::{Options, Trace};
 use engine::proxy::Versions;
 use engine::tls::{ClientCertificate, Files};
@@ -19,6 +20,7 @@ pub(crate) struct Settings {
     /// Every listener, those of `listen` first, and what is behind each.
     pub(crate) listeners: Vec<ListenerSettings>,
     pub(crate) log: LogSettings,
+    pub(crate) security: SecuritySettings,
     /// 0 is one a core.
     pub(crate) shards: usize,
     pub(crate) store: store::Options,
@@ -46,7 +48,7 @@ impl ListenerSettings {
     }
 }
 
-/// Who may come without proof of who they are.
+/// Who may come without proof of who they are. Where proof is asked for, `Loopback` is `Never`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Anonymous {
     Always,
@@ -91,6 +93,7 @@ impl Settings {
             listen: Vec::new(),
             listeners: Vec::new(),
             log: LogSettings::default(),
+            security: SecuritySettings::default(),
             shards: 0,
             store: store::Options::default(),
         }

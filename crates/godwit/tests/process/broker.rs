@@ -80,6 +80,11 @@ impl Program {
         }
     }
 
+    /// Every line of stderr so far.
+    pub(crate) fn seen(&self) -> &[String] {
+        &self.seen
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let kill = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();

@@ -8,6 +8,7 @@ mod doors;
 mod folder;
 mod mixed;
 mod options;
+mod security;
 mod signals;
 mod tls;
 mod wire;

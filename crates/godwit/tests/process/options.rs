@@ -36,7 +36,7 @@ fn what_is_not_supported_yet_is_refused() {
         (["--listen", "ws://127.0.0.1"], "ws listeners are not supported in this version"),
         (["--listen", "quic://127.0.0.1"], "quic listeners are not supported in this version"),
         (["--set", "durability=disk"], "no such choice, use \"lazy\", \"memory\" or \"sync\""),
-        (["--set", "allow_anonymous=false"], "authentication comes with a later version"),
+        (["--set", "allow_anonymous=false"], "nobody could connect"),
     ];
     for (arguments, why) in cases {
         let (code, stderr) = refusal(&arguments);

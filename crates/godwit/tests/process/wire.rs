@@ -151,6 +151,7 @@ const KEYS: &[(&str, &str)] = &[
     ("topic_alias_out_max", "connection.topic_alias_out_max"),
     ("topic_bytes_max", "topic.bytes_max"),
     ("topic_levels_max", "topic.levels_max"),
+    ("verdict_timeout_ms", "auth.timeout_ms"),
     ("wildcard_available", "subscription.wildcard_available"),
     ("write_bytes_max", "connection.write_bytes_max"),
 ];

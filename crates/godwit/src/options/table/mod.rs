@@ -8,6 +8,7 @@ mod connections;
 pub(crate) mod listeners;
 mod messages;
 mod program;
+mod security;
 mod sessions;
 mod store;
 
@@ -62,6 +63,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
     let parts = [
         program::TOP,
         listeners::ROWS,
+        security::ROWS,
         connections::ROWS,
         sessions::ROWS,
         messages::ROWS,

@@ -69,8 +69,9 @@ pub(super) const TOP: &[Row] = &[
         live: false,
         short: "whether clients may connect without authentication",
         long: "`loopback` lets them in where only this host can reach us, and refuses to start on \
-               any other address. `true` lets everyone in. `false` needs authentication, which \
-               comes with a later version.",
+               any other address. `true` lets everyone in. With authentication (`auth.users` and \
+               the others) clients that bring no proof come in only where it is `true`, and \
+               nobody does with a wrong one.",
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
             settings.allow_anonymous = match value.text() {
@@ -122,8 +123,9 @@ pub(super) const ROWS: &[Row] = &[
         default: "",
         live: true,
         short: "levels of single modules, over `log.level`",
-        long: "Modules: `conn` (connections), `session`, `subscription`, `drop` (messages that \
-               were dropped), `trace` (packets, see `trace`), `serve` (start, stop, options).",
+        long: "Modules: `auth` (who is let in), `conn` (connections), `permission` (what rules \
+               forbid), `session`, `subscription`, `drop` (messages that were dropped), \
+               `trace` (packets, see `trace`), `serve` (start, stop, options).",
         source: "",
         set: |settings, value| {
             let pair = |(module, name): &(String, String)| (module.clone(), level(name));

@@ -1,0 +1,536 @@
+//! Who may publish and subscribe what: rules in order, of which the first that speaks of the case
+//! decides. Compiled outside, immutable here.
+//!
+//! A topic is matched by a rule's filter. A subscription's filter stands for every topic that it
+//! matches: a rule allows it only if the rule's filter covers all of them, and denies it if the two
+//! have a single topic in common. So whatever a granted subscription brings may be had, and nothing
+//! is looked at again when a message is delivered.
+
+use crate::peer::ListenerId;
+use mqtt::filter_matches;
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    rules: Vec<Rule>,
+    /// Rules for single users, by name, ...
+    by_user: Vec<(Box<str>, Vec<u32>)>,
+    /// ... and all others.
+    others: Vec<u32>,
+    /// Whether any rule asks for a QoS or for RETAIN.
+    is_particular: bool,
+}
+
+/// Every condition that is given must hold; of a list one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub allows: bool,
+    pub publish: bool,
+    pub subscribe: bool,
+    /// Only clients that are nobody in particular.
+    pub anonymous: bool,
+    pub users: Vec<Name>,
+    pub client_ids: Vec<Name>,
+    pub groups: Vec<Box<str>>,
+    pub addresses: Vec<Network>,
+    pub listeners: Vec<ListenerId>,
+    /// Empty is every topic.
+    pub topics: Vec<Pattern>,
+    /// Bit n for QoS n.
+    pub qos: u8,
+    pub retain: Option<bool>,
+}
+
+pub const ANY_QOS: u8 = 0b111;
+
+impl Default for Rule {
+    fn default() -> Rule {
+        Rule {
+            allows: false,
+            publish: true,
+            subscribe: true,
+            anonymous: false,
+            users: Vec::new(),
+            client_ids: Vec::new(),
+            groups: Vec::new(),
+            addresses: Vec::new(),
+            listeners: Vec::new(),
+            topics: Vec::new(),
+            qos: ANY_QOS,
+            retain: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    Exactly(Box<str>),
+    /// `sensor-*`
+    StartingWith(Box<str>),
+}
+
+impl Name {
+    pub fn parse(text: &str) -> Name {
+        match text.strip_suffix('*') {
+            Some(start) => Name::StartingWith(start.into()),
+            None => Name::Exactly(text.into()),
+        }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        match self {
+            Name::Exactly(exact) => **exact == *name,
+            Name::StartingWith(start) => name.starts_with(&**start),
+        }
+    }
+}
+
+/// `10.0.0.0/8`, `2001:db8::/32`, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    pub fn parse(text: &str) -> Option<Network> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            Some(bits) => bits.parse().ok().filter(|bits| *bits <= width)?,
+            None => width,
+        };
+        Some(Network { address, bits })
+    }
+
+    /// An IPv4 address that came over an IPv6 socket is the IPv4 address.
+    pub fn contains(self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let shift = 32 - u32::from(self.bits);
+                u32::from(own).checked_shr(shift) == u32::from(other).checked_shr(shift)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let shift = 128 - u32::from(self.bits);
+                u128::from(own).checked_shr(shift) == u128::from(other).checked_shr(shift)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A topic filter that may name the client: `sensors/${clientid}/#`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: Box<str>,
+    has_variables: bool,
+    /// The first bytes of every topic that it matches, as far as they are the same, ...
+    head: u64,
+    /// ... and which bits of eight bytes that are.
+    mask: u64,
+}
+
+/// Eight bytes, or zeros after a shorter text: what most rules are told apart by.
+fn head_of(text: &str) -> u64 {
+    let bytes = text.bytes().chain(std::iter::repeat(0)).take(8);
+    bytes.fold(0, |head, byte| head << 8 | u64::from(byte))
+}
+
+/// What a pattern is for one client.
+enum Filter<'a> {
+    Is(Cow<'a, str>),
+    /// The client has no such name: the pattern is not about it.
+    Nothing,
+    /// The name would say more than a name: `+`, `#` or several levels.
+    Unfit,
+}
+
+const VARIABLES: [&str; 3] = ["${clientid}", "${username}", "${cert_cn}"];
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Pattern {
+    /// The error says what is wrong and what would be right.
+    pub fn parse(text: &str) -> Result<Pattern, String> {
+        let plain = VARIABLES.iter().fold(text.to_string(), |text, name| text.replace(name, "x"));
+        if plain.contains("${") {
+            return Err(format!(
+                "{text:?} has an unknown variable, use ${{clientid}}, ${{username}} or ${{cert_cn}}"
+            ));
+        }
+        mqtt::topic::check_filter(&plain).map_err(|_| {
+            format!("{text:?} is no topic filter, use one like \"a/+/c\" or \"a/#\"")
+        })?;
+        let has_variables = plain != text;
+        // "a/#" matches "a".
+        let literal = text.split(['+', '#']).next().filter(|_| !has_variables).unwrap_or_default();
+        let literal = if text.ends_with('#') { literal.trim_end_matches('/') } else { literal };
+        let mask = match literal.len() {
+            0 => 0,
+            len => !0 << (8 * (8 - len.min(8))),
+        };
+        Ok(Pattern { text: text.into(), has_variables, head: head_of(literal), mask })
+    }
+
+    fn of(&self, who: &Who, client_id: &str) -> Filter<'_> {
+        if !self.has_variables {
+            return Filter::Is(Cow::Borrowed(&self.text));
+        }
+        let values = [Some(client_id), who.user.as_deref(), who.common_name.as_deref()];
+        let mut text = self.text.to_string();
+        for (name, value) in VARIABLES.iter().zip(values) {
+            if !self.text.contains(name) {
+                continue;
+            }
+            match value {
+                None | Some("") => return Filter::Nothing,
+                Some(value) if value.contains(['+', '#', '/', '\0', '$']) => return Filter::Unfit,
+                Some(value) => text = text.replace(name, value),
+            }
+        }
+        Filter::Is(Cow::Owned(text))
+    }
+}
+
+/// Whom the rules are asked about.
+#[derive(Clone, Debug)]
+pub(crate) struct Who {
+    pub(crate) user: Option<Arc<str>>,
+    pub(crate) groups: Box<[Arc<str>]>,
+    /// None over a unix socket: no rule for addresses is about it.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) listener: ListenerId,
+    pub(crate) common_name: Option<Box<str>>,
+    pub(crate) is_superuser: bool,
+    pub(crate) own: Option<Arc<Permissions>>,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deed<'a> {
+    Publish { topic: &'a str, qos: u8, retain: bool },
+    Subscribe { filter: &'a str, qos: u8 },
+}
+
+impl Permissions {
+    pub fn new(rules: Vec<Rule>) -> Permissions {
+        let mut all = Permissions::default();
+        for (at, rule) in rules.iter().enumerate() {
+            all.is_particular |= rule.qos != ANY_QOS || rule.retain.is_some();
+            let mut names = Vec::new();
+            for name in &rule.users {
+                match name {
+                    Name::Exactly(name) => names.push(name.clone()),
+                    Name::StartingWith(_) => {
+                        names.clear();
+                        break;
+                    }
+                }
+            }
+            if names.is_empty() {
+                all.others.push(at as u32);
+            }
+            names.sort_unstable();
+            names.dedup();
+            for name in names {
+                match all.by_user.binary_search_by(|(known, _)| known.cmp(&name)) {
+                    Ok(place) => all.by_user[place].1.push(at as u32),
+                    Err(place) => all.by_user.insert(place, (name, vec![at as u32])),
+                }
+            }
+        }
+        all.rules = rules;
+        all
+    }
+
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether QoS and RETAIN can make a difference.
+    pub(crate) fn is_particular(&self) -> bool {
+        self.is_particular
+    }
+
+    /// What the first rule says that is about it.
+    pub(crate) fn decide(&self, who: &Who, client_id: &str, deed: Deed<'_>) -> Option<bool> {
+        let head = match deed {
+            Deed::Publish { topic, .. } => Some(head_of(topic)),
+            Deed::Subscribe { .. } => None,
+        };
+        let own = who.user.as_deref().and_then(|user| {
+            let found = self.by_user.binary_search_by(|(known, _)| (**known).cmp(user)).ok()?;
+            Some(&self.by_user[found].1[..])
+        });
+        let (mut own, mut others) = (own.unwrap_or_default(), &self.others[..]);
+        loop {
+            let next = match (own, others) {
+                ([one, rest @ ..], [other, ..]) if one < other => {
+                    own = rest;
+                    *one
+                }
+                (_, [other, rest @ ..]) => {
+                    others = rest;
+                    *other
+                }
+                ([one, rest @ ..], []) => {
+                    own = rest;
+                    *one
+                }
+                ([], []) => return None,
+            };
+            let rule = &self.rules[next as usize];
+            if rule.may_match(head) && rule.is_about(who, client_id, deed) {
+                return Some(rule.allows);
+            }
+        }
+    }
+}
+
+impl Rule {
+    fn is_about(&self, who: &Who, client_id: &str, deed: Deed<'_>) -> bool {
+        let fits = match deed {
+            Deed::Publish { qos, retain, .. } => {
+                self.publish
+                    && self.qos >> qos & 1 == 1
+                    && self.retain.is_none_or(|wanted| wanted == retain)
+            }
+            Deed::Subscribe { qos, .. } => {
+                self.subscribe && self.qos >> qos & 1 == 1 && self.retain.is_none()
+            }
+        };
+        fits && self.names(deed, who, client_id) && self.is_for(who, client_id)
+    }
+
+    /// Not for most topics, told from their first bytes.
+    #[inline]
+    fn may_match(&self, head: Option<u64>) -> bool {
+        let Some(head) = head else { return true };
+        let fits = |pattern: &Pattern| head & pattern.mask == pattern.head;
+        self.topics.is_empty() || self.topics.iter().any(fits)
+    }
+
+    fn is_for(&self, who: &Who, client_id: &str) -> bool {
+        let user = who.user.as_deref();
+        let any = |names: &[Name], own: &str| names.is_empty() || names.iter().any(|n| n.is(own));
+        (!self.anonymous || user.is_none())
+            && (self.users.is_empty() || user.is_some_and(|user| any(&self.users, user)))
+            && any(&self.client_ids, client_id)
+            && (self.groups.is_empty()
+                || who.groups.iter().any(|own| self.groups.iter().any(|group| **group == **own)))
+            && (self.addresses.is_empty()
+                || who.address.is_some_and(|own| self.addresses.iter().any(|n| n.contains(own))))
+            && (self.listeners.is_empty() || self.listeners.contains(&who.listener))
+    }
+
+    /// Whether its topics are about the deed's. A rule that denies and cannot say what it would
+    /// mean for this client denies.
+    fn names(&self, deed: Deed<'_>, who: &Who, client_id: &str) -> bool {
+        self.topics.is_empty()
+            || self.topics.iter().any(|pattern| match pattern.of(who, client_id) {
+                Filter::Nothing => false,
+                Filter::Unfit => !self.allows,
+                Filter::Is(own) => match deed {
+                    Deed::Publish { topic, .. } => filter_matches(&own, topic),
+                    Deed::Subscribe { filter, .. } if self.allows => covers(&own, filter),
+                    Deed::Subscribe { filter, .. } => overlaps(&own, filter),
+                },
+            })
+    }
+}
+
+/// Whether every topic that `inner` matches is matched by `outer`.
+fn covers(outer: &str, inner: &str) -> bool {
+    // [MQTT-4.7.2-1]
+    if outer.starts_with(['+', '#']) && inner.starts_with('$') {
+        return false;
+    }
+    let (mut outer, mut inner) = (outer.split('/'), inner.split('/'));
+    loop {
+        match (outer.next(), inner.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some(level)) if level != "#" => {}
+            (Some(one), Some(other)) if one == other => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Whether there is a topic that both match.
+fn overlaps(one: &str, other: &str) -> bool {
+    let is_wild = |filter: &str| filter.starts_with(['+', '#']);
+    // [MQTT-4.7.2-1]
+    if is_wild(one) && other.starts_with('$') || is_wild(other) && one.starts_with('$') {
+        return false;
+    }
+    let (mut one, mut other) = (one.split('/'), other.split('/'));
+    loop {
+        match (one.next(), other.next()) {
+            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+            (Some("+"), Some(_)) | (Some(_), Some("+")) => {}
+            (Some(one), Some(other)) if one == other => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILTERS: [&str; 16] = [
+        "#", "+", "+/+", "+/#", "a", "a/#", "a/+", "a/b", "a/+/c", "a/b/#", "+/b", "+/b/#", "$S/#",
+        "$S/+", "$S/a", "/",
+    ];
+    const TOPICS: [&str; 14] = [
+        "a", "b", "a/b", "a/c", "a/b/c", "a/b/d", "a/e/c", "b/b", "b/b/c", "$S/a", "$S/a/b",
+        "$S/b", "/", "/b",
+    ];
+
+    #[test]
+    fn covering_and_overlapping_agree_with_matching() {
+        for one in FILTERS {
+            for other in FILTERS {
+                let both =
+                    |topic: &&&str| filter_matches(other, topic) && filter_matches(one, topic);
+                let common = TOPICS.iter().filter(both).count();
+                let inner = TOPICS.iter().filter(|topic| filter_matches(other, topic)).count();
+                assert_eq!(overlaps(one, other), common > 0, "{one} overlaps {other}");
+                assert_eq!(overlaps(one, other), overlaps(other, one), "{one} and {other}");
+                if covers(one, other) {
+                    assert_eq!(common, inner, "{one} covers {other}");
+                } else {
+                    // The one that is not seen.
+                    assert!(common < inner || (one, other) == ("+/#", "#"), "{one} {other}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_bytes_of_a_topic_rule_out_no_match() {
+        let long = [
+            "long/topic/name",
+            "long/topic/#",
+            "long/top/+",
+            "long/to",
+            "\u{e9}/\u{fc}/x",
+            "\u{e9}/+",
+        ];
+        for filter in FILTERS.into_iter().chain(long) {
+            let rule = allow(filter);
+            for topic in TOPICS.into_iter().chain(long) {
+                let matches = filter_matches(filter, topic);
+                assert!(!matches || rule.may_match(Some(head_of(topic))), "{filter} {topic}");
+            }
+            assert!(!rule.may_match(Some(head_of("other"))) || filter.starts_with(['+', '#']));
+        }
+    }
+
+    fn who(user: Option<&str>) -> Who {
+        Who {
+            user: user.map(Into::into),
+            groups: ["ops".into()].into(),
+            address: Some([10, 1, 2, 3].into()),
+            listener: ListenerId(1),
+            common_name: None,
+            is_superuser: false,
+            own: None,
+        }
+    }
+
+    fn allow(topic: &str) -> Rule {
+        Rule { allows: true, topics: vec![Pattern::parse(topic).unwrap()], ..Rule::default() }
+    }
+
+    fn publish(topic: &str) -> Deed<'_> {
+        Deed::Publish { topic, qos: 0, retain: false }
+    }
+
+    fn subscribe(filter: &str) -> Deed<'_> {
+        Deed::Subscribe { filter, qos: 0 }
+    }
+
+    #[test]
+    fn the_first_rule_about_it_decides() {
+        let rules = Permissions::new(vec![
+            Rule { allows: false, ..allow("a/secret/#") },
+            Rule { users: vec![Name::parse("ann")], ..allow("b/#") },
+            Rule { subscribe: false, ..allow("a/+") },
+            allow("a/#"),
+            Rule { users: vec![Name::parse("ann")], allows: false, ..allow("c") },
+            Rule { users: vec![Name::parse("a*")], ..allow("c") },
+        ]);
+        let ann = who(Some("ann"));
+        let says = |deed| rules.decide(&ann, "id", deed);
+        assert_eq!(says(publish("a/secret/x")), Some(false));
+        assert_eq!(says(publish("a/x")), Some(true));
+        assert_eq!(says(publish("b/x")), Some(true));
+        assert_eq!(says(publish("c")), Some(false));
+        assert_eq!(says(publish("d")), None);
+        assert_eq!(says(subscribe("a/+")), Some(false), "a/secret/# matches a/secret, too");
+        assert_eq!(says(subscribe("a/#")), Some(false), "it would bring the secrets");
+        assert_eq!(says(subscribe("a/x/#")), Some(true));
+        assert_eq!(says(subscribe("#")), Some(false));
+        assert_eq!(rules.decide(&who(None), "id", publish("b/x")), None);
+        assert_eq!(rules.decide(&who(Some("al")), "id", publish("c")), Some(true));
+    }
+
+    #[test]
+    fn every_condition_must_hold() {
+        let about = |rule: Rule| rule.is_about(&who(Some("ann")), "dev-1", publish("a"));
+        assert!(about(allow("a")));
+        assert!(about(Rule { client_ids: vec![Name::parse("dev-*")], ..allow("a") }));
+        assert!(!about(Rule { client_ids: vec![Name::parse("dev")], ..allow("a") }));
+        assert!(about(Rule { groups: vec!["x".into(), "ops".into()], ..allow("a") }));
+        assert!(!about(Rule { groups: vec!["x".into()], ..allow("a") }));
+        let network = |text| vec![Network::parse(text).unwrap()];
+        assert!(about(Rule { addresses: network("10.0.0.0/8"), ..allow("a") }));
+        assert!(about(Rule { addresses: network("0.0.0.0/0"), ..allow("a") }));
+        assert!(!about(Rule { addresses: network("10.1.2.4"), ..allow("a") }));
+        assert!(!about(Rule { addresses: network("::/0"), ..allow("a") }));
+        assert!(about(Rule { listeners: vec![ListenerId(1)], ..allow("a") }));
+        assert!(!about(Rule { listeners: vec![ListenerId(0)], ..allow("a") }));
+        assert!(!about(Rule { anonymous: true, ..allow("a") }));
+        assert!(!about(Rule { qos: 0b110, ..allow("a") }));
+        assert!(!about(Rule { retain: Some(true), ..allow("a") }));
+        assert!(!about(Rule { publish: false, ..allow("a") }));
+        let mapped = "::ffff:10.1.2.3".parse().unwrap();
+        assert!(Network::parse("10.1.0.0/16").unwrap().contains(mapped));
+        assert!(Network::parse("10.0.0.0/33").is_none() && Network::parse("x").is_none());
+    }
+
+    #[test]
+    fn a_name_stands_for_itself_and_for_nothing_more() {
+        let rule = allow("u/${username}/${clientid}/#");
+        fn about(rule: &Rule, user: Option<&str>, id: &str, topic: &str) -> bool {
+            rule.is_about(&who(user), id, publish(topic))
+        }
+        assert!(about(&rule, Some("ann"), "x", "u/ann/x/1"));
+        assert!(!about(&rule, Some("ann"), "x", "u/bob/x/1"));
+        assert!(!about(&rule, None, "x", "u//x/1"));
+        for name in ["+", "#", "a/b", "$a", "a\0"] {
+            let topic = format!("u/ann/{name}/1");
+            assert!(!about(&rule, Some("ann"), name, &topic), "{name}");
+            let denies = Rule { allows: false, ..rule.clone() };
+            assert!(about(&denies, Some("ann"), name, "anything"), "{name}");
+        }
+        assert!(Pattern::parse("a/${client}/b").unwrap_err().contains("unknown variable"));
+        assert!(Pattern::parse("a/#/b").unwrap_err().contains("no topic filter"));
+    }
+}

@@ -1,0 +1,79 @@
+//! What reaches a shard from outside its rings: commands, and the answers to its questions about
+//! clients.
+
+use crate::door::Door;
+use crate::ring::Bell;
+use broker::{Claim, Command, ConnId, ShardId, Verdict};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+#[derive(Debug)]
+pub(crate) enum Control {
+    Command(Command),
+    /// The same listeners, with what is behind them now.
+    Doors(Arc<[Door]>),
+    /// The answer to a question of this shard.
+    Verdict {
+        conn: ConnId,
+        case: u32,
+        verdict: Verdict,
+    },
+    /// Leave once everything is written.
+    Stop,
+}
+
+/// Takes questions. It is called on a shard's thread.
+pub type Judge = Arc<dyn Fn(Question) + Send + Sync>;
+
+/// One client that waits at the door.
+#[derive(Debug)]
+pub struct Question {
+    pub claim: Claim,
+    pub answer: Answer,
+}
+
+/// Where the verdict goes. One that is never given is a refusal after
+/// `Options::verdict_timeout_ms`.
+#[derive(Debug)]
+pub struct Answer {
+    control: Sender<Control>,
+    bells: Arc<[Bell]>,
+    shard: ShardId,
+    conn: ConnId,
+    case: u32,
+}
+
+impl Answer {
+    pub fn give(self, verdict: Verdict) {
+        let (conn, case) = (self.conn, self.case);
+        // A shard that has ended needs no verdicts.
+        let _ = self.control.send(Control::Verdict { conn, case, verdict });
+        self.bells[usize::from(self.shard.0)].ring_out();
+    }
+}
+
+/// A shard's end of it.
+pub(crate) struct Docket {
+    judge: Option<Judge>,
+    control: Sender<Control>,
+    bells: Arc<[Bell]>,
+    shard: ShardId,
+}
+
+impl Docket {
+    pub(crate) fn new(
+        judge: Option<Judge>,
+        control: Sender<Control>,
+        bells: Arc<[Bell]>,
+        shard: ShardId,
+    ) -> Docket {
+        Docket { judge, control, bells, shard }
+    }
+
+    /// Without anybody to ask the deadline answers.
+    pub(crate) fn ask(&self, conn: ConnId, case: u32, claim: Claim) {
+        let Some(judge) = &self.judge else { return };
+        let (control, bells, shard) = (self.control.clone(), self.bells.clone(), self.shard);
+        judge(Question { claim, answer: Answer { control, bells, shard, conn, case } });
+    }
+}

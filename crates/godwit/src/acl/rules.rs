@@ -1,0 +1,328 @@
+//! Our ACL file. Rules in their order, of which the first that is about the case decides; who is in
+//! no rule may do nothing.
+//!
+//! ```toml
+//! [groups]
+//! operators = ["ann", "bob"]
+//!
+//! [[rule]]
+//! deny = "subscribe"                  # or allow; "publish", "subscribe" or "all"
+//! topic = ["plant/+/secret/#"]        # a filter or several; without one, every topic
+//!
+//! [[rule]]
+//! allow = "all"
+//! group = "operators"                 # or user, client_id, anonymous, address, listener
+//!
+//! [[rule]]
+//! allow = "publish"
+//! topic = "sensors/${clientid}/#"
+//! qos = [0, 1]
+//! retain = false
+//! ```
+
+use super::{Wrongs, line_at};
+use crate::options::nearest::nearest;
+use broker::ListenerId;
+use broker::permissions::{Name, Network, Pattern, Rule};
+use std::collections::HashMap;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+type Entry<'a> = Spanned<DeValue<'a>>;
+
+pub(super) fn read(source: &str, ports: &[Option<u16>]) -> Result<Vec<Rule>, Wrongs> {
+    let (document, errors) = DeTable::parse_recoverable(source);
+    let mut reader = Reader { source, ports, groups: HashMap::new(), wrongs: Vec::new() };
+    for error in &errors {
+        let at = error.span().map_or(0, |span| span.start);
+        reader.wrong(at, format!("not TOML: {}", error.message()));
+    }
+    let mut rules = Vec::new();
+    if errors.is_empty() {
+        if let Some(groups) = document.get_ref().get("groups") {
+            reader.groups(groups);
+        }
+        for (key, value) in document.get_ref() {
+            match key.get_ref().as_ref() {
+                "groups" => {}
+                "rule" => rules = reader.rules(value),
+                other => {
+                    let why = format!("{other:?} is nothing here, use [groups] and [[rule]]");
+                    reader.wrong(key.span().start, why);
+                }
+            }
+        }
+    }
+    if reader.wrongs.is_empty() { Ok(rules) } else { Err(reader.wrongs) }
+}
+
+struct Reader<'a> {
+    source: &'a str,
+    ports: &'a [Option<u16>],
+    groups: HashMap<String, Vec<String>>,
+    wrongs: Wrongs,
+}
+
+const KEYS: [&str; 11] = [
+    "address",
+    "allow",
+    "anonymous",
+    "client_id",
+    "deny",
+    "group",
+    "listener",
+    "qos",
+    "retain",
+    "topic",
+    "user",
+];
+
+impl Reader<'_> {
+    fn wrong(&mut self, at: usize, why: String) {
+        self.wrongs.push((line_at(self.source.as_bytes(), at), why));
+    }
+
+    fn groups(&mut self, groups: &Entry<'_>) {
+        let DeValue::Table(table) = groups.get_ref() else {
+            return self
+                .wrong(groups.span().start, "use [groups] and under it NAME = [USERS]".into());
+        };
+        for (name, users) in table {
+            let users = self.texts(users, "a list of users");
+            self.groups.insert(name.get_ref().to_string(), users);
+        }
+    }
+
+    fn rules(&mut self, rules: &Entry<'_>) -> Vec<Rule> {
+        let DeValue::Array(rules) = rules.get_ref() else {
+            self.wrong(rules.span().start, "a rule begins with [[rule]]".into());
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        for rule in rules {
+            match rule.get_ref() {
+                DeValue::Table(table) => self.rule(rule.span().start, table, &mut all),
+                _ => self.wrong(rule.span().start, "a rule begins with [[rule]]".into()),
+            }
+        }
+        all
+    }
+
+    /// A group of the file is its users; one that a backend gives stands for itself. So a rule for
+    /// groups is two rules in a row.
+    fn rule(&mut self, at: usize, table: &DeTable<'_>, all: &mut Vec<Rule>) {
+        let (mut rule, mut action, mut members) = (Rule::default(), None, Vec::new());
+        for (key, value) in table {
+            let at = key.span().start;
+            match key.get_ref().as_ref() {
+                name @ ("allow" | "deny") => {
+                    if action.is_some() {
+                        self.wrong(at, "allow and deny exclude each other, use one".into());
+                    }
+                    rule.allows = name == "allow";
+                    action = Some(value);
+                }
+                "address" => {
+                    for text in self.texts(value, "addresses like \"10.0.0.0/8\"") {
+                        match Network::parse(&text) {
+                            Some(network) => rule.addresses.push(network),
+                            None => self.wrong(at, not_an_address(&text)),
+                        }
+                    }
+                }
+                "anonymous" => rule.anonymous = self.bool(value),
+                "client_id" => rule.client_ids = self.names(value),
+                "group" => {
+                    for group in self.texts(value, "groups") {
+                        members.extend(self.groups.get(&group).cloned().unwrap_or_default());
+                        rule.groups.push(group.into());
+                    }
+                }
+                "listener" => rule.listeners = self.listeners(value),
+                "qos" => rule.qos = self.qos(value),
+                "retain" => rule.retain = Some(self.bool(value)),
+                "topic" => {
+                    for text in self.texts(value, "topic filters") {
+                        match Pattern::parse(&text) {
+                            Ok(pattern) => rule.topics.push(pattern),
+                            Err(why) => self.wrong(value.span().start, why),
+                        }
+                    }
+                }
+                "user" => rule.users = self.names(value),
+                other => {
+                    let meant = nearest(other, KEYS.into_iter());
+                    let meant = meant.unwrap_or("one of the others");
+                    self.wrong(at, format!("a rule has no {other}, did you mean {meant}?"));
+                }
+            }
+        }
+        self.action(at, action, &mut rule);
+        if !rule.groups.is_empty() && !rule.users.is_empty() {
+            self.wrong(at, "user and group exclude each other, use two rules".into());
+        }
+        if rule.anonymous && !(rule.groups.is_empty() && rule.users.is_empty()) {
+            self.wrong(at, "a client without a name is no user and in no group".into());
+        }
+        if rule.retain.is_some() && rule.subscribe {
+            self.wrong(at, "retain is about publishing: use allow or deny = \"publish\"".into());
+        }
+        if !members.is_empty() {
+            let users = members.iter().map(|name| Name::Exactly(name.as_str().into())).collect();
+            all.push(Rule { users, groups: Vec::new(), ..rule.clone() });
+        }
+        all.push(rule);
+    }
+
+    fn action(&mut self, at: usize, action: Option<&Entry<'_>>, rule: &mut Rule) {
+        let Some(action) = action else {
+            return self.wrong(at, "the rule says neither allow nor deny".into());
+        };
+        match action.get_ref() {
+            DeValue::String(text) if text == "all" => {}
+            DeValue::String(text) if text == "publish" => rule.subscribe = false,
+            DeValue::String(text) if text == "subscribe" => rule.publish = false,
+            _ => {
+                let why = "no such deed, use \"publish\", \"subscribe\" or \"all\"";
+                self.wrong(action.span().start, why.into());
+            }
+        }
+    }
+
+    fn bool(&mut self, value: &Entry<'_>) -> bool {
+        let DeValue::Boolean(yes) = value.get_ref() else {
+            self.wrong(value.span().start, "use true or false".into());
+            return false;
+        };
+        *yes
+    }
+
+    fn names(&mut self, value: &Entry<'_>) -> Vec<Name> {
+        self.texts(value, "names").iter().map(|name| Name::parse(name)).collect()
+    }
+
+    fn qos(&mut self, value: &Entry<'_>) -> u8 {
+        let mut all = 0;
+        for (at, number) in self.numbers(value) {
+            match number {
+                Some(qos @ 0..=2) => all |= 1 << qos,
+                _ => self.wrong(at, "a QoS is 0, 1 or 2".into()),
+            }
+        }
+        all
+    }
+
+    fn listeners(&mut self, value: &Entry<'_>) -> Vec<ListenerId> {
+        let mut all = Vec::new();
+        for (at, number) in self.numbers(value) {
+            let is_meant = |port: u16| Some(u64::from(port)) == number;
+            let with = (0..).zip(self.ports).filter(|(_, port)| port.is_some_and(is_meant));
+            let with: Vec<ListenerId> = with.map(|(listener, _)| ListenerId(listener)).collect();
+            if with.is_empty() {
+                let ports: Vec<String> = self.ports.iter().flatten().map(u16::to_string).collect();
+                let ports = ports.join(", ");
+                self.wrong(at, format!("no listener has this port, use one of {ports}"));
+            }
+            all.extend(with);
+        }
+        all
+    }
+
+    /// One number or a list of them, each with its place.
+    fn numbers(&self, value: &Entry<'_>) -> Vec<(usize, Option<u64>)> {
+        let one = |value: &Entry<'_>| match value.get_ref() {
+            DeValue::Integer(number) => {
+                (value.span().start, u64::from_str_radix(number.as_str(), number.radix()).ok())
+            }
+            _ => (value.span().start, None),
+        };
+        match value.get_ref() {
+            DeValue::Array(many) => many.iter().map(one).collect(),
+            _ => vec![one(value)],
+        }
+    }
+
+    /// One text or a list of them, of which none would be every one.
+    fn texts(&mut self, value: &Entry<'_>, of: &str) -> Vec<String> {
+        let one = |value: &Entry<'_>| match value.get_ref() {
+            DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
+            _ => None,
+        };
+        let texts: Option<Vec<String>> = match value.get_ref() {
+            DeValue::Array(many) => many.iter().map(one).collect(),
+            _ => one(value).map(|text| vec![text]),
+        };
+        match texts {
+            Some(texts) if !texts.is_empty() => texts,
+            _ => {
+                self.wrong(value.span().start, format!("use {of}, as text in quotes or a list"));
+                Vec::new()
+            }
+        }
+    }
+}
+
+fn not_an_address(text: &str) -> String {
+    format!("{text:?} is no address, use one like \"192.0.2.7\" or \"2001:db8::/32\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrongs(source: &str) -> Vec<String> {
+        let wrongs = read(source, &[Some(1883), None, Some(8883)]).unwrap_err();
+        wrongs.iter().map(|(line, why)| format!("{line}: {why}")).collect()
+    }
+
+    #[test]
+    fn the_example_above_is_read() {
+        let example: String = include_str!("rules.rs")
+            .lines()
+            .skip_while(|line| *line != "//! ```toml")
+            .skip(1)
+            .take_while(|line| *line != "//! ```")
+            .map(|line| format!("{}\n", line.trim_start_matches("//!").trim_start()))
+            .collect();
+        let rules = read(&example, &[Some(1883)]).unwrap();
+        assert_eq!(rules.len(), 4);
+        assert!(!rules[0].allows && !rules[0].publish && rules[0].subscribe);
+        assert_eq!(rules[1].users, [Name::parse("ann"), Name::parse("bob")]);
+        assert!(rules[1].groups.is_empty() && rules[2].users.is_empty());
+        assert_eq!(rules[2].groups, ["operators".into()]);
+        assert_eq!((rules[3].qos, rules[3].retain), (0b011, Some(false)));
+    }
+
+    #[test]
+    fn listeners_are_known_by_their_ports() {
+        let ports = [Some(1883), Some(8883), None, Some(8883)];
+        let rules = read("[[rule]]\nallow = \"all\"\nlistener = [8883]", &ports);
+        assert_eq!(rules.unwrap()[0].listeners, [ListenerId(1), ListenerId(3)]);
+        assert!(read("", &[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_error_has_its_line_and_what_would_be_right() {
+        let source = "[[rule]]\nalow = \"all\"\n\n[[rule]]\nallow = \"pub\"\nqos = [1, 3]\n\
+                      topic = [\"a/#/b\"]\n[[rule]]\ndeny = \"all\"\nretain = true\nuser = []\n\
+                      address = \"10.0.0.0/40\"\nlistener = 1884\n[groups]\na = 1\n";
+        assert_eq!(
+            wrongs(source),
+            [
+                "15: use a list of users, as text in quotes or a list",
+                "2: a rule has no alow, did you mean allow?",
+                "1: the rule says neither allow nor deny",
+                "6: a QoS is 0, 1 or 2",
+                "7: \"a/#/b\" is no topic filter, use one like \"a/+/c\" or \"a/#\"",
+                "5: no such deed, use \"publish\", \"subscribe\" or \"all\"",
+                "12: \"10.0.0.0/40\" is no address, use one like \"192.0.2.7\" or \
+                 \"2001:db8::/32\"",
+                "13: no listener has this port, use one of 1883, 8883",
+                "11: use names, as text in quotes or a list",
+                "8: retain is about publishing: use allow or deny = \"publish\"",
+            ]
+        );
+        assert!(wrongs("[[rule]\n")[0].starts_with("1: not TOML"));
+        assert_eq!(wrongs("[x]\n"), ["1: \"x\" is nothing here, use [groups] and [[rule]]"]);
+    }
+}

@@ -1,0 +1,131 @@
+//! What says who a client is, and the chain of those that are asked in turn.
+//!
+//! A backend is asked on a thread of the pool, where it may compute; one that waits for somebody
+//! else keeps the [`Reply`] and answers from wherever it hears of it. Backends know neither shards
+//! nor each other. `contract.rs` is what each of them has to stand.
+
+use super::{Porter, is_nobody};
+use broker::judge::{Grant, Verdict};
+use broker::{Claim, Refusal};
+use std::sync::Arc;
+use tracing::{debug, info, warn};
+
+pub(crate) trait Backend: Send + Sync {
+    /// One word, for logs and options.
+    fn name(&self) -> &'static str;
+
+    /// Answers once, now or later. A reply that is dropped is a fault of the backend's.
+    fn judge(&self, claim: &Claim, reply: Reply);
+}
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Allow(Box<Grant>),
+    /// It knows the client, and this is not the client. The words are for the log only.
+    Deny(&'static str),
+    /// It knows nothing of the client: the next one is asked.
+    Ignore,
+    /// It should know and cannot say. Nobody is let in because a backend is dead.
+    Fail(String),
+}
+
+/// Backends in the order in which they are asked.
+#[derive(Default)]
+pub(crate) struct Chain {
+    pub(crate) backends: Vec<Arc<dyn Backend>>,
+    /// Whether clients may come in that say nothing of who they are.
+    pub(crate) anonymous: bool,
+}
+
+/// A client at the door, and how far it has come.
+pub(crate) struct Case {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) chain: Arc<Chain>,
+    pub(crate) at: usize,
+    pub(crate) answer: Box<dyn FnOnce(Verdict) + Send>,
+}
+
+/// Where one backend's outcome goes.
+pub(crate) struct Reply {
+    case: Option<Box<Case>>,
+    porter: Arc<Porter>,
+}
+
+impl Case {
+    /// Asks the backend whose turn it is.
+    pub(crate) fn go_on(self, porter: &Arc<Porter>) {
+        let (chain, at) = (self.chain.clone(), self.at);
+        let Some(backend) = chain.backends.get(at) else {
+            return self.end_unknown(porter);
+        };
+        let claim = self.claim.clone();
+        backend.judge(&claim, Reply { case: Some(Box::new(self)), porter: porter.clone() });
+    }
+
+    /// Nobody knows the client. If it did not say who it is, that may be all right.
+    pub(crate) fn end_unknown(self, porter: &Porter) {
+        let verdict = match (is_nobody(&self.claim), self.chain.anonymous) {
+            (true, true) => Ok(("none", Box::default())),
+            (true, false) => Err(("none", "it did not say who it is", Refusal::NotWelcome)),
+            (false, _) => Err(("none", "unknown to all", Refusal::BadCredentials)),
+        };
+        self.end(porter, verdict);
+    }
+
+    fn end(
+        self,
+        porter: &Porter,
+        verdict: Result<(&'static str, Box<Grant>), (&'static str, &str, Refusal)>,
+    ) {
+        let (peer, client_id) = (self.claim.peer, &self.claim.client_id);
+        let claimed = self.claim.user_name.as_deref().unwrap_or_default();
+        match verdict {
+            Ok((backend, grant)) => {
+                let user = grant.user.as_deref().unwrap_or_default();
+                debug!(target: "godwit::auth", %peer, %client_id, %user, backend, "let in");
+                (self.answer)(Verdict::Allow(grant));
+            }
+            Err((backend, why, refusal)) => {
+                info!(
+                    target: "godwit::auth", %peer, %client_id, user = %claimed, backend, why,
+                    "not let in"
+                );
+                if refusal == Refusal::BadCredentials {
+                    porter.fail(peer.into());
+                }
+                (self.answer)(Verdict::Deny(refusal));
+            }
+        }
+    }
+}
+
+impl Reply {
+    pub(crate) fn give(mut self, outcome: Outcome) {
+        self.pass_on(outcome);
+    }
+
+    fn pass_on(&mut self, outcome: Outcome) {
+        let Some(mut case) = self.case.take() else { return };
+        let backend = case.chain.backends.get(case.at).map_or("", |backend| backend.name());
+        match outcome {
+            Outcome::Allow(grant) => case.end(&self.porter, Ok((backend, grant))),
+            Outcome::Deny(why) => {
+                case.end(&self.porter, Err((backend, why, Refusal::BadCredentials)));
+            }
+            Outcome::Ignore => {
+                case.at += 1;
+                self.porter.go_on_later(*case);
+            }
+            Outcome::Fail(why) => {
+                warn!(target: "godwit::auth", backend, %why, "nobody can say who a client is");
+                case.end(&self.porter, Err((backend, "it cannot say", Refusal::NoVerdict)));
+            }
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.pass_on(Outcome::Fail("it gave no answer".into()));
+    }
+}

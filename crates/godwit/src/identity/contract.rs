@@ -1,0 +1,298 @@
+//! What every backend has to stand, whatever it asks: right and wrong proof, strange proof, silence
+//! and death, another version of itself while clients wait. A new backend gets a `Subject` here.
+
+use super::backend::{Backend, Chain, Outcome, Reply};
+use super::certificate::{Certificates, Part};
+use super::hash::Hash;
+use super::users::Users;
+use super::{Limits, Porter, jwt};
+use broker::judge::{Secret, Verdict};
+use broker::{Address, AlternativeName, Certificate, Claim, ListenerId, Refusal};
+use mqtt::Version;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// A backend with a client that it knows.
+struct Subject {
+    backend: Arc<dyn Backend>,
+    right: Claim,
+    /// The same client with another's proof.
+    wrong: Claim,
+    /// A client that it knows nothing of.
+    stranger: Claim,
+    user: &'static str,
+}
+
+const LIMITS: Limits = Limits { threads: 2, queue_max: 100, failures_max: 0 };
+const SOON: Duration = Duration::from_secs(60);
+const NEVER: Duration = Duration::from_millis(100);
+
+fn claim(user_name: Option<&str>, password: Option<&[u8]>) -> Claim {
+    Claim {
+        peer: Address::Network(([192, 0, 2, 1], 1).into()),
+        version: Version::V5,
+        client_id: "id".into(),
+        user_name: user_name.map(Into::into),
+        password: password.map(|password| Secret(password.into())),
+        listener: ListenerId(0),
+        certificate: None,
+    }
+}
+
+fn token(user: &str, issuer: &str) -> String {
+    let body = format!(r#"{{"sub":"{user}","device":"d","iss":"{issuer}","aud":"mqtt"}}"#);
+    jwt::tests::signed(r#"{"alg":"HS256"}"#, &body)
+}
+
+fn certified(common_name: &str) -> Claim {
+    let certificate =
+        Certificate { common_name: Some(common_name.into()), ..Certificate::default() };
+    Claim { certificate: Some(Arc::new(certificate)), ..claim(None, None) }
+}
+
+fn scratch(name: &str, text: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("godwit-{}-{name}", std::process::id()));
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn subjects() -> Vec<Subject> {
+    let file = scratch("contract", &format!("ann:{}\n", Hash::of(b"right").unwrap()));
+    let users = Users::read(&file).unwrap();
+    let _ = std::fs::remove_file(file);
+    let seven = scratch("contract-7", include_str!("vectors/mosquitto_7.txt"));
+    let mosquitto = Users::read(&seven).unwrap();
+    let _ = std::fs::remove_file(seven);
+    let certificates = Certificates { user: Part::CommonName, client_id: None };
+    vec![
+        Subject {
+            backend: Arc::new(users),
+            right: claim(Some("ann"), Some(b"right")),
+            wrong: claim(Some("ann"), Some(b"wrong")),
+            stranger: claim(Some("bob"), Some(b"right")),
+            user: "ann",
+        },
+        Subject {
+            backend: Arc::new(mosquitto),
+            right: claim(Some("ann"), Some(b"secret")),
+            wrong: claim(Some("ann"), Some(b"")),
+            stranger: claim(Some("bob"), Some(b"secret")),
+            user: "ann",
+        },
+        Subject {
+            backend: Arc::new(jwt::tests::tokens()),
+            right: claim(None, Some(token("ann", "us").as_bytes())),
+            wrong: claim(Some("ann"), Some(token("ann", "them").as_bytes())),
+            stranger: claim(Some("ann"), Some(b"right")),
+            user: "ann",
+        },
+        Subject {
+            backend: Arc::new(certificates),
+            right: certified("ann"),
+            wrong: certified(""),
+            stranger: claim(Some("ann"), Some(b"right")),
+            user: "ann",
+        },
+    ]
+}
+
+fn ask(porter: &Arc<Porter>, claim: &Claim) -> Receiver<Verdict> {
+    let (sender, receiver) = channel();
+    porter.hear(claim.clone(), Box::new(move |verdict| _ = sender.send(verdict)));
+    receiver
+}
+
+fn porter(backends: &[Arc<dyn Backend>]) -> Arc<Porter> {
+    Porter::new(chain(backends), LIMITS)
+}
+
+fn chain(backends: &[Arc<dyn Backend>]) -> Chain {
+    Chain { backends: backends.to_vec(), anonymous: false }
+}
+
+fn user_of(verdict: Verdict) -> Result<String, Refusal> {
+    match verdict {
+        Verdict::Allow(grant) => Ok(grant.user.as_deref().unwrap_or_default().to_string()),
+        Verdict::Deny(refusal) => Err(refusal),
+    }
+}
+
+fn answer(porter: &Arc<Porter>, claim: &Claim) -> Result<String, Refusal> {
+    user_of(ask(porter, claim).recv_timeout(SOON).expect("an answer"))
+}
+
+/// Answers whatever it is told to.
+struct Puppet(fn(Reply));
+
+impl Backend for Puppet {
+    fn name(&self) -> &'static str {
+        "puppet"
+    }
+
+    fn judge(&self, _: &Claim, reply: Reply) {
+        (self.0)(reply);
+    }
+}
+
+fn ignorant() -> Arc<dyn Backend> {
+    Arc::new(Puppet(|reply| reply.give(Outcome::Ignore)))
+}
+
+#[test]
+fn the_right_proof_comes_in_and_no_other_does() {
+    for subject in subjects() {
+        let porter = porter(std::slice::from_ref(&subject.backend));
+        for _ in 0..3 {
+            assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
+            assert_eq!(answer(&porter, &subject.wrong), Err(Refusal::BadCredentials));
+            assert_eq!(answer(&porter, &subject.stranger), Err(Refusal::BadCredentials));
+        }
+    }
+}
+
+#[test]
+fn names_and_passwords_are_only_that() {
+    let strange = ["", "'", "' OR '1'='1", "a:b", "ann\n", "ann\0", "../x", "${user}", "*", "Ann"];
+    for subject in subjects().iter().filter(|subject| subject.right.user_name.is_some()) {
+        let porter = porter(std::slice::from_ref(&subject.backend));
+        for text in strange {
+            let password = subject.right.password.as_ref().map(|secret| &secret.0[..]);
+            let as_name = claim(Some(text), password);
+            assert_eq!(answer(&porter, &as_name), Err(Refusal::BadCredentials), "{text:?}");
+            let as_password = claim(subject.right.user_name.as_deref(), Some(text.as_bytes()));
+            assert_eq!(answer(&porter, &as_password), Err(Refusal::BadCredentials), "{text:?}");
+        }
+        let large = vec![b'x'; 64 * 1024];
+        let large = claim(subject.right.user_name.as_deref(), Some(&large));
+        assert_eq!(answer(&porter, &large), Err(Refusal::BadCredentials));
+        let half = claim(subject.right.user_name.as_deref(), None);
+        assert_eq!(answer(&porter, &half), Err(Refusal::BadCredentials));
+    }
+}
+
+#[test]
+fn who_does_not_know_leaves_it_to_the_next() {
+    for subject in subjects() {
+        let next: Arc<dyn Backend> =
+            Arc::new(Puppet(|reply| reply.give(Outcome::Allow(Box::default()))));
+        let behind = porter(&[subject.backend.clone(), next]);
+        assert_eq!(answer(&behind, &subject.stranger), Ok(String::new()));
+        assert_eq!(answer(&behind, &subject.wrong), Err(Refusal::BadCredentials), "it knows");
+        let before = porter(&[ignorant(), ignorant(), subject.backend.clone()]);
+        assert_eq!(answer(&before, &subject.right), Ok(subject.user.to_string()));
+    }
+}
+
+#[test]
+fn a_dead_backend_lets_nobody_in_and_nobody_past() {
+    for subject in subjects() {
+        let deaths: [fn(Reply); 2] = [|reply| reply.give(Outcome::Fail("dead".into())), drop];
+        for death in deaths {
+            let porter = porter(&[Arc::new(Puppet(death)), subject.backend.clone()]);
+            assert_eq!(answer(&porter, &subject.right), Err(Refusal::NoVerdict));
+        }
+    }
+}
+
+#[test]
+fn a_slow_backend_holds_up_only_who_waits_for_it() {
+    use std::sync::Mutex;
+    static KEPT: Mutex<Vec<Reply>> = Mutex::new(Vec::new());
+    for subject in subjects() {
+        let slow: Arc<dyn Backend> = Arc::new(Puppet(|reply| KEPT.lock().unwrap().push(reply)));
+        let porter = porter(&[slow, subject.backend.clone()]);
+        let waiting: Vec<_> = (0..10).map(|_| ask(&porter, &subject.right)).collect();
+        assert_eq!(waiting[0].recv_timeout(NEVER), Err(RecvTimeoutError::Timeout));
+        // What is new from now on is for whoever comes from now on.
+        porter.change(chain(std::slice::from_ref(&subject.backend)), LIMITS);
+        assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
+        while KEPT.lock().unwrap().len() < waiting.len() {
+            std::thread::yield_now();
+        }
+        for reply in std::mem::take(&mut *KEPT.lock().unwrap()) {
+            reply.give(Outcome::Ignore);
+        }
+        for one in waiting {
+            let user = user_of(one.recv_timeout(SOON).unwrap());
+            assert_eq!(user, Ok(subject.user.to_string()));
+        }
+    }
+}
+
+#[test]
+fn a_reload_forgets_who_is_gone() {
+    for subject in subjects() {
+        let porter = porter(std::slice::from_ref(&subject.backend));
+        assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
+        porter.change(chain(&[ignorant()]), LIMITS);
+        let refusal = answer(&porter, &subject.right).unwrap_err();
+        assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
+    }
+}
+
+#[test]
+fn nobody_in_particular_comes_in_only_where_that_is_allowed() {
+    for subject in subjects() {
+        let backends = std::slice::from_ref(&subject.backend);
+        let open = Porter::new(Chain { anonymous: true, ..chain(backends) }, LIMITS);
+        assert_eq!(answer(&open, &claim(None, None)), Ok(String::new()));
+        assert_eq!(answer(&open, &subject.wrong), Err(Refusal::BadCredentials));
+        assert_eq!(answer(&porter(backends), &claim(None, None)), Err(Refusal::NotWelcome));
+    }
+}
+
+#[test]
+fn a_full_queue_and_a_guessing_address_are_refused_at_once() {
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    let slow: Arc<dyn Backend> = Arc::new(Puppet(|reply| {
+        while !GOES_ON.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        reply.give(Outcome::Deny("no"));
+    }));
+    let limits = Limits { threads: 1, queue_max: 2, failures_max: 4 };
+    let porter = Porter::new(chain(&[slow]), limits);
+    let who = claim(Some("ann"), Some(b"x"));
+    let all: Vec<_> = (0..6).map(|_| ask(&porter, &who)).collect();
+    GOES_ON.store(true, Ordering::SeqCst);
+    let all: Vec<_> =
+        all.iter().map(|one| user_of(one.recv_timeout(SOON).unwrap()).unwrap_err()).collect();
+    assert!(all.contains(&Refusal::TooBusy), "{all:?}");
+    let failed = all.iter().filter(|refusal| **refusal == Refusal::BadCredentials).count();
+    for _ in failed..4 {
+        assert_eq!(answer(&porter, &who), Err(Refusal::BadCredentials));
+    }
+    assert_eq!(answer(&porter, &who), Err(Refusal::TooManyFailures));
+    let other = Claim { peer: Address::Network(([192, 0, 2, 2], 1).into()), ..who.clone() };
+    assert_eq!(answer(&porter, &other), Err(Refusal::BadCredentials));
+    let local = |process| Claim { peer: Address::Unix { user: 1000, process }, ..who.clone() };
+    for process in 0..4 {
+        assert_eq!(answer(&porter, &local(process)), Err(Refusal::BadCredentials));
+    }
+    assert_eq!(answer(&porter, &local(4)), Err(Refusal::TooManyFailures), "another process");
+}
+
+#[test]
+fn each_name_of_a_certificate_can_be_the_user() {
+    let names = Certificate {
+        common_name: Some("ann".into()),
+        subject: "CN=ann,O=Example".into(),
+        alternatives: vec![
+            AlternativeName::Address([192, 0, 2, 7].into()),
+            AlternativeName::Dns("ann.example".into()),
+        ],
+    };
+    let known = Claim { certificate: Some(Arc::new(names)), ..claim(None, None) };
+    for (user, name) in [
+        (Part::CommonName, "ann"),
+        (Part::Subject, "CN=ann,O=Example"),
+        (Part::AlternativeName, "192.0.2.7"),
+    ] {
+        let porter = porter(&[Arc::new(Certificates { user, client_id: None })]);
+        assert_eq!(answer(&porter, &known), Ok(name.to_string()));
+        assert_eq!(answer(&porter, &certified("")), Err(Refusal::BadCredentials), "it has none");
+    }
+}

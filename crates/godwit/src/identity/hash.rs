@@ -1,0 +1,226 @@
+//! Hashed passwords: argon2id, which we write, and the forms that mosquitto's files have.
+//!
+//! | form | what it is |
+//! |---|---|
+//! | `$argon2id$v=19$m=KIB,t=PASSES,p=LANES$SALT$HASH` | argon2id (RFC 9106), as a PHC string |
+//! | `$7$ROUNDS$SALT$HASH` | PBKDF2 with HMAC-SHA-512 |
+//! | `$6$SALT$HASH` | SHA-512 of the password and the salt, once: weak |
+
+use super::base64::Alphabet;
+use argon2::{Algorithm, Argon2, Block, Params, Version};
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::{digest, pbkdf2};
+use std::fmt;
+use std::num::NonZeroU32;
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Hash {
+    Argon2id { cost: Cost, salt: Box<[u8]>, hash: Box<[u8]> },
+    Pbkdf2 { rounds: NonZeroU32, salt: Box<[u8]>, hash: Box<[u8]> },
+    Sha512 { salt: Box<[u8]>, hash: Box<[u8]> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) memory_kib: u32,
+    pub(crate) passes: u32,
+    pub(crate) lanes: u32,
+}
+
+/// OWASP's first choice: some 20 ms of one core.
+const COST: Cost = Cost { memory_kib: 19_456, passes: 2, lanes: 1 };
+const SALT_BYTES: usize = 16;
+const HASH_BYTES: usize = 32;
+/// A file that asks for more would stop whoever checks it.
+const MEMORY_KIB_MAX: u32 = 1024 * 1024;
+const PASSES_MAX: u32 = 64;
+const ROUNDS_MAX: u32 = 10_000_000;
+const SHA512_BYTES: usize = 64;
+/// The GNU allocator gives back at once what is larger than 32 MiB, and keeps smaller pieces once
+/// it has seen one go. What is not touched of a piece costs nothing.
+const BLOCKS_MIN: usize = 33 * 1024;
+
+impl Hash {
+    /// Of a new password.
+    pub(crate) fn of(password: &[u8]) -> Result<Hash, String> {
+        let mut salt = [0; SALT_BYTES];
+        let drawn = SystemRandom::new().fill(&mut salt);
+        drawn.map_err(|_| "the system gives no random bytes".to_string())?;
+        let hash = argon2id(COST, &salt, password, HASH_BYTES);
+        let hash = hash.ok_or("argon2 does not take this password: it is too long")?;
+        Ok(Hash::Argon2id { cost: COST, salt: salt.into(), hash })
+    }
+
+    /// The error says what is wrong and what would be right. It never repeats the text, which may
+    /// be somebody's password.
+    pub(crate) fn parse(text: &str) -> Result<Hash, &'static str> {
+        let mut parts = text.split('$');
+        if parts.next() != Some("") {
+            return Err(NO_HASH);
+        }
+        let kind = parts.next().unwrap_or_default();
+        let parts: Vec<&str> = parts.collect();
+        let bytes = |text: &str| Alphabet::Standard.decode(text).map(Vec::into_boxed_slice);
+        let parsed = match (kind, &parts[..]) {
+            ("6", [salt, hash]) => {
+                bytes(salt).zip(bytes(hash)).map(|(salt, hash)| Hash::Sha512 { salt, hash })
+            }
+            ("7", [rounds, salt, hash]) => {
+                let rounds = rounds.parse().ok().filter(|n: &NonZeroU32| n.get() <= ROUNDS_MAX);
+                rounds
+                    .zip(bytes(salt).zip(bytes(hash)))
+                    .map(|(rounds, (salt, hash))| Hash::Pbkdf2 { rounds, salt, hash })
+            }
+            ("argon2id", ["v=19", cost, salt, hash]) => Cost::parse(cost)
+                .zip(bytes(salt).zip(bytes(hash)))
+                .map(|(cost, (salt, hash))| Hash::Argon2id { cost, salt, hash }),
+            ("6" | "7" | "argon2id", _) => None,
+            _ => return Err(NO_HASH),
+        };
+        parsed.filter(Hash::is_whole).ok_or(BROKEN_HASH)
+    }
+
+    fn is_whole(&self) -> bool {
+        match self {
+            Hash::Argon2id { salt, hash, .. } => salt.len() >= 8 && hash.len() >= 16,
+            Hash::Pbkdf2 { hash, .. } | Hash::Sha512 { hash, .. } => hash.len() == SHA512_BYTES,
+        }
+    }
+
+    /// Takes as long for a wrong password as for the right one.
+    pub(crate) fn is_of(&self, password: &[u8]) -> bool {
+        match self {
+            Hash::Argon2id { cost, salt, hash } => {
+                let own = argon2id(*cost, salt, password, hash.len());
+                own.is_some_and(|own| is_same(&own, hash))
+            }
+            Hash::Pbkdf2 { rounds, salt, hash } => {
+                let by = pbkdf2::PBKDF2_HMAC_SHA512;
+                pbkdf2::verify(by, *rounds, salt, password, hash).is_ok()
+            }
+            Hash::Sha512 { salt, hash } => {
+                let mut salted = digest::Context::new(&digest::SHA512);
+                salted.update(password);
+                salted.update(salt);
+                is_same(salted.finish().as_ref(), hash)
+            }
+        }
+    }
+}
+
+impl Cost {
+    /// `m=19456,t=2,p=1`
+    fn parse(text: &str) -> Option<Cost> {
+        let mut values = [0; 3];
+        let mut parts = text.split(',');
+        for (value, name) in values.iter_mut().zip(["m=", "t=", "p="]) {
+            *value = parts.next()?.strip_prefix(name)?.parse().ok()?;
+        }
+        let [memory_kib, passes, lanes] = values;
+        let bounded = memory_kib <= MEMORY_KIB_MAX && passes <= PASSES_MAX;
+        let legal = Params::new(memory_kib, passes, lanes, None).is_ok();
+        let cost = Cost { memory_kib, passes, lanes };
+        (bounded && legal && parts.next().is_none()).then_some(cost)
+    }
+}
+
+fn argon2id(cost: Cost, salt: &[u8], password: &[u8], len: usize) -> Option<Box<[u8]>> {
+    let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(len)).ok()?;
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    let count = argon2.params().block_count();
+    let mut blocks = Vec::with_capacity(count.max(BLOCKS_MIN));
+    blocks.resize(count, Block::default());
+    let mut hash = vec![0; len];
+    argon2.hash_password_into_with_memory(password, salt, &mut hash, &mut blocks).ok()?;
+    Some(hash.into())
+}
+
+/// In a time that does not tell where they differ.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other)) == 0
+}
+
+/// As it stands in a file.
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &[u8]| Alphabet::Standard.encode(bytes);
+        match self {
+            Hash::Argon2id { cost: Cost { memory_kib, passes, lanes }, salt, hash } => {
+                let (salt, hash) = (text(salt), text(hash));
+                write!(f, "$argon2id$v=19$m={memory_kib},t={passes},p={lanes}${salt}${hash}")
+            }
+            Hash::Pbkdf2 { rounds, salt, hash } => {
+                write!(f, "$7${rounds}${}${}", text(salt), text(hash))
+            }
+            Hash::Sha512 { salt, hash } => write!(f, "$6${}${}", text(salt), text(hash)),
+        }
+    }
+}
+
+/// A hash is not for logs.
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+const NO_HASH: &str = "no hash that we know stands after the colon ($argon2id$, $7$ and $6$ are \
+                       known); `godwit passwd FILE USER` writes one";
+const BROKEN_HASH: &str = "the hash is not whole, or asks for more work than we would do; \
+                           `godwit passwd FILE USER` writes a new one";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7914 has PBKDF2 with SHA-256 only; these two are what mosquitto_passwd 2.0.21 wrote.
+    const SEVEN: &str = include_str!("vectors/mosquitto_7.txt");
+    const SIX: &str = include_str!("vectors/mosquitto_6.txt");
+
+    #[test]
+    fn what_we_write_we_read() {
+        let hash = Hash::of(b"secret").unwrap();
+        let text = hash.to_string();
+        assert!(text.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{text}");
+        assert_eq!(Hash::parse(&text), Ok(hash.clone()));
+        assert!(hash.is_of(b"secret") && !hash.is_of(b"Secret") && !hash.is_of(b""));
+        assert_ne!(Hash::of(b"secret").unwrap(), hash, "a salt is drawn");
+        assert_eq!(format!("{hash:?}"), "***");
+    }
+
+    #[test]
+    fn what_mosquitto_wrote_we_read() {
+        for line in [SEVEN, SIX] {
+            let (_, text) = line.trim().split_once(':').unwrap();
+            let hash = Hash::parse(text).unwrap();
+            assert!(hash.is_of(b"secret") && !hash.is_of(b"secrets"), "{text}");
+            assert_eq!(Hash::parse(&hash.to_string()), Ok(hash));
+        }
+    }
+
+    /// The vector of the argon2 reference implementation's test.c: version 0x13, 2 passes, 256 KiB.
+    #[test]
+    fn argon2id_is_the_one_of_the_reference() {
+        let text = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ\
+                    $nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
+        assert!(Hash::parse(text).unwrap().is_of(b"password"));
+    }
+
+    #[test]
+    fn what_is_no_hash_is_refused_without_repeating_it() {
+        for text in ["", "secret", "plain$text", "$5$a$b", "$2b$12$abc"] {
+            assert_eq!(Hash::parse(text), Err(NO_HASH), "{text}");
+        }
+        for text in [
+            "$6$c2FsdA==$c2hvcnQ=",
+            "$7$0$c2FsdA==$c2hvcnQ=",
+            "$7$99999999$c2FsdA==$c2hvcnQ=",
+            "$argon2id$v=19$m=256,t=2$c29tZXNhbHQ$nf65EOgLrQMR",
+            "$argon2id$v=19$m=99999999,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEg",
+            "$argon2id$v=16$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEg",
+        ] {
+            assert_eq!(Hash::parse(text), Err(BROKEN_HASH), "{text}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Tokens (RFC 7519) in the place of a password: what was signed says who the client is, until
+//! when, and what it may do.
+
+use super::backend::{Backend, Outcome, Reply};
+use super::base64::Alphabet;
+use super::keys::Keys;
+use broker::Claim;
+use broker::judge::Grant;
+use broker::permissions::{Pattern, Permissions, Rule};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    pub(crate) keys: Keys,
+    pub(crate) place: Place,
+    pub(crate) claims: Claims,
+}
+
+/// Where in CONNECT the token is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    #[default]
+    Password,
+    UserName,
+}
+
+/// The names of what we read; an empty one is not read, or may be anything.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claims {
+    pub(crate) user: String,
+    pub(crate) client_id: String,
+    pub(crate) permissions: String,
+    pub(crate) issuer: String,
+    pub(crate) audience: String,
+}
+
+/// Clocks of two hosts differ: so much earlier a token may be used.
+const EARLY_S: u64 = 5;
+
+impl Tokens {
+    fn check(&self, claim: &Claim) -> Outcome {
+        let text = match self.place {
+            Place::Password => {
+                let bytes = claim.password.as_ref().map(|secret| &secret.0[..]);
+                bytes.and_then(|bytes| std::str::from_utf8(bytes).ok())
+            }
+            Place::UserName => claim.user_name.as_deref(),
+        };
+        // What does not look like a token is somebody's password.
+        let Some(token) = text.and_then(Token::parse) else { return Outcome::Ignore };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        match self.read(&token, now) {
+            Ok(grant) => Outcome::Allow(Box::new(grant)),
+            Err(why) => Outcome::Deny(why),
+        }
+    }
+
+    fn read(&self, token: &Token<'_>, now: u64) -> Result<Grant, &'static str> {
+        let word = |name: &str| token.header.get(name).and_then(Value::as_str);
+        if token.header.get("crit").is_some() {
+            return Err("the token asks for what we do not know");
+        }
+        let algorithm = word("alg").ok_or("the token names no algorithm")?;
+        if !self.keys.verify(algorithm, word("kid"), token.said.as_bytes(), &token.by) {
+            return Err("no key of ours signed the token");
+        }
+        // Only now is anything that it says worth reading.
+        let body = Alphabet::Url.decode(token.body).ok_or("the token is no token")?;
+        let body: Value = serde_json::from_slice(&body).map_err(|_| "the token is no token")?;
+        let expires_in_ms = in_time(&body, now)?;
+        let names = &self.claims;
+        if !names.issuer.is_empty()
+            && body.get("iss").and_then(Value::as_str) != Some(&names.issuer)
+        {
+            return Err("the token is of another issuer");
+        }
+        if !names.audience.is_empty() && !is_for(&body, &names.audience) {
+            return Err("the token is for somebody else");
+        }
+        let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|t| !t.is_empty());
+        let user = text(&names.user).ok_or("the token does not say who the client is")?;
+        let client_id = match names.client_id.as_str() {
+            "" => None,
+            name => Some(text(name).ok_or("the token does not say the client id")?.into()),
+        };
+        let permissions = match names.permissions.as_str() {
+            "" => None,
+            name => body.get(name).map(read_rules).transpose()?.map(Arc::new),
+        };
+        Ok(Grant {
+            user: Some(user.into()),
+            client_id,
+            permissions,
+            expires_in_ms,
+            ..Grant::default()
+        })
+    }
+}
+
+impl Backend for Tokens {
+    fn name(&self) -> &'static str {
+        "jwt"
+    }
+
+    fn judge(&self, claim: &Claim, reply: Reply) {
+        reply.give(self.check(claim));
+    }
+}
+
+/// `HEADER.BODY.SIGNATURE`, of which only the first is understood yet.
+struct Token<'a> {
+    header: Value,
+    body: &'a str,
+    /// What was signed.
+    said: &'a str,
+    by: Vec<u8>,
+}
+
+impl Token<'_> {
+    fn parse(text: &str) -> Option<Token<'_>> {
+        let (said, by) = text.rsplit_once('.')?;
+        let (header, body) = said.split_once('.')?;
+        let header = serde_json::from_slice(&Alphabet::Url.decode(header)?).ok()?;
+        let is_token = Value::is_object(&header) && !body.contains('.');
+        let by = Alphabet::Url.decode(by)?;
+        is_token.then_some(Token { header, body, said, by })
+    }
+}
+
+/// How long it is still valid, if it does not last for ever.
+fn in_time(body: &Value, now: u64) -> Result<Option<u64>, &'static str> {
+    let time = |name: &str| match body.get(name) {
+        None => Ok(None),
+        // RFC 7519 allows fractions.
+        Some(value) => value
+            .as_f64()
+            .filter(|seconds| *seconds >= 0.0)
+            .map(|seconds| Some(seconds as u64))
+            .ok_or("a time of the token is no number"),
+    };
+    if time("nbf")?.is_some_and(|from| from > now + EARLY_S) {
+        return Err("the token is not valid yet");
+    }
+    match time("exp")? {
+        Some(until) if until <= now => Err("the token has expired"),
+        Some(until) => Ok(Some((until - now).saturating_mul(1000))),
+        None => Ok(None),
+    }
+}
+
+/// One audience or a list.
+fn is_for(body: &Value, audience: &str) -> bool {
+    match body.get("aud") {
+        Some(Value::String(one)) => one == audience,
+        Some(Value::Array(many)) => many.iter().any(|one| one.as_str() == Some(audience)),
+        _ => false,
+    }
+}
+
+/// `[{"allow": "publish", "topic": ["a/#"]}, {"deny": "all", "topic": "b"}]`: rules as in our ACL
+/// file, for this client. What is not understood is no reason to let somebody in.
+fn read_rules(value: &Value) -> Result<Permissions, &'static str> {
+    const WRONG: &str = "the token's rules are not as they have to be";
+    let rule = |value: &Value| {
+        let fields = value.as_object()?;
+        let mut rule = Rule::default();
+        let mut deeds = 0;
+        for (name, value) in fields {
+            match name.as_str() {
+                "allow" | "deny" => {
+                    deeds += 1;
+                    rule.allows = name == "allow";
+                    (rule.publish, rule.subscribe) = match value.as_str()? {
+                        "all" => (true, true),
+                        "publish" => (true, false),
+                        "subscribe" => (false, true),
+                        _ => return None,
+                    };
+                }
+                "topic" => {
+                    let one = std::slice::from_ref(value);
+                    for topic in value.as_array().map_or(one, Vec::as_slice) {
+                        rule.topics.push(Pattern::parse(topic.as_str()?).ok()?);
+                    }
+                }
+                _ => return None,
+            }
+        }
+        (deeds == 1 && !rule.topics.is_empty()).then_some(rule)
+    };
+    let rules: Option<Vec<Rule>> = value.as_array().ok_or(WRONG)?.iter().map(rule).collect();
+    rules.map(Permissions::new).ok_or(WRONG)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use ring::hmac;
+
+    pub(crate) const SECRET: &[u8] = b"a secret of thirty-two bytes, ok";
+
+    pub(crate) fn signed(header: &str, body: &str) -> String {
+        let text = |text: &str| Alphabet::Url.encode(text.as_bytes());
+        let said = format!("{}.{}", text(header), text(body));
+        let by = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET), said.as_bytes());
+        format!("{said}.{}", Alphabet::Url.encode(by.as_ref()))
+    }
+
+    pub(crate) fn tokens() -> Tokens {
+        let claims = Claims {
+            user: "sub".into(),
+            client_id: "device".into(),
+            permissions: "acl".into(),
+            issuer: "us".into(),
+            audience: "mqtt".into(),
+        };
+        let keys = Keys::from_secret(SECRET);
+        Tokens { keys, place: Place::Password, claims }
+    }
+
+    const HS256: &str = r#"{"alg":"HS256"}"#;
+
+    fn read(header: &str, body: &str) -> Result<Grant, &'static str> {
+        let token = signed(header, body);
+        tokens().read(&Token::parse(&token).expect("a token"), 1000)
+    }
+
+    fn body(more: &str) -> String {
+        format!(r#"{{"sub":"ann","device":"d1","iss":"us","aud":["x","mqtt"]{more}}}"#)
+    }
+
+    #[test]
+    fn what_was_signed_is_believed() {
+        let grant = read(HS256, &body(r#","exp":1010.5,"nbf":1004"#)).unwrap();
+        assert_eq!(grant.user.as_deref(), Some("ann"));
+        assert_eq!(grant.client_id.as_deref(), Some("d1"));
+        assert_eq!(grant.expires_in_ms, Some(10_000));
+        assert_eq!(grant.permissions, None);
+        let rules = r#","acl":[{"allow":"publish","topic":"a/${clientid}"},
+            {"deny":"all","topic":["b","c/#"]}]"#;
+        assert_eq!(read(HS256, &body(rules)).unwrap().permissions.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_right_is_not() {
+        for (more, why) in [
+            (r#","exp":1000"#, "the token has expired"),
+            (r#","exp":"2000""#, "a time of the token is no number"),
+            (r#","exp":-1"#, "a time of the token is no number"),
+            (r#","nbf":1006"#, "the token is not valid yet"),
+            (r#","iss":"them""#, "the token is of another issuer"),
+            (r#","aud":"http""#, "the token is for somebody else"),
+            (r#","sub":"""#, "the token does not say who the client is"),
+            (r#","sub":7"#, "the token does not say who the client is"),
+            (r#","device":null"#, "the token does not say the client id"),
+            (r#","acl":{"pub":["a"]}"#, "the token's rules are not as they have to be"),
+            (r#","acl":[{"allow":"all"}]"#, "the token's rules are not as they have to be"),
+            (
+                r#","acl":[{"allow":"all","topic":"a","qos":0}]"#,
+                "the token's rules are not as they have to be",
+            ),
+        ] {
+            assert_eq!(read(HS256, &body(more)).unwrap_err(), why, "{more}");
+        }
+    }
+
+    #[test]
+    fn a_token_does_not_choose_how_it_is_checked() {
+        let unsigned = "no key of ours signed the token";
+        for header in [
+            r#"{"alg":"none"}"#,
+            r#"{"alg":"None"}"#,
+            r#"{"alg":"RS256"}"#,
+            r#"{"alg":"HS512"}"#,
+            r#"{"alg":"hs256"}"#,
+            r#"{"alg":""}"#,
+        ] {
+            assert_eq!(read(header, &body("")).unwrap_err(), unsigned, "{header}");
+        }
+        assert!(read(r#"{"alg":7}"#, &body("")).is_err());
+        assert!(read(r#"{"alg":"HS256","crit":["exp"]}"#, &body("")).is_err());
+        let token = signed(r#"{"alg":"none"}"#, &body(""));
+        let bare = &token[..=token.rfind('.').unwrap()];
+        assert_eq!(tokens().read(&Token::parse(bare).unwrap(), 1000).unwrap_err(), unsigned);
+    }
+
+    #[test]
+    fn what_is_no_token_is_left_to_others() {
+        for text in ["", "secret", "a.b.c", "..", "e30", "e30.e30", "W10.e30.x", "e30.e30.e30.e30"]
+        {
+            assert!(Token::parse(text).is_none(), "{text}");
+        }
+        assert!(Token::parse("e30.e30.").is_some());
+    }
+}

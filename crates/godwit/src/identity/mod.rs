@@ -1,0 +1,203 @@
+//! Who a client is: the porter whom the shards ask, the backends behind it, and the user file.
+//!
+//! Nothing here runs on a shard but [`Porter::hear`], which takes a question and returns. Threads
+//! exist from the first question on, and end when there was none for a while.
+
+pub(crate) mod backend;
+pub(crate) mod base64;
+pub(crate) mod certificate;
+#[cfg(test)]
+mod contract;
+pub(crate) mod hash;
+pub(crate) mod jwt;
+pub(crate) mod keys;
+pub(crate) mod passwd;
+pub(crate) mod throttle;
+pub(crate) mod users;
+
+use backend::{Case, Chain};
+use broker::judge::Verdict;
+use broker::{Claim, Refusal};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use throttle::{Source, Throttle};
+use tracing::info;
+
+/// Shared by the shards, which ask, and the threads, which find out.
+pub(crate) struct Porter {
+    state: Mutex<State>,
+    /// Rings when there is something in the queue.
+    bell: Condvar,
+}
+
+struct State {
+    chain: Arc<Chain>,
+    throttle: Throttle,
+    queue: VecDeque<Case>,
+    /// What the claims in it bring.
+    queue_bytes: usize,
+    limits: Limits,
+    threads: usize,
+    /// Of those the ones that wait at the bell.
+    idle: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Threads that hash, and ask.
+    pub(crate) threads: usize,
+    /// Clients that wait for one.
+    pub(crate) queue_max: usize,
+    /// Wrong answers of an address in a minute; 0 is any number.
+    pub(crate) failures_max: u32,
+}
+
+/// A thread without work ends after this.
+const IDLE: Duration = Duration::from_secs(10);
+/// Hashing is on the stack of its thread for the least part.
+const STACK_BYTES: usize = 256 * 1024;
+/// Names and passwords may be long: so many bytes of them wait.
+const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl Porter {
+    pub(crate) fn new(chain: Chain, limits: Limits) -> Arc<Porter> {
+        let state = State {
+            chain: Arc::new(chain),
+            throttle: Throttle::new(limits.failures_max),
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            limits,
+            threads: 0,
+            idle: 0,
+        };
+        Arc::new(Porter { state: Mutex::new(state), bell: Condvar::new() })
+    }
+
+    /// Other backends for whoever comes from now on.
+    pub(crate) fn change(&self, chain: Chain, limits: Limits) {
+        let mut state = self.state();
+        state.chain = Arc::new(chain);
+        state.limits = limits;
+        state.throttle.set_tries(limits.failures_max);
+    }
+
+    /// A question of a shard, on the shard's thread: it goes into the queue, or is answered at once
+    /// where that needs no work.
+    pub(crate) fn hear(self: &Arc<Porter>, claim: Claim, answer: Box<dyn FnOnce(Verdict) + Send>) {
+        let mut state = self.state();
+        let source = Source::from(claim.peer);
+        if is_nobody(&claim) && claim.certificate.is_none() {
+            let chain = state.chain.clone();
+            drop(state);
+            return Case { claim: claim.into(), chain, at: 0, answer }.end_unknown(self);
+        }
+        let refusal = if state.throttle.is_barred(source, Instant::now()) {
+            Some(Refusal::TooManyFailures)
+        } else if state.queue.len() >= state.limits.queue_max
+            || state.queue_bytes + bytes_of(&claim) > QUEUE_BYTES_MAX
+        {
+            Some(Refusal::TooBusy)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            drop(state);
+            return answer(Verdict::Deny(refusal));
+        }
+        let chain = state.chain.clone();
+        state.queue_bytes += bytes_of(&claim);
+        state.queue.push_back(Case { claim: claim.into(), chain, at: 0, answer });
+        self.call(state);
+    }
+
+    /// The next backend's turn. It is let in whatever the queue's bound, where it was before.
+    fn go_on_later(self: &Arc<Porter>, case: Case) {
+        let mut state = self.state();
+        state.queue_bytes += bytes_of(&case.claim);
+        state.queue.push_front(case);
+        self.call(state);
+    }
+
+    /// Somebody takes what is in the queue.
+    fn call(self: &Arc<Porter>, mut state: MutexGuard<'_, State>) {
+        if state.idle > 0 || state.threads >= state.limits.threads.max(1) {
+            drop(state);
+            return self.bell.notify_one();
+        }
+        state.threads += 1;
+        drop(state);
+        let porter = self.clone();
+        let thread = thread::Builder::new().name("auth".into()).stack_size(STACK_BYTES);
+        if thread.spawn(move || porter.work()).is_err() {
+            self.state().threads -= 1;
+        }
+    }
+
+    fn work(self: Arc<Porter>) {
+        // Whoever is in comes before whoever wants to come in.
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+        while let Some(case) = self.next() {
+            // It may have waited long, and its address may have been wrong meanwhile.
+            let source = Source::from(case.claim.peer);
+            if self.state().throttle.is_barred(source, Instant::now()) {
+                (case.answer)(Verdict::Deny(Refusal::TooManyFailures));
+            } else {
+                case.go_on(&self);
+            }
+        }
+    }
+
+    /// Waits for a case; none once there was none for a while.
+    fn next(&self) -> Option<Case> {
+        let mut state = self.state();
+        loop {
+            if let Some(case) = state.queue.pop_front() {
+                state.queue_bytes -= bytes_of(&case.claim);
+                return Some(case);
+            }
+            state.idle += 1;
+            let waited = self.bell.wait_timeout(state, IDLE);
+            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = again;
+            state.idle -= 1;
+            if timeout.timed_out() && state.queue.is_empty() {
+                state.threads -= 1;
+                return None;
+            }
+        }
+    }
+
+    fn fail(&self, source: Source) {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.throttle.fail(source, now);
+        if state.throttle.is_barred(source, now) {
+            drop(state);
+            info!(
+                target: "godwit::auth", address = %source,
+                "too many failed attempts: refused now"
+            );
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is whole between any two statements of ours.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Below everything that serves clients.
+const NICENESS: i32 = 10;
+
+fn bytes_of(claim: &Claim) -> usize {
+    let password = claim.password.as_ref().map_or(0, |secret| secret.0.len());
+    let user_name = claim.user_name.as_ref().map_or(0, |name| name.len());
+    size_of::<Case>() + claim.client_id.len() + user_name + password
+}
+
+/// Brings no proof of its own.
+fn is_nobody(claim: &Claim) -> bool {
+    claim.user_name.is_none() && claim.password.is_none()
+}

@@ -1,0 +1,159 @@
+//! How often an address may be wrong. Each wrong answer costs it one of a few tries, which come
+//! back with time; without any it is not even heard. Bounded: strangers fill no memory.
+
+use broker::Address;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// Tries that an address has; 0 never bars anybody.
+    tries: u32,
+    sources: HashMap<Source, Failures>,
+}
+
+/// Who has the tries: whoever has one IPv6 address has 2^64 of them, and a user of this host as
+/// many processes as it likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    Network(IpAddr),
+    User(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    count: u32,
+    since: Instant,
+}
+
+/// In which all tries come back.
+const WINDOW: Duration = Duration::from_secs(60);
+const SOURCES_MAX: usize = 16 * 1024;
+
+impl From<Address> for Source {
+    fn from(address: Address) -> Source {
+        match address {
+            Address::Network(address) => Source::Network(network(address.ip())),
+            Address::Unix { user, .. } => Source::User(user),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Network(address) => write!(f, "{address}"),
+            Source::User(user) => write!(f, "unix:user={user}"),
+        }
+    }
+}
+
+impl Throttle {
+    pub(crate) fn new(tries: u32) -> Throttle {
+        Throttle { tries, sources: HashMap::new() }
+    }
+
+    pub(crate) fn set_tries(&mut self, tries: u32) {
+        self.tries = tries;
+    }
+
+    pub(crate) fn is_barred(&self, source: Source, now: Instant) -> bool {
+        let failed = self.sources.get(&source);
+        self.tries > 0 && failed.is_some_and(|failed| failed.left(now, self.tries) >= self.tries)
+    }
+
+    pub(crate) fn fail(&mut self, source: Source, now: Instant) {
+        if self.tries == 0 {
+            return;
+        }
+        let tries = self.tries;
+        if self.sources.len() >= SOURCES_MAX {
+            self.sources.retain(|_, failed| failed.left(now, tries) > 0);
+        }
+        // A crowd of addresses that are all wrong: the newest has to wait for one of them.
+        if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&source) {
+            return;
+        }
+        let failed = self.sources.entry(source).or_insert(Failures { count: 0, since: now });
+        *failed = Failures { count: failed.left(now, tries) + 1, since: now };
+    }
+}
+
+impl Failures {
+    /// Those that time has not taken back yet.
+    fn left(self, now: Instant, tries: u32) -> u32 {
+        let passed = now.saturating_duration_since(self.since).as_millis();
+        let back = passed * u128::from(tries) / WINDOW.as_millis();
+        self.count.saturating_sub(u32::try_from(back).unwrap_or(u32::MAX))
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(address: &str) -> Source {
+        let address: IpAddr = address.parse().unwrap();
+        Address::Network((address, 1).into()).into()
+    }
+
+    #[test]
+    fn tries_are_used_up_and_come_back() {
+        let (start, one) = (Instant::now(), at("192.0.2.1"));
+        let mut throttle = Throttle::new(3);
+        for _ in 0..3 {
+            assert!(!throttle.is_barred(one, start));
+            throttle.fail(one, start);
+        }
+        assert!(throttle.is_barred(one, start));
+        assert!(!throttle.is_barred(at("192.0.2.2"), start));
+        assert!(throttle.is_barred(one, start + WINDOW / 3 - Duration::from_millis(1)));
+        assert!(!throttle.is_barred(one, start + WINDOW / 3));
+        throttle.fail(one, start + WINDOW / 3);
+        assert!(throttle.is_barred(one, start + WINDOW / 3));
+        assert!(!throttle.is_barred(one, start + WINDOW * 2));
+        throttle.set_tries(0);
+        assert!(!throttle.is_barred(one, start));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address_and_a_mapped_one_is_ipv4() {
+        let start = Instant::now();
+        let mut throttle = Throttle::new(1);
+        throttle.fail(at("2001:db8::1"), start);
+        assert!(throttle.is_barred(at("2001:db8::ffff:2"), start));
+        assert!(!throttle.is_barred(at("2001:db8:0:1::1"), start));
+        throttle.fail(at("::ffff:192.0.2.1"), start);
+        assert!(throttle.is_barred(at("192.0.2.1"), start));
+    }
+
+    #[test]
+    fn a_user_of_this_host_has_the_tries_of_all_its_processes() {
+        let start = Instant::now();
+        let mut throttle = Throttle::new(1);
+        throttle.fail(Address::Unix { user: 7, process: 1 }.into(), start);
+        assert!(throttle.is_barred(Address::Unix { user: 7, process: 2 }.into(), start));
+        assert!(!throttle.is_barred(Address::Unix { user: 8, process: 1 }.into(), start));
+    }
+
+    #[test]
+    fn a_crowd_of_addresses_is_bounded() {
+        let start = Instant::now();
+        let mut throttle = Throttle::new(1);
+        for at in 0..2 * SOURCES_MAX as u32 {
+            throttle.fail(Source::Network(at.to_be_bytes().into()), start);
+        }
+        assert_eq!(throttle.sources.len(), SOURCES_MAX);
+        throttle.fail(at("10.9.9.9"), start + WINDOW);
+        assert_eq!(throttle.sources.len(), 1);
+    }
+}

@@ -1,0 +1,147 @@
+//! The user file: a line a user, `NAME:HASH`, as mosquitto has it. Blank lines and lines that begin
+//! with `#` say nothing.
+
+use super::backend::{Backend, Outcome, Reply};
+use super::hash::Hash;
+use broker::Claim;
+use broker::judge::Grant;
+use std::collections::HashMap;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    by_name: HashMap<Box<str>, Hash>,
+    /// The names, to choose one by chance that is the same for the same stranger.
+    names: Vec<Box<str>>,
+    chance: RandomState,
+}
+
+/// A line is no longer than this, which no name and no hash of ours ever is.
+const LINE_BYTES_MAX: usize = 128 * 1024;
+
+impl Users {
+    /// Every line that is wrong, as a sentence.
+    pub(crate) fn read(path: &Path) -> Result<Users, Vec<String>> {
+        let shown = path.display();
+        let bytes = fs::read(path)
+            .map_err(|error| vec![format!("{shown}: the user file cannot be read: {error}")])?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
+            vec![format!("{shown}:{line}: not UTF-8 text, which user names are")]
+        })?;
+        Users::parse(&text).map_err(|wrongs| {
+            wrongs.iter().map(|(line, why)| format!("{shown}:{line}: {why}")).collect()
+        })
+    }
+
+    fn parse(text: &str) -> Result<Users, Vec<(usize, String)>> {
+        let (mut users, mut wrongs) = (Users::default(), Vec::new());
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim_end();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Err(why) = users.add(line) {
+                wrongs.push((at + 1, why));
+            }
+        }
+        if wrongs.is_empty() { Ok(users) } else { Err(wrongs) }
+    }
+
+    fn add(&mut self, line: &str) -> Result<(), String> {
+        if line.len() > LINE_BYTES_MAX {
+            return Err("the line is too long, use NAME:HASH".into());
+        }
+        // What stands before the colon is not repeated: it may be a password in the wrong place.
+        let Some((name, hash)) = line.split_once(':') else {
+            return Err("there is no colon, use NAME:HASH".into());
+        };
+        check_name(name)?;
+        let hash = Hash::parse(hash)?;
+        if self.by_name.insert(name.into(), hash).is_some() {
+            return Err(format!("user {name:?} stands above already, leave one line"));
+        }
+        self.names.push(name.into());
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// A hash to work on for a user that there is none of: as much work as some other user's, and
+    /// always the same, so that nobody learns by asking twice.
+    fn decoy(&self, name: &str) -> Option<&Hash> {
+        let at = self.chance.hash_one(name) % self.names.len().max(1) as u64;
+        self.by_name.get(self.names.get(at as usize)?)
+    }
+
+    fn check(&self, claim: &Claim) -> Outcome {
+        let (Some(name), Some(password)) = (&claim.user_name, &claim.password) else {
+            return Outcome::Ignore;
+        };
+        match self.by_name.get(name) {
+            Some(hash) if hash.is_of(&password.0) => {
+                let user = Some(name.as_ref().into());
+                Outcome::Allow(Box::new(Grant { user, ..Grant::default() }))
+            }
+            Some(_) => Outcome::Deny("wrong password"),
+            None => {
+                if let Some(hash) = self.decoy(name) {
+                    std::hint::black_box(hash.is_of(&password.0));
+                }
+                Outcome::Ignore
+            }
+        }
+    }
+}
+
+/// What a line can hold before its colon.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    match name {
+        "" => Err("the user name is empty".into()),
+        name if name.starts_with('#') => Err("a user name cannot begin with #".into()),
+        name if name.contains(':') || name.contains(char::is_control) => {
+            Err("a user name has no colon and no control characters".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Backend for Users {
+    fn name(&self) -> &'static str {
+        "users"
+    }
+
+    fn judge(&self, claim: &Claim, reply: Reply) {
+        reply.give(self.check(claim));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_wrong_line_is_told_and_no_secret_is() {
+        let text = "# ours\n\nann:$6$upYBdQUvD/FiT7j/$3JX5\nbob:hunter2\nhunter3\n:x\n";
+        let wrongs = Users::parse(text).unwrap_err();
+        let lines: Vec<usize> = wrongs.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [3, 4, 5, 6]);
+        for (_, why) in &wrongs {
+            assert!(!why.contains("hunter") && !why.contains("3JX5"), "{why}");
+        }
+        assert!(wrongs[1].1.contains("godwit passwd FILE USER"));
+    }
+
+    #[test]
+    fn a_user_stands_once() {
+        let line = include_str!("vectors/mosquitto_7.txt");
+        assert_eq!(Users::parse(line).unwrap().len(), 1);
+        let wrongs = Users::parse(&format!("{line}{line}")).unwrap_err();
+        assert_eq!(wrongs, [(2, "user \"ann\" stands above already, leave one line".into())]);
+    }
+}

@@ -1,0 +1,194 @@
+//! Options of identity and permission: who may connect, and what they may do.
+
+use super::{ANY, Row, count};
+use crate::identity::certificate::Part;
+use crate::identity::jwt::Place;
+use crate::options::value::{Kind, Unit};
+
+const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
+const PARTS: &[&str] = &["off", "common_name", "subject", "alternative_name"];
+
+fn part(word: &str) -> Option<Part> {
+    match word {
+        "alternative_name" => Some(Part::AlternativeName),
+        "common_name" => Some(Part::CommonName),
+        "subject" => Some(Part::Subject),
+        _ => None,
+    }
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        key: "acl.file",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "file of rules: who may publish and subscribe what",
+        long: "A file whose name ends in `.toml` has our rules, any other is read as an acl_file \
+               of mosquitto's. What no rule allows is refused with 0x87. SIGHUP reads it again, \
+               for connected clients too. docs/security.md explains both. Without a file \
+               everyone may do everything.",
+        source: "MQTT 5.0, 5.4.2",
+        set: |settings, value| settings.security.acl_file = value.text().into(),
+    },
+    Row {
+        key: "auth.certificate",
+        kind: Kind::Choice(PARTS),
+        default: "off",
+        live: true,
+        short: "what of a client's certificate is its user name",
+        long: "On listeners that ask clients for a certificate. Of alternative names the first \
+               counts. A client without a certificate is for the other means of authentication.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.certificate_user = part(value.text()),
+    },
+    Row {
+        key: "auth.certificate_client_id",
+        kind: Kind::Choice(PARTS),
+        default: "off",
+        live: true,
+        short: "what of a client's certificate is its client id",
+        long: "In place of the one that CONNECT has. Needs `auth.certificate`.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.certificate_client_id = part(value.text()),
+    },
+    Row {
+        key: "auth.failures_max",
+        kind: Kind::Number {
+            min: 0,
+            max: 1_000_000,
+            unit: Unit::Of("attempts"),
+            word: Some(("off", 0)),
+        },
+        default: "20",
+        live: true,
+        short: "wrong passwords of one address in a minute",
+        long: "After so many the address is refused with 0x9F, whoever it is, and gets one \
+               attempt back every sixtieth of a minute times this number. An IPv6 address counts \
+               with its /64. `off` lets everyone guess as fast as passwords can be checked.",
+        source: "",
+        set: |settings, value| settings.security.limits.failures_max = value.u32(),
+    },
+    Row {
+        key: "auth.jwt_acl_claim",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "claim of a token that holds the client's own rules",
+        long: "A list like `[{\"allow\": \"publish\", \"topic\": [\"a/#\"]}]`; the rules of \
+               `acl.file` come after them. With a name here clients without rules may do \
+               nothing. Empty reads none.",
+        source: "MQTT 5.0, 5.4.2",
+        set: |settings, value| settings.security.jwt_claims.permissions = value.text().into(),
+    },
+    Row {
+        key: "auth.jwt_audience",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "who a token has to be for (`aud`)",
+        long: "Empty takes any.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.jwt_claims.audience = value.text().into(),
+    },
+    Row {
+        key: "auth.jwt_client_id_claim",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "claim of a token that is the client id",
+        long: "In place of the one that CONNECT has; a token without it is refused. Empty leaves \
+               the client its own.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.jwt_claims.client_id = value.text().into(),
+    },
+    Row {
+        key: "auth.jwt_from",
+        kind: Kind::Choice(&["password", "user_name"]),
+        default: "password",
+        live: true,
+        short: "where in CONNECT a token is",
+        long: "What does not look like a token is left to the other means of authentication.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| {
+            let name = value.text() == "user_name";
+            settings.security.jwt_place = if name { Place::UserName } else { Place::Password };
+        },
+    },
+    Row {
+        key: "auth.jwt_issuer",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "who has to have issued a token (`iss`)",
+        long: "Empty takes any.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.jwt_claims.issuer = value.text().into(),
+    },
+    Row {
+        key: "auth.jwt_keys",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "file of keys: clients may come with a token (JWT)",
+        long: "A JWK set, public keys in PEM, or a secret of at least 32 bytes. Signatures: \
+               HS256, HS384, HS512, RS256 to RS512, PS256 to PS512, ES256, ES384, EdDSA, each by \
+               keys of its own kind only. A client goes with 0xA0 when its token expires. SIGHUP \
+               reads the file again.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.jwt_keys = value.text().into(),
+    },
+    Row {
+        key: "auth.jwt_user_claim",
+        kind: ANY,
+        default: "sub",
+        live: true,
+        short: "claim of a token that is the user name",
+        long: "A token without it is refused.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.jwt_claims.user = value.text().into(),
+    },
+    Row {
+        key: "auth.queue_max",
+        kind: count(1, 1_000_000, "clients"),
+        default: "1000",
+        live: true,
+        short: "clients that wait for their password to be checked",
+        long: "Whoever comes when so many wait is refused with 0x89.",
+        source: "",
+        set: |settings, value| settings.security.limits.queue_max = value.u32() as usize,
+    },
+    Row {
+        key: "auth.threads",
+        kind: Kind::Number { min: 0, max: 64, unit: Unit::Of("threads"), word: Some(("auto", 0)) },
+        default: "auto",
+        live: true,
+        short: "threads that check passwords",
+        long: "They exist while somebody waits and run below everything else. `auto` is half the \
+               cores, at least one. A password takes some 20 ms of one.",
+        source: "",
+        set: |settings, value| settings.security.limits.threads = usize::from(value.u16()),
+    },
+    Row {
+        key: "auth.timeout_ms",
+        kind: count(100, 600_000, "milliseconds"),
+        default: "5000",
+        live: true,
+        short: "how long a client waits to be let in",
+        long: "A client of whom nobody can say by then whether it may connect is refused with \
+               0x88.",
+        source: "MQTT 5.0, 3.1.4",
+        set: |settings, value| settings.broker.verdict_timeout_ms = value.u32(),
+    },
+    Row {
+        key: "auth.users",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "file of users and hashed passwords",
+        long: "`godwit passwd FILE USER` writes it; files of mosquitto_passwd are read too. \
+               SIGHUP reads it again, for whoever connects from then on.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.users = value.text().into(),
+    },
+];

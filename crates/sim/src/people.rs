@@ -1,0 +1,99 @@
+//! Who may come in and what they may do, as a transcript's header names them: the control plane's
+//! stand-in.
+
+use broker::judge::{Claim, Grant, Secret, Verdict};
+use broker::permissions::{ANY_QOS, Name, Network, Pattern, Permissions, Rule};
+use broker::{ConnId, Refusal};
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default)]
+pub struct People {
+    users: Vec<Person>,
+    /// Verdicts wait until `! judge answers`.
+    pub waits: bool,
+    /// A shard, a connection of it, its case, and what is claimed.
+    pub waiting: Vec<(usize, ConnId, u32, Claim)>,
+}
+
+#[derive(Clone, Debug)]
+struct Person {
+    /// None for whoever says no name.
+    name: Option<String>,
+    password: Vec<u8>,
+    grant: Grant,
+}
+
+impl People {
+    pub fn verdict(&self, claim: &Claim) -> Verdict {
+        let same = |person: &&Person| person.name.as_deref() == claim.user_name.as_deref();
+        let Some(person) = self.users.iter().find(same) else {
+            return Verdict::Deny(Refusal::BadCredentials);
+        };
+        let Secret(given) = claim.password.clone().unwrap_or(Secret([].into()));
+        match *given == *person.password {
+            true => Verdict::Allow(Box::new(person.grant.clone())),
+            false => Verdict::Deny(Refusal::BadCredentials),
+        }
+    }
+
+    /// `anonymous`, or `alice password=secret superuser id=x group=ops expires=5s`, and rules of
+    /// its own after `:`.
+    pub fn add(&mut self, text: &str) -> Result<(), String> {
+        let (text, own) = text.split_once(" : ").map_or((text, None), |(a, b)| (a, Some(b)));
+        let mut words = text.split_whitespace();
+        let name = words.next().ok_or("who?")?;
+        let name = Some(name).filter(|name| *name != "anonymous");
+        let user = name.map(Arc::from);
+        let grant = Grant { user, permissions: own.map(rules).transpose()?, ..Grant::default() };
+        let mut person = Person { name: name.map(String::from), password: Vec::new(), grant };
+        for word in words {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            match key {
+                "expires" => {
+                    let seconds = value.strip_suffix('s').and_then(|text| text.parse::<u64>().ok());
+                    let seconds = seconds.ok_or("when does it expire?")?;
+                    person.grant.expires_in_ms = Some(seconds * 1000);
+                }
+                "group" => person.grant.groups.push(value.into()),
+                "id" => person.grant.client_id = Some(value.into()),
+                "password" => person.password = value.into(),
+                "superuser" => person.grant.is_superuser = true,
+                _ => return Err(format!("a user has no {key}")),
+            }
+        }
+        self.users.push(person);
+        Ok(())
+    }
+}
+
+/// Rules with `;` between them: `deny topic=a/b; allow publish user=ann topic=a/#`.
+pub fn rules(text: &str) -> Result<Arc<Permissions>, String> {
+    let rules = text.split(';').map(str::trim).filter(|rule| !rule.is_empty());
+    Ok(Arc::new(Permissions::new(rules.map(rule).collect::<Result<_, _>>()?)))
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    let mut rule = Rule::default();
+    for word in text.split_whitespace() {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "address" => rule.addresses.push(Network::parse(value).ok_or("which address?")?),
+            "allow" => rule.allows = true,
+            "anonymous" => rule.anonymous = true,
+            "deny" => rule.allows = false,
+            "group" => rule.groups.push(value.into()),
+            "id" => rule.client_ids.push(Name::parse(value)),
+            "publish" => rule.subscribe = false,
+            "qos" => {
+                let qos = value.parse::<u8>().map_err(|_| "which QoS?")?;
+                rule.qos = if rule.qos == ANY_QOS { 1 << qos } else { rule.qos | 1 << qos };
+            }
+            "retain" => rule.retain = Some(value == "1"),
+            "subscribe" => rule.publish = false,
+            "topic" => rule.topics.push(Pattern::parse(value)?),
+            "user" => rule.users.push(Name::parse(value)),
+            _ => return Err(format!("a rule has no {key}")),
+        }
+    }
+    Ok(rule)
+}
