@@ -2,6 +2,7 @@
 
 use crate::body::{Body, LISTENER_FIRST, named, token};
 use crate::socket::Socket;
+use broker::outbox::Effect;
 use broker::{ConnId, Input, Note, Now, Peer, limits};
 use mio::Interest;
 use std::io;
@@ -202,10 +203,16 @@ impl Body {
         }
         let conn = ConnId(index);
         let before = self.out.deliveries;
+        let decided = self.out.effects.len();
         self.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut self.out);
         let publishes = self.out.deliveries > before;
         let left = &bytes[self.out.consumed..];
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        // The shard knows it no longer, and would take what a second read brings for the words of
+        // a connection that has ended. Its home reads on.
+        if matches!(self.out.effects.get(decided), Some(Effect::Move { .. })) {
+            socket.held = true;
+        }
         self.work += self.out.consumed as u64;
         if self.out.consumed > 0 {
             socket.since = self.now;

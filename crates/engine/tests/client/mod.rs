@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use broker::{Note, Options};
-use engine::{Server, Setup, Shelter};
+use engine::{Judge, Server, Setup, Shelter};
 use mqtt::{
     Ack, Connect, Packet, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Reason,
     Subscribe, SubscribeOptions, SubscriptionsBuf, Version,
@@ -30,9 +30,7 @@ pub(crate) fn serve_noting(
     store: Option<Shelter>,
     log: impl Fn(&Note) + Send + Sync + 'static,
 ) -> (Server, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
-    let setup = Setup {
+    serve_as(|listener| Setup {
         judge: None,
         listeners: vec![listener.into()],
         shards,
@@ -40,8 +38,25 @@ pub(crate) fn serve_noting(
         seed: 7,
         store,
         log: Box::new(log),
-    };
-    (Server::start(setup).expect("it starts"), address)
+    })
+}
+
+pub(crate) fn serve_asking(shards: usize, options: Options, judge: Judge) -> (Server, SocketAddr) {
+    serve_as(|listener| Setup {
+        judge: Some(judge),
+        listeners: vec![listener.into()],
+        shards,
+        options: Arc::new(options),
+        seed: 7,
+        store: None,
+        log: Box::new(|_| {}),
+    })
+}
+
+fn serve_as(setup: impl FnOnce(TcpListener) -> Setup) -> (Server, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    (Server::start(setup(listener)).expect("it starts"), address)
 }
 
 pub(crate) struct Client {
