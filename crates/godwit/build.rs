@@ -1,0 +1,13 @@
+//! Has the linker put together what runs first: see `start.ld`.
+
+use std::env;
+
+fn main() {
+    println!("cargo::rerun-if-changed=start.ld");
+    let is = |key: &str, value: &str| env::var(key).is_ok_and(|found| found == value);
+    if is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu") {
+        let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
+        // Places in the file and in memory agree by 64 KiB too, which is what is mapped at once.
+        println!("cargo::rustc-link-arg-bins=-Wl,-T,{folder}/start.ld,-z,max-page-size=65536");
+    }
+}
