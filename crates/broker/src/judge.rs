@@ -87,7 +87,7 @@ impl Pass {
 impl Shard {
     /// What was decided of the client, or nothing before somebody did.
     pub(crate) fn verdict(&self, conn: ConnId) -> Option<&Verdict> {
-        self.conn(conn)?.peer.pass.as_ref().map(|pass| &pass.verdict)
+        self.conn(conn)?.peer.pass().map(|pass| &pass.verdict)
     }
 
     /// The connection waits for a verdict.
@@ -101,7 +101,7 @@ impl Shard {
             user_name: packet.user_name.map(Into::into),
             password: packet.password.map(|password| Secret(password.into())),
             listener: known.peer.listener,
-            certificate: known.peer.certificate.clone(),
+            certificate: known.peer.certificate().cloned(),
         };
         let case = known.generation;
         known.state = State::Asked;
@@ -123,7 +123,7 @@ impl Shard {
             Verdict::Deny(_) => None,
         };
         let expires = expires.map(|ms| Now(now.0.saturating_add(ms)));
-        known.peer.pass = Some(Box::new(Pass { verdict, expires }));
+        known.peer.give(Pass { verdict, expires });
         known.state = State::Greeting;
         out.effects.push(Effect::Resume { conn });
     }

@@ -11,12 +11,16 @@ pub struct Peer {
     pub address: Address,
     /// Where it came in.
     pub listener: ListenerId,
-    /// What its certificate says. Only one that the listener's authorities vouch for gets here.
-    pub certificate: Option<Arc<Certificate>>,
     /// Memory that the engine needs for the transport as long as it lasts, beside the socket.
     pub transport_bytes: u32,
-    /// From the verdict on, until the session has what it says.
-    pub(crate) pass: Option<Box<Pass>>,
+    /// Who it proved to be, where somebody asked.
+    proof: Option<Box<Proof>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Proof {
+    certificate: Option<Arc<Certificate>>,
+    pass: Option<Pass>,
 }
 
 /// A listener's place among the program's.
@@ -54,12 +58,37 @@ pub enum AlternativeName {
 impl Peer {
     /// Of a connection that was just accepted.
     pub fn new(address: Address, listener: ListenerId) -> Peer {
-        Peer { address, listener, certificate: None, transport_bytes: 0, pass: None }
+        Peer { address, listener, transport_bytes: 0, proof: None }
     }
 
     /// Nothing but an address.
     pub fn at(address: SocketAddr) -> Peer {
         Peer::new(Address::Network(address), ListenerId::default())
+    }
+
+    /// What its certificate says. Only one that the listener's authorities vouch for gets here.
+    pub fn certificate(&self) -> Option<&Arc<Certificate>> {
+        self.proof.as_ref()?.certificate.as_ref()
+    }
+
+    pub fn show(&mut self, certificate: Arc<Certificate>) {
+        self.proof.get_or_insert_default().certificate = Some(certificate);
+    }
+
+    /// There from the verdict on, until the session has what it says.
+    pub(crate) fn pass(&self) -> Option<&Pass> {
+        self.proof.as_ref()?.pass.as_ref()
+    }
+
+    pub(crate) fn give(&mut self, pass: Pass) {
+        self.proof.get_or_insert_default().pass = Some(pass);
+    }
+
+    pub(crate) fn take_pass(&mut self) {
+        if let Some(proof) = &mut self.proof {
+            proof.pass = None;
+        }
+        self.proof.take_if(|proof| **proof == Proof::default());
     }
 }
 

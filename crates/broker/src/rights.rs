@@ -49,8 +49,8 @@ const DOUBTED_PER_TICK: usize = 1_024;
 
 impl Rights {
     fn new(peer: &Peer) -> Rights {
-        let grant = peer.pass.as_deref().and_then(Pass::grant);
-        let certificate = peer.certificate.as_ref();
+        let grant = peer.pass().and_then(Pass::grant);
+        let certificate = peer.certificate();
         let who = Who {
             // A name that nobody has checked is nobody's.
             user: grant.and_then(|grant| grant.user.clone()),
@@ -63,7 +63,7 @@ impl Rights {
         };
         Rights {
             who,
-            expires: peer.pass.as_ref().and_then(|pass| pass.expires),
+            expires: peer.pass().and_then(|pass| pass.expires),
             generation: 0,
             decided: Vec::new(),
             topic_bytes: 0,
@@ -138,14 +138,14 @@ impl Shard {
     fn rights_of(&self, peer: &Peer) -> Option<Box<Rights>> {
         let needed = self.options.permissions.is_some()
             || self.options.judges
-            || peer.pass.as_deref().is_some_and(|pass| pass.grant().is_some());
+            || peer.pass().is_some_and(|pass| pass.grant().is_some());
         needed.then(|| Box::new(Rights::new(peer)))
     }
 
     /// Those of a new session: from now on it has what was decided of its client.
     pub(crate) fn take_rights(&mut self, conn: ConnId) -> Option<Box<Rights>> {
         let rights = self.rights_of(&self.conn(conn)?.peer);
-        self.conn_mut(conn)?.peer.pass = None;
+        self.conn_mut(conn)?.peer.take_pass();
         rights
     }
 

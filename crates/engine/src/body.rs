@@ -26,6 +26,7 @@ use broker::{Command, ConnId, Input, Note, Now, Options, Outbox, Reading, Shard,
 use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -500,7 +501,8 @@ impl Body {
         let unsent = socket.unsent();
         let congests = unsent > unsent_max && socket.congested.is_none();
         if congests {
-            socket.congested = Some(unsent + self.write_bytes_max);
+            let unsent_max = u32::try_from(unsent + self.write_bytes_max);
+            socket.congested = NonZeroU32::new(unsent_max.unwrap_or(u32::MAX));
         }
         congests
     }

@@ -18,7 +18,7 @@ impl Body {
             socket.since = self.now;
         }
         socket.counted = now;
-        self.held = self.held + now - before;
+        self.held = self.held + now as usize - before as usize;
         self.shard.hold_for_sockets(self.held);
         if now > before {
             self.shed();
@@ -27,7 +27,7 @@ impl Body {
 
     /// The socket is gone, or goes elsewhere.
     pub(crate) fn count_out(&mut self, socket: &Socket) {
-        self.held -= socket.counted;
+        self.held -= socket.counted as usize;
         self.shard.hold_for_sockets(self.held);
     }
 
@@ -50,7 +50,7 @@ impl Body {
             let before = socket.counted;
             socket.give_up();
             socket.counted = socket.holds();
-            let freed = before - socket.counted;
+            let freed = (before - socket.counted) as usize;
             self.held -= freed;
             self.starved.push(ConnId(at as u32));
             if freed >= excess {
@@ -63,4 +63,4 @@ impl Body {
 }
 
 /// Less than this is not worth a connection.
-const SHED_BYTES_MIN: usize = 64;
+const SHED_BYTES_MIN: u32 = 64;

@@ -127,7 +127,7 @@ impl Body {
         // all is sent. Its pings are heard for longer than its messages flow.
         if socket.held
             || socket.starved
-            || socket.congested.is_some_and(|unsent_max| socket.unsent() > unsent_max)
+            || socket.congested.is_some_and(|max| socket.unsent() > max.get() as usize)
         {
             return;
         }

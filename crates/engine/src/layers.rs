@@ -109,7 +109,9 @@ impl Layers {
         let is_ready = self.proxy.is_none() && self.tls.as_ref().is_none_or(Tls::is_ready);
         let mut opening = self.opening.take_if(|_| is_ready)?;
         if let Some(tls) = &self.tls {
-            opening.peer.certificate = tls.certificate();
+            if let Some(certificate) = tls.certificate() {
+                opening.peer.show(certificate);
+            }
             opening.peer.transport_bytes = STATE_BYTES;
         }
         Some(*opening)

@@ -7,6 +7,7 @@ use crate::tls::Sealed;
 use broker::Now;
 use broker::outbox::Write;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU32;
 
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -27,7 +28,7 @@ pub(crate) struct Socket {
     pub(crate) held: bool,
     /// The broker was told that too much is unsent, and sends no more messages. Our answers to
     /// what the peer says still grow it: up to here.
-    pub(crate) congested: Option<usize>,
+    pub(crate) congested: Option<NonZeroU32>,
     /// Registered for writability as well.
     pub(crate) watches_room: bool,
     /// The broker has let go of it: what still comes in is thrown away until the peer is done, at
@@ -36,7 +37,7 @@ pub(crate) struct Socket {
     /// It had to give up what it held: it hears and says no more.
     pub(crate) starved: bool,
     /// What `holds` said when it was counted last.
-    pub(crate) counted: usize,
+    pub(crate) counted: u32,
     /// Since when it holds something and has not got on: no packet was completed, no output taken.
     pub(crate) since: Now,
 }
@@ -82,10 +83,10 @@ impl Socket {
     }
 
     /// Bytes of memory that it has taken for what was read and for what is to be written.
-    pub(crate) fn holds(&self) -> usize {
+    pub(crate) fn holds(&self) -> u32 {
         let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.capacity());
         let layers = self.layers.as_ref().map_or(0, |layers| layers.holds());
-        self.tail.capacity() + unsent + layers
+        u32::try_from(self.tail.capacity() + unsent + layers).unwrap_or(u32::MAX)
     }
 
     /// Whether its peer is why it holds something: it has not sent the rest of a packet, or does
