@@ -3,7 +3,7 @@
 
 mod client;
 
-use broker::{Options, Verdict, judge::Grant};
+use broker::{Options, Verdict};
 use client::serve_asking;
 use engine::Question;
 use std::io::{Read, Write};
@@ -46,7 +46,7 @@ fn what_comes_between_the_move_and_its_turns_end_is_heard() {
                 _ => neighbour.write_all(&connect("neighbour")).expect("it reads"),
             }
         }
-        question.answer.give(Verdict::Allow(Box::new(Grant::default())));
+        question.answer.give(Verdict::Allow(Box::default()));
     };
     let options = Options { judges: true, ..Options::default() };
     let (server, address) = serve_asking(2, options, Arc::new(judge));
