@@ -9,6 +9,7 @@
 //! | write bytes (option) | the connection is congested: messages wait in its session's queue |
 //! | inflight (option, Receive Maximum) | messages wait in the session's queue |
 //! | shared groups of a session | refused with 0x97 |
+//! | listeners | the process does not start |
 //! | memory bytes (option) | see `memory`: queues count as full, then what needs it is refused |
 
 /// Indexes of owners have 31 bits, and the last two say something else where they are packed.
@@ -33,6 +34,8 @@ pub const SHARE_GRANT_MAX: u32 = 256;
 /// Shared groups of one session: each hears of every change of its room.
 pub const SHARES_MAX: usize = 1024;
 pub const SHARDS_MAX: usize = 64;
+/// Sockets that listen, of which a host name may have several.
+pub const LISTENERS_MAX: usize = 64;
 pub const MEMORY_BYTES_MAX_DEFAULT: u64 = 1024 * 1024 * 1024;
 /// A peer that nobody knows yet gets no more room than its CONNECT, will included, needs.
 pub const CONNECT_BYTES_MAX: u32 = 256 * 1024;

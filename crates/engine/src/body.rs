@@ -103,7 +103,7 @@ pub(crate) struct Body {
 }
 
 /// Beyond the last socket: the listeners of shard 0.
-pub(crate) const LISTENER_FIRST: usize = INDEX_MAX - 64;
+pub(crate) const LISTENER_FIRST: usize = INDEX_MAX - limits::LISTENERS_MAX;
 /// How long closed connections' peers may go on when the whole process ends.
 const STOP_MS: u64 = 500;
 

@@ -7,7 +7,7 @@ use crate::door::{Door, Listener};
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
 use crate::shelf::Shelf;
-use broker::{Command, Interest, Memory, NotRestored, Note, Options, Shard, ShardId};
+use broker::{Command, Interest, Memory, NotRestored, Note, Options, Shard, ShardId, limits};
 use mio::Poll;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -51,6 +51,7 @@ pub enum Fault {
     /// What the store holds was written by a version that writes otherwise.
     OtherFormat,
     Listener(io::Error),
+    TooManyListeners(usize),
     Poller(io::Error),
     Thread(io::Error),
 }
@@ -62,6 +63,9 @@ impl std::fmt::Display for Fault {
             Fault::Unreadable => f.write_str("the store cannot be read"),
             Fault::OtherFormat => f.write_str("the store is that of another version of Godwit"),
             Fault::Listener(fault) => write!(f, "a listener cannot be polled: {fault}"),
+            Fault::TooManyListeners(many) => {
+                write!(f, "{many} sockets would listen, at most {} may", limits::LISTENERS_MAX)
+            }
             Fault::Poller(fault) => write!(f, "no poller for a shard: {fault}"),
             Fault::Thread(fault) => write!(f, "no thread for a shard: {fault}"),
         }
@@ -89,6 +93,10 @@ const DESCRIPTORS_WIDE: u64 = 16_384;
 
 impl Server {
     pub fn start(setup: Setup) -> Result<Server, Fault> {
+        let many = setup.listeners.len();
+        if many > limits::LISTENERS_MAX {
+            return Err(Fault::TooManyListeners(many));
+        }
         raise_descriptor_limit();
         let shards = setup.shards.max(1);
         let mut host = Host::new(shards).map_err(Fault::Poller)?;

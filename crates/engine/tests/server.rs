@@ -4,10 +4,11 @@ mod client;
 
 use broker::Options;
 use client::{Client, serve};
+use engine::{Fault, Server, Setup};
 use mqtt::{Packet, PacketId, Properties, Publish, QoS, Reason, Version};
 use std::collections::HashMap;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,34 @@ fn what_is_published_after_suback_arrives_whatever_the_shards() {
         subscriber.expect(
             |packet| matches!(packet, Packet::Publish(publish) if publish.payload == b"here"),
         );
+    }
+    server.stop().expect("it stops");
+}
+
+#[test]
+fn the_last_of_all_listeners_serves_and_one_more_is_refused() {
+    let most = broker::limits::LISTENERS_MAX;
+    let listeners = |many: usize| {
+        let free = || TcpListener::bind("127.0.0.1:0").expect("a free port");
+        (0..many).map(|_| free()).collect::<Vec<_>>()
+    };
+    let setup = |listeners: Vec<TcpListener>| Setup {
+        judge: None,
+        listeners: listeners.into_iter().map(Into::into).collect(),
+        shards: 64,
+        options: Arc::new(Options::default()),
+        seed: 7,
+        store: None,
+        log: Box::new(|_| {}),
+    };
+    let refused = Server::start(setup(listeners(most + 1)));
+    assert!(matches!(refused, Err(Fault::TooManyListeners(65))), "{refused:?}");
+    let all = listeners(most);
+    let addresses = all.iter().map(|listener| listener.local_addr().expect("it is bound"));
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    let server = Server::start(setup(all)).expect("it starts");
+    for (at, address) in addresses.into_iter().enumerate() {
+        Client::connect(address, &format!("client{at}"));
     }
     server.stop().expect("it stops");
 }

@@ -126,8 +126,18 @@ pub(crate) struct Bound {
     pub(crate) shown: String,
     /// None of a unix socket.
     pub(crate) port: Option<u16>,
-    /// A socket file of ours, to be removed at the end.
-    pub(crate) file: Option<PathBuf>,
+    pub(crate) file: Option<SocketFile>,
+}
+
+/// The file of a unix socket of ours, which goes with it.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody else may have removed it.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// Every socket of every wish, bound and listening. The errors, all of them, are sentences.
@@ -161,8 +171,8 @@ pub(crate) fn bind(wishes: &[Wish<'_>]) -> Result<Vec<Bound>, Vec<String>> {
                 }
             }
             ListenUrl::Unix { path } => match bind_path(path, wish.mode) {
-                Ok(socket) => {
-                    let (shown, file) = (wish.url.to_string(), Some(path.clone()));
+                Ok((socket, file)) => {
+                    let (shown, file) = (wish.url.to_string(), Some(file));
                     bound.push(Bound { wish: at, socket, shown, port: None, file });
                 }
                 Err(why) => wrongs.push(format!("{}: {why}", wish.url)),
@@ -210,7 +220,7 @@ fn listen_at(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
 }
 
 /// The file of a process that was killed stays behind: nobody answers there, and it is replaced.
-fn bind_path(path: &Path, mode: u32) -> Result<ListenerSocket, String> {
+fn bind_path(path: &Path, mode: u32) -> Result<(ListenerSocket, SocketFile), String> {
     let address = SockAddr::unix(path)
         .map_err(|_| "the path is too long for a socket, use at most 107 bytes".to_string())?;
     if let Ok(there) = fs::symlink_metadata(path) {
@@ -227,10 +237,11 @@ fn bind_path(path: &Path, mode: u32) -> Result<ListenerSocket, String> {
     let bound = || {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&address)?;
+        let file = SocketFile(path.into());
         // Before it listens nobody gets in whom the mode keeps out.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         socket.listen(BACKLOG)?;
-        Ok(ListenerSocket::Unix(OwnedFd::from(socket).into()))
+        Ok((ListenerSocket::Unix(OwnedFd::from(socket).into()), file))
     };
     bound().map_err(|error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => IN_USE_PATH.to_string(),
@@ -420,9 +431,11 @@ mod tests {
         let why = bind_one(&url, false).unwrap_err();
         assert!(why[0].ends_with(IN_USE_PATH), "{why:?}");
         drop(first);
-        assert!(path.exists(), "a killed process leaves its socket behind");
+        assert!(!path.exists());
+        // A killed process leaves its file behind.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
         drop(bind_one(&url, false).unwrap());
-        fs::remove_file(&path).unwrap();
         fs::write(&path, "a letter").unwrap();
         assert!(bind_one(&url, false).unwrap_err()[0].contains("no socket is there"));
         let nowhere = bind_one("unix:///nowhere/at/all", false).unwrap_err();

@@ -2,7 +2,7 @@
 
 use crate::flags::{self, Flag};
 use crate::identity::Porter;
-use crate::listen::{Bound, Wish};
+use crate::listen::{Bound, SocketFile, Wish};
 use crate::logs::Logs;
 use crate::options::flags::OptionFlag;
 use crate::options::settings::{Anonymous, ListenerSettings, Settings};
@@ -18,7 +18,6 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,8 +102,8 @@ struct Process {
     server: engine::Server,
     /// Which of the settings' listeners each socket is of.
     wishes: Vec<usize>,
-    /// Socket files of ours.
-    files: Vec<PathBuf>,
+    /// Removed when the process ends.
+    files: Vec<SocketFile>,
     signals: Signals,
     /// From the first signal to stop on, the next one stops at once.
     stopping: Arc<AtomicBool>,
@@ -118,7 +117,7 @@ impl Process {
         let stopping = Arc::new(AtomicBool::new(false));
         let signals = signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
         let doors = doors(&settings)?;
-        let bound = bind(&settings)?;
+        let mut bound = bind(&settings)?;
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
         let security = Security::load(&settings, &ports)?;
         let judges = settings.security.authenticates();
@@ -129,7 +128,7 @@ impl Process {
         let banner = banner(&sources, &settings, &security, &bound, shards);
         let porter = Porter::new(security.chain, settings.security.limits());
         let wishes: Vec<usize> = bound.iter().map(|bound| bound.wish).collect();
-        let files = bound.iter().filter_map(|bound| bound.file.clone()).collect();
+        let files = bound.iter_mut().filter_map(|bound| bound.file.take()).collect();
         let listeners = bound
             .into_iter()
             .map(|bound| Listener { socket: bound.socket, door: doors[bound.wish].clone() });
@@ -179,9 +178,7 @@ impl Process {
         info!(target: "godwit::serve", "draining: no new connections, clients are told");
         host::notify("STOPPING=1");
         let stopped = self.server.stop();
-        for file in &self.files {
-            let _ = std::fs::remove_file(file);
-        }
+        drop(self.files);
         match stopped {
             Ok(()) => {
                 info!(target: "godwit::serve", "stopped");

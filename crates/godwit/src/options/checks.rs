@@ -3,6 +3,7 @@
 
 use super::settings::{Anonymous, ListenerSettings, LogTarget, Settings};
 use super::{Plan, Wrong};
+use broker::limits;
 use broker::options::Durability;
 use engine::tls::ClientCertificate;
 
@@ -25,10 +26,12 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
 }
 
 fn listen(settings: &Settings) -> Option<String> {
-    settings
-        .listeners
-        .is_empty()
-        .then(|| "listen is empty, use at least one URL like tcp://127.0.0.1:1883".to_string())
+    let most = limits::LISTENERS_MAX;
+    match settings.listeners.len() {
+        0 => Some("listen is empty, use at least one URL like tcp://127.0.0.1:1883".to_string()),
+        many if many > most => Some(format!("there are {many} listeners, use at most {most}")),
+        _ => None,
+    }
 }
 
 /// What is behind each listener must fit together, and to who may come.

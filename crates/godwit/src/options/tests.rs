@@ -291,6 +291,12 @@ fn options_that_do_not_fit_each_other_are_refused() {
         "--set listen: listen is empty, use at least one URL like \
                                    tcp://127.0.0.1:1883"
     );
+    let listeners = |many: u16| {
+        let urls = (1..=many).map(|port| format!("tcp://127.0.0.1:{port}"));
+        format!("listen={}", urls.collect::<Vec<_>>().join(","))
+    };
+    assert_eq!(why(&[&listeners(65)]), "--set listen: there are 65 listeners, use at most 64");
+    assert_eq!(settings(&sets(&[&listeners(64)])).listeners.len(), 64);
     assert!(why(&["allow_anonymous=false"]).contains("nobody could connect"));
     assert!(why(&["data="]).contains("use the path of a folder"));
     assert!(why(&["log.target=file"]).contains("needs the file's path in log.file"));

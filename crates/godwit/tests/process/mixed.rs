@@ -139,6 +139,23 @@ fn a_unix_socket_serves_and_goes_with_the_broker() {
 }
 
 #[test]
+fn a_start_that_fails_leaves_no_socket_behind() {
+    let folder = scratch("unix-failed");
+    let path = |name| folder.join(name).to_str().expect("text").to_string();
+    let (socket, rules) = (path("mqtt.sock"), path("nowhere.toml"));
+    let url = format!("unix://{socket}");
+    let (code, _, why) =
+        run(&["--memory", "--listen", &url, "--set", &format!("acl.file={rules}")]);
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.contains(&rules), "{why}");
+    assert!(!exists(&socket));
+    // A listener beside it cannot be bound.
+    let (code, _, why) = run(&["--memory", "--listen", &url, "--listen", "unix:///nowhere/at/all"]);
+    assert_eq!(code, Some(1), "{why}");
+    assert!(!exists(&socket));
+}
+
+#[test]
 fn listeners_of_every_kind_serve_the_same_topics() {
     let certs = Certs::new("mixed");
     let (ca, socket) = (certs.path("ca.pem"), certs.path("socket"));
