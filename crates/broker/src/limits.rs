@@ -17,6 +17,9 @@ pub const INDEX_MAX: u32 = (1 << 31) - 2;
 /// "None", where an index stands in 32 bits.
 pub const NONE: u32 = u32::MAX;
 
+/// What the engine needs for a socket, beside what that holds; it proves it.
+pub const SOCKET_BYTES: usize = 104;
+
 /// One connection's share of a tick.
 pub const READ_BYTES_PER_TICK: usize = 64 * 1024;
 /// A tick ends early once the outbox holds this many bytes of its own ...

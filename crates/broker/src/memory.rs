@@ -54,7 +54,13 @@ const STEP: i64 = 64 * 1024;
 /// What things cost beside the bytes that clients sent, measured with `cargo bench -p broker`:
 /// their place in a slab that grows by doubling, indexes, and the allocator's own words.
 pub(crate) mod cost {
-    pub(crate) const CONN: u64 = 256;
+    use crate::conn::Conn;
+    use crate::limits;
+    use crate::timer::Wheel;
+
+    /// With its timer and the engine's socket.
+    pub(crate) const CONN: u64 =
+        (size_of::<Option<Conn>>() + Wheel::TIMER_BYTES + limits::SOCKET_BYTES) as u64;
     pub(crate) const SESSION: u64 = 320;
     pub(crate) const SUBSCRIPTION: u64 = 48;
     pub(crate) const FILTER: u64 = 160;

@@ -42,6 +42,8 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
+    pub(crate) const TIMER_BYTES: usize = size_of::<Entry>();
+
     pub(crate) fn new(now: Now) -> Wheel {
         let ring = || std::array::from_fn(|_| Vec::new());
         Wheel { turn: now.0 / TURN_MS, rings: std::array::from_fn(|_| ring()), len: 0 }

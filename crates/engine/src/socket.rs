@@ -4,8 +4,8 @@
 use crate::layers::Layers;
 use crate::stream::Stream;
 use crate::tls::Sealed;
-use broker::Now;
 use broker::outbox::Write;
+use broker::{Now, limits};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU32;
 
@@ -55,6 +55,9 @@ const GATHER_BYTES_MAX: usize = 256 * 1024;
 
 /// Encrypted at once: four of the largest records.
 const SEALED_TOGETHER: usize = 64 * 1024;
+
+// Every connection pays for it, and is counted with it.
+const _: () = assert!(size_of::<Option<Socket>>() <= limits::SOCKET_BYTES);
 
 impl Socket {
     pub(crate) fn new(stream: Stream, tail: Vec<u8>) -> Socket {
