@@ -35,7 +35,7 @@ const CALM_PERCENT_MAX: u32 = 40;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Retained trees are walked by recursion, which `topic_levels_max` bounds.
 pub(crate) const STACK_BYTES: usize = 1024 * 1024;
-const EVENTS: usize = 1024;
+const EVENTS: usize = 512;
 /// What one shard says to another arrives in the same turn, and the other's answer.
 const HOPS: usize = 2;
 
