@@ -10,6 +10,8 @@
 //! | inflight (option, Receive Maximum) | messages wait in the session's queue |
 //! | shared groups of a session | refused with 0x97 |
 //! | listeners | the process does not start |
+//! | a WebSocket's request: bytes, headers | it is answered with 431 |
+//! | a WebSocket's frame | the connection closes with 1009 |
 //! | memory bytes (option) | see `memory`: queues count as full, then what needs it is refused |
 
 /// Indexes of owners have 31 bits, and the last two say something else where they are packed.
@@ -42,6 +44,12 @@ pub const LISTENERS_MAX: usize = 64;
 pub const MEMORY_BYTES_MAX_DEFAULT: u64 = 1024 * 1024 * 1024;
 /// A peer that nobody knows yet gets no more room than its CONNECT, will included, needs.
 pub const CONNECT_BYTES_MAX: u32 = 256 * 1024;
+
+/// The request that opens a WebSocket; the time for it is CONNECT's.
+pub const WEB_HEAD_BYTES_MAX: usize = 8 * 1024;
+pub const WEB_HEADERS_MAX: usize = 64;
+/// The longest packet of MQTT. Nothing waits for a frame's end, and nothing is kept of it.
+pub const WEB_FRAME_BYTES_MAX: u64 = 5 + 268_435_455;
 
 const _: () = assert!(FLIGHT_SPAN_MAX < u16::MAX as usize);
 const _: () = assert!(OUTBOX_BYTES_MAX >= READ_BYTES_PER_TICK);

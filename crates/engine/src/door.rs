@@ -4,9 +4,11 @@ use crate::layers::Layers;
 use crate::proxy::Versions;
 use crate::stream::Acceptor;
 use crate::tls::Credentials;
+use crate::web::Site;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 
 /// Bound already: an address that is taken is the caller's to explain.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Door {
     /// A proxy stands before it, and says who its client is.
     pub proxy: Option<Versions>,
     pub tls: Option<Credentials>,
+    /// MQTT comes over WebSocket.
+    pub web: Option<Arc<Site>>,
 }
 
 impl From<TcpListener> for Listener {
@@ -54,7 +58,8 @@ impl Door {
     /// The layers of a new connection; none where there is nothing to pass.
     pub(crate) fn layers(&self) -> Option<Layers> {
         let config = self.tls.as_ref().map(|Credentials(config)| config.clone());
-        (self.proxy.is_some() || config.is_some()).then(|| Layers::new(self.proxy, config))
+        let any = self.proxy.is_some() || config.is_some() || self.web.is_some();
+        any.then(|| Layers::new(self.proxy, config, self.web.clone()))
     }
 
     /// Whether the greeting is work, which shards share.

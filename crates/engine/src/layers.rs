@@ -1,15 +1,16 @@
 //! What stands between a socket's bytes and those of MQTT, both ways:
 //!
 //! ```text
-//! socket -> [PROXY header] -> [TLS] -> MQTT
-//! socket <------------------- [TLS] <- MQTT
+//! socket -> [PROXY header] -> [TLS] -> [WebSocket] -> MQTT
+//! socket <------------------- [TLS] <- [WebSocket] <- MQTT
 //! ```
 //!
 //! A plain socket has none of it and pays one look whether it has. Nothing here reads or writes: it
 //! turns bytes into bytes.
 
 use crate::proxy::{self, Versions};
-use crate::tls::{HANDSHAKE_BYTES, STATE_BYTES, Sealed, Taken, Tls};
+use crate::tls::{self, HANDSHAKE_BYTES, Sealed, Taken, Tls};
+use crate::web::{self, Site, Web};
 use broker::{Now, Peer};
 use rustls::ServerConfig;
 use std::fmt;
@@ -22,6 +23,7 @@ pub(crate) struct Layers {
     /// The header is still to come.
     proxy: Option<Versions>,
     tls: Option<Tls>,
+    web: Option<Box<Web>>,
     /// Read and not whole: the beginning of a header or of a record.
     raw: Vec<u8>,
 }
@@ -43,6 +45,7 @@ pub(crate) enum Broken {
     Proxy(proxy::Wrong),
     Slow,
     Tls(rustls::Error),
+    Web(web::Wrong),
 }
 
 impl fmt::Display for Broken {
@@ -53,6 +56,7 @@ impl fmt::Display for Broken {
             Broken::Proxy(wrong) => write!(f, "{wrong}"),
             Broken::Slow => f.write_str("the handshake was not done in time"),
             Broken::Tls(error) => write!(f, "TLS: {error}"),
+            Broken::Web(wrong) => write!(f, "WebSocket: {wrong}"),
         }
     }
 }
@@ -65,6 +69,12 @@ impl From<rustls::Error> for Broken {
     }
 }
 
+impl From<web::Wrong> for Broken {
+    fn from(wrong: web::Wrong) -> Broken {
+        Broken::Web(wrong)
+    }
+}
+
 impl From<proxy::Wrong> for Broken {
     fn from(wrong: proxy::Wrong) -> Broken {
         Broken::Proxy(wrong)
@@ -72,65 +82,136 @@ impl From<proxy::Wrong> for Broken {
 }
 
 impl Layers {
-    pub(crate) fn new(proxy: Option<Versions>, tls: Option<Arc<ServerConfig>>) -> Layers {
-        Layers { opening: None, proxy, tls: tls.map(Tls::Silent), raw: Vec::new() }
+    pub(crate) fn new(
+        proxy: Option<Versions>,
+        tls: Option<Arc<ServerConfig>>,
+        web: Option<Arc<Site>>,
+    ) -> Layers {
+        let web = web.map(|site| Box::new(Web::new(site)));
+        Layers { opening: None, proxy, tls: tls.map(Tls::Silent), web, raw: Vec::new() }
     }
 
-    /// Takes in what came, from the first byte that was not understood yet. What it says goes to
-    /// `plain`, and what has to be answered to `sealed`.
+    /// Takes in what came, from the first byte that was not understood yet, and keeps what is not
+    /// whole. What it says goes to `plain`, and what has to be answered to `sealed`. Says whether
+    /// the peer is done.
     pub(crate) fn take_in(
         &mut self,
         raw: &mut [u8],
         plain: &mut Vec<u8>,
         sealed: &mut Sealed,
-    ) -> Result<Taken, Broken> {
+    ) -> Result<bool, Broken> {
         let mut at = 0;
         if let Some(versions) = self.proxy {
-            let Some(header) = proxy::read(raw, versions)? else { return Ok(Taken::default()) };
+            let Some(header) = proxy::read(raw, versions)? else {
+                self.raw = raw.to_vec();
+                return Ok(false);
+            };
             self.proxy = None;
             at = header.len;
             if let (Some(opening), Some(source)) = (&mut self.opening, header.source) {
                 opening.peer.address = broker::Address::Network(source);
             }
         }
-        let Some(tls) = &mut self.tls else {
-            plain.extend_from_slice(&raw[at..]);
-            return Ok(Taken { consumed: raw.len(), ended: false });
+        let from = plain.len();
+        let taken = match &mut self.tls {
+            Some(tls) if at < raw.len() => {
+                let taken = tls.take_in(&mut raw[at..], plain, sealed);
+                if taken.is_err() && self.web.is_some() {
+                    plain.truncate(from);
+                }
+                taken?
+            }
+            Some(_) => Taken::default(),
+            None => {
+                plain.extend_from_slice(&raw[at..]);
+                Taken { consumed: raw.len() - at, ended: false }
+            }
         };
-        if at == raw.len() {
-            return Ok(Taken { consumed: at, ended: false });
+        self.raw = raw[at + taken.consumed..].to_vec();
+        Ok(self.take_frames(plain, from, sealed)? || taken.ended)
+    }
+
+    /// Of what came through the layers before, what the frames carry. Says whether the peer closes.
+    fn take_frames(
+        &mut self,
+        plain: &mut Vec<u8>,
+        from: usize,
+        sealed: &mut Sealed,
+    ) -> Result<bool, Broken> {
+        let Some(web) = self.web.as_mut().filter(|_| plain.len() > from) else { return Ok(false) };
+        let mut answers = Vec::new();
+        let taken = web.take_in(plain, from, &mut answers);
+        if !answers.is_empty() {
+            self.say(&answers, sealed)?;
         }
-        let taken = tls.take_in(&mut raw[at..], plain, sealed)?;
-        Ok(Taken { consumed: at + taken.consumed, ..taken })
+        if taken != Ok(false) {
+            self.end_tls(sealed);
+        }
+        Ok(taken?)
     }
 
     /// What the broker is to be told, once, when everything is passed.
     pub(crate) fn take_opened(&mut self) -> Option<Opening> {
-        let is_ready = self.proxy.is_none() && self.tls.as_ref().is_none_or(Tls::is_ready);
+        let is_ready = self.proxy.is_none()
+            && self.tls.as_ref().is_none_or(Tls::is_ready)
+            && self.web.as_ref().is_none_or(|web| web.is_ready());
         let mut opening = self.opening.take_if(|_| is_ready)?;
         if let Some(tls) = &self.tls {
             if let Some(certificate) = tls.certificate() {
                 opening.peer.show(certificate);
             }
-            opening.peer.transport_bytes = STATE_BYTES;
+            opening.peer.transport_bytes += tls::STATE_BYTES;
+        }
+        if self.web.is_some() {
+            opening.peer.transport_bytes += web::STATE_BYTES;
         }
         Some(*opening)
     }
 
     /// Whether the connection needs them after the header.
     pub(crate) fn stay(&self) -> bool {
-        self.proxy.is_some() || self.tls.is_some()
+        self.proxy.is_some() || self.tls.is_some() || self.web.is_some()
     }
 
-    pub(crate) fn seal(&mut self, bytes: &[u8], sealed: &mut Sealed) -> Result<(), rustls::Error> {
+    /// Room that has to stand in front of what is sealed.
+    pub(crate) fn front(&self) -> usize {
+        if self.web.is_some() { web::FRONT } else { 0 }
+    }
+
+    /// What goes to the socket for the bytes that stand behind `front`.
+    pub(crate) fn seal<'b>(
+        &mut self,
+        bytes: &'b mut [u8],
+        sealed: &'b mut Sealed,
+    ) -> Result<&'b [u8], rustls::Error> {
+        let from = if self.web.is_some() { Web::wrap(bytes) } else { 0 };
+        let Some(tls) = &mut self.tls else { return Ok(&bytes[from..]) };
+        sealed.clear();
+        tls.seal(&mut self.raw, &bytes[from..], sealed)?;
+        Ok(sealed.bytes())
+    }
+
+    /// Words of a layer above TLS.
+    fn say(&mut self, bytes: &[u8], sealed: &mut Sealed) -> Result<(), rustls::Error> {
         match &mut self.tls {
             Some(tls) => tls.seal(&mut self.raw, bytes, sealed),
-            None => Err(rustls::Error::HandshakeNotComplete),
+            None => sealed.push(bytes),
         }
     }
 
     /// The last words of each layer.
     pub(crate) fn end(&mut self, sealed: &mut Sealed) {
+        let mut last = Vec::new();
+        if let Some(web) = &self.web {
+            web.end(&mut last);
+        }
+        if !last.is_empty() && self.say(&last, sealed).is_err() {
+            return;
+        }
+        self.end_tls(sealed);
+    }
+
+    fn end_tls(&mut self, sealed: &mut Sealed) {
         if let Some(tls) = &mut self.tls
             && tls.is_ready()
         {
@@ -144,21 +225,19 @@ impl Layers {
         self.raw.len()
     }
 
-    /// Keeps what is not whole yet.
-    pub(crate) fn keep(&mut self, rest: &[u8]) {
-        self.raw = rest.to_vec();
-    }
-
     /// Whether anything was said before it was ready.
     pub(crate) fn has_begun(&self) -> bool {
-        !self.raw.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.is_silent())
+        !self.raw.is_empty()
+            || self.tls.as_ref().is_some_and(|tls| !tls.is_silent())
+            || self.web.as_ref().is_some_and(|web| web.has_begun())
     }
 
     /// Bytes that come and go; what stays is counted with the connection.
     pub(crate) fn holds(&self) -> usize {
         let shakes =
             self.opening.is_some() && self.tls.as_ref().is_some_and(|tls| !tls.is_silent());
-        self.raw.capacity() + if shakes { HANDSHAKE_BYTES } else { 0 }
+        let web = self.web.as_ref().map_or(0, |web| web.holds());
+        self.raw.capacity() + web + if shakes { HANDSHAKE_BYTES } else { 0 }
     }
 
     /// Its memory is needed elsewhere, and its connection ends.
@@ -166,6 +245,7 @@ impl Layers {
         self.raw = Vec::new();
         if self.opening.is_some() {
             self.tls = None;
+            self.web = None;
         }
     }
 }

@@ -20,6 +20,7 @@ mod socket;
 mod stream;
 mod through;
 pub mod tls;
+pub mod web;
 
 pub use docket::{Answer, Judge, Question};
 pub use door::{Door, Listener, ListenerSocket};

@@ -163,7 +163,9 @@ impl Socket {
         gathered: &mut Vec<u8>,
         sealed: &mut Sealed,
     ) -> io::Result<()> {
+        let front = self.layers.as_ref().map_or(0, |layers| layers.front());
         gathered.clear();
+        gathered.resize(front, 0);
         for mut slice in write.slices(arena) {
             while !slice.is_empty() {
                 let room = SEALED_TOGETHER - gathered.len();
@@ -172,18 +174,17 @@ impl Socket {
                 slice = later;
                 if gathered.len() == SEALED_TOGETHER {
                     self.seal(gathered, sealed)?;
-                    gathered.clear();
+                    gathered.truncate(front);
                 }
             }
         }
-        if gathered.is_empty() { Ok(()) } else { self.seal(gathered, sealed) }
+        if gathered.len() == front { Ok(()) } else { self.seal(gathered, sealed) }
     }
 
-    fn seal(&mut self, bytes: &[u8], sealed: &mut Sealed) -> io::Result<()> {
+    fn seal(&mut self, bytes: &mut [u8], sealed: &mut Sealed) -> io::Result<()> {
         let Some(layers) = &mut self.layers else { return Ok(()) };
-        sealed.clear();
-        layers.seal(bytes, sealed).map_err(io::Error::other)?;
-        self.send_sealed(sealed.bytes())
+        let bytes = layers.seal(bytes, sealed).map_err(io::Error::other)?;
+        self.send_sealed(bytes)
     }
 
     /// What the layers say, as it is.

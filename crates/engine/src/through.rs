@@ -138,19 +138,17 @@ impl Body {
         let _ = socket.send_sealed(self.sealed.bytes());
         let waits = socket.unsent() > 0;
         let opened = layers.take_opened();
-        let taken = taken.map(|taken| {
-            layers.keep(&raw[taken.consumed..]);
-            taken.ended
-        });
         socket.layers = Some(layers).filter(|layers| layers.stay());
         self.count(index);
-        if waits {
-            self.wait_for_room(index);
-        }
+        let congests = waits && self.wait_for_room(index);
+        let conn = ConnId(index);
         if let Some(Opening { peer, since, .. }) = opened {
-            let conn = ConnId(index);
             let input = Input::Opened { conn, peer, since, moved: false };
             self.shard.handle(self.now, input, &mut self.out);
+        }
+        // A peer can have the layers answer it without end.
+        if congests && !self.is_opening(index) {
+            self.shard.handle(self.now, Input::Congested { conn }, &mut self.out);
         }
         let came = plain.len() > before;
         self.hand_over_plain(index, plain, grows, came);

@@ -60,6 +60,15 @@ impl Sealed {
         &self.bytes[..self.len]
     }
 
+    /// What goes out as it is.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), rustls::Error> {
+        self.fill(|room| {
+            let room = room.get_mut(..bytes.len()).ok_or(Short::By(bytes.len()))?;
+            room.copy_from_slice(bytes);
+            Ok(bytes.len())
+        })
+    }
+
     /// Appends what `write` puts into the room that it gets; it may ask for more of it once.
     fn fill(
         &mut self,

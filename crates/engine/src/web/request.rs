@@ -1,0 +1,223 @@
+//! The request that opens a WebSocket, and its answer (RFC 6455, 4.2).
+
+use super::{Origins, Site};
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use std::fmt;
+
+/// What a refused request is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Not HTTP, or not as HTTP is written.
+    NoRequest,
+    NoHost,
+    NoKey,
+    NoSubprotocol,
+    NoUpgrade,
+    Headers,
+    Method,
+    Origin,
+    Path,
+    Protocol,
+    Version,
+}
+
+impl Refused {
+    fn status(self) -> &'static str {
+        match self {
+            Refused::NoRequest | Refused::NoHost | Refused::NoKey | Refused::NoSubprotocol => {
+                "400 Bad Request"
+            }
+            Refused::Origin => "403 Forbidden",
+            Refused::Path => "404 Not Found",
+            Refused::Method => "405 Method Not Allowed",
+            Refused::NoUpgrade | Refused::Version => "426 Upgrade Required",
+            Refused::Headers => "431 Request Header Fields Too Large",
+            Refused::Protocol => "505 HTTP Version Not Supported",
+        }
+    }
+
+    /// What HTTP wants said with the status.
+    fn headers(self) -> &'static str {
+        match self {
+            Refused::Method => "Allow: GET\r\n",
+            // RFC 9110, 15.5.22; RFC 6455, 4.4.
+            Refused::NoUpgrade | Refused::Version => {
+                "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            }
+            _ => "",
+        }
+    }
+
+    pub(super) fn answer(self, into: &mut Vec<u8>) {
+        let (status, headers) = (self.status(), self.headers());
+        let words = format!("{self}\n");
+        let upgrade = if headers.starts_with("Upgrade") { "Upgrade, " } else { "" };
+        let text = format!(
+            "HTTP/1.1 {status}\r\nConnection: {upgrade}close\r\n{headers}Content-Type: \
+             text/plain\r\nContent-Length: {}\r\n\r\n{words}",
+            words.len()
+        );
+        into.extend_from_slice(text.as_bytes());
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::NoRequest => "this is no HTTP request: MQTT comes over WebSocket here",
+            Refused::NoHost => "the request has no Host, or several",
+            Refused::NoKey => "the request has no Sec-WebSocket-Key of 16 bytes, or several",
+            Refused::NoSubprotocol => {
+                "the request offers no subprotocol of ours: use Sec-WebSocket-Protocol: mqtt"
+            }
+            Refused::NoUpgrade => "MQTT over WebSocket is served here, and nothing else",
+            Refused::Headers => "the request's headers are too long or too many",
+            Refused::Method => "a WebSocket is opened with GET",
+            Refused::Origin => "pages of this origin may not connect",
+            Refused::Path => "no WebSocket is served at this path",
+            Refused::Protocol => "a WebSocket needs HTTP/1.1",
+            Refused::Version => "this version of WebSocket is not known, use 13",
+        })
+    }
+}
+
+/// Where the head of a request ends; `None` as long as it has not. `seen` bytes had no end.
+pub(super) fn end(head: &[u8], seen: usize) -> Option<usize> {
+    let from = seen.saturating_sub(END.len() - 1);
+    let at = head[from..].windows(END.len()).position(|window| window == END)?;
+    Some(from + at + END.len())
+}
+
+/// Whether it may still become a request: who speaks MQTT or TLS here is told so at once.
+pub(super) fn may_be_request(head: &[u8]) -> bool {
+    head.first().is_none_or(u8::is_ascii_alphabetic)
+}
+
+/// Answers a whole head.
+pub(super) fn accept(head: &[u8], site: &Site, into: &mut Vec<u8>) -> Result<(), Refused> {
+    let mut room = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut room);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
+        Err(httparse::Error::TooManyHeaders) => return Err(Refused::Headers),
+        _ => return Err(Refused::NoRequest),
+    }
+    let headers = Headers(request.headers);
+    // 4.2.1, in its order where it has one.
+    if request.version != Some(1) {
+        return Err(Refused::Protocol);
+    }
+    if request.method != Some("GET") {
+        return Err(Refused::Method);
+    }
+    let path = request.path.unwrap_or_default();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    if site.path.as_ref().is_some_and(|own| own != path) {
+        return Err(Refused::Path);
+    }
+    if !headers.list("Upgrade").any(|word| word.eq_ignore_ascii_case("websocket"))
+        || !headers.list("Connection").any(|word| word.eq_ignore_ascii_case("Upgrade"))
+    {
+        return Err(Refused::NoUpgrade);
+    }
+    if headers.only("Sec-WebSocket-Version") != Some("13") {
+        return Err(Refused::Version);
+    }
+    headers.only("Host").ok_or(Refused::NoHost)?;
+    let key = headers.only("Sec-WebSocket-Key").filter(|key| is_key(key)).ok_or(Refused::NoKey)?;
+    // 10.2: browsers say which page it is, other clients need not.
+    if headers.has("Origin")
+        && !headers.only("Origin").is_some_and(|origin| site.origins.take(origin))
+    {
+        return Err(Refused::Origin);
+    }
+    // [MQTT-6.0.0-3]
+    let offers = |name: &str| headers.list("Sec-WebSocket-Protocol").any(|word| word == name);
+    let subprotocol = SUBPROTOCOLS.into_iter().find(|name| offers(name));
+    let subprotocol = subprotocol.ok_or(Refused::NoSubprotocol)?;
+    // 4.2.2; [MQTT-6.0.0-4]
+    let text = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: {subprotocol}\r\n\r\n",
+        answer_to(key)
+    );
+    into.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+impl Origins {
+    fn take(&self, origin: &str) -> bool {
+        match self {
+            Origins::Any => true,
+            // RFC 6454, 6.2: browsers write schemes and hosts in small letters.
+            Origins::Listed(all) => all.iter().any(|own| own.eq_ignore_ascii_case(origin)),
+            Origins::ThisHost => {
+                let host = origin.split_once("://").map_or("", |(_, host)| host);
+                // A port is digits; the colons of an address stand in brackets.
+                let host = match host.rsplit_once(':') {
+                    Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+                    _ => host,
+                };
+                matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+            }
+        }
+    }
+}
+
+struct Headers<'h>(&'h [httparse::Header<'h>]);
+
+impl<'h> Headers<'h> {
+    fn all(&self, name: &str) -> impl Iterator<Item = &'h str> {
+        let named = self.0.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        // What is not ASCII is none of the values that are looked for.
+        named.map(|header| std::str::from_utf8(header.value).unwrap_or_default().trim())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
+    /// Its value, if it comes once (11.3.1, 11.3.5).
+    fn only(&self, name: &str) -> Option<&'h str> {
+        let mut all = self.all(name);
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    /// The words of all of its values, which are lists.
+    fn list(&self, name: &str) -> impl Iterator<Item = &'h str> {
+        self.all(name).flat_map(|value| value.split(',')).map(str::trim)
+    }
+}
+
+/// Whether it is base64 of 16 bytes (4.2.1, 5).
+fn is_key(text: &str) -> bool {
+    let Some(word) = text.strip_suffix("==") else { return false };
+    word.len() == 22 && word.bytes().all(|byte| ALPHABET.contains(&byte))
+}
+
+/// Proof that a key was read, and by who speaks WebSocket (4.2.2, 5.4).
+fn answer_to(key: &str) -> String {
+    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, [key.as_bytes(), GUID].concat().as_slice());
+    base64(hash.as_ref())
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for place in 0..4 {
+            let letter = ALPHABET[(bits >> (18 - 6 * place)) as usize & 63];
+            text.push(if place <= three.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+/// In the order in which we choose. The second is that of old clients (MQTT 3.1).
+const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
+const END: &[u8] = b"\r\n\r\n";
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Browsers send about twenty.
+const HEADERS_MAX: usize = broker::limits::WEB_HEADERS_MAX;
