@@ -68,11 +68,13 @@ class Godwit(Process):
 
     def __init__(self, *flags, godwit=None, shards=2, options=(), listen="tcp://127.0.0.1:0"):
         command = [godwit or os.environ["CLIENTS_GODWIT"], "serve", "--memory", "--listen", listen]
+        command += ["--listen", "ws://127.0.0.1:0/mqtt"]
         command += ["--shards", str(shards), *flags]
         for option in options:
             command += ["--set", option]
         super().__init__(command)
         self.port = int(self.line(r"listening on +tcp://.*:(\d+)")[1])
+        self.web_port = int(self.line(r"listening on +ws://.*:(\d+)/mqtt")[1])
         self.line(r"\bstarted\b")
 
     def __enter__(self):

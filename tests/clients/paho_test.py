@@ -20,6 +20,11 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 PORT = int(os.environ["CLIENTS_PORT"])
 NARROW_PORT = int(os.environ["CLIENTS_NARROW_PORT"])
+# Of the same brokers, where the suite is to come over WebSocket.
+WEB_PORTS = {
+    int(tcp): int(web)
+    for tcp, web in (pair.split("=") for pair in os.environ.get("CLIENTS_WEB_PORTS", "").split())
+}
 # What must come has this long; what must not come has QUIET_S to show itself.
 PATIENCE_S = 10
 QUIET_S = 0.25
@@ -58,9 +63,10 @@ class Client:
         self.version = version
         self.client_id = unique("client") if client_id is None else client_id
         flag = {} if version == V5 else {"clean_session": clean}
+        web = WEB_PORTS.get(port)
         self.paho = Paho(
-            CallbackAPIVersion.VERSION2, client_id=self.client_id, protocol=version,
-            reconnect_on_failure=False, manual_ack=manual_ack, **flag)
+            transport="websockets" if web else "tcp", callback_api_version=CallbackAPIVersion.VERSION2,
+            client_id=self.client_id, protocol=version, reconnect_on_failure=False, manual_ack=manual_ack, **flag)
         self.paho.max_inflight_messages_set(1000)
         self.inbox, self.ended = queue.Queue(), queue.Queue()
         self.acks, self.connacks = queue.Queue(), queue.Queue()
@@ -73,7 +79,7 @@ class Client:
         if will:
             self.paho.will_set(**will)
         flag = {"clean_start": clean, "properties": connect} if version == V5 else {}
-        self.paho.connect("127.0.0.1", port, keep_alive, **flag)
+        self.paho.connect("127.0.0.1", web or port, keep_alive, **flag)
         self.paho.loop_start()
         if wait:
             self.flags, reason, self.welcome = self.connacks.get(timeout=PATIENCE_S)
@@ -146,7 +152,9 @@ class Client:
 
     def cut(self):
         """The socket goes without DISCONNECT."""
-        self.paho.socket().shutdown(socket.SHUT_RDWR)
+        # What paho has for WebSocket hides the socket.
+        own = self.paho.socket()
+        getattr(own, "_socket", own).shutdown(socket.SHUT_RDWR)
         self.paho.loop_stop()
 
     def freeze(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Clients of others against the real broker: each suite once with one shard and once with two.
+"""Clients of others against the real broker: each suite once with one shard and once with two, and
+once more over WebSocket where it can.
 
     run.py --godwit PATH [--only NAME]... [--shards N]
 
@@ -40,10 +41,13 @@ NARROW = [
 class Suite:
     """How one runner is started, what it needs, and how its closing lines read."""
 
-    def __init__(self, name, command, closing, passed, failed, skipped=None, needs=None, cwd=HERE):
+    def __init__(self, name, command, closing, passed, failed, skipped=None, needs=None, cwd=HERE,
+                 web=False):
         self.name, self.command, self.cwd = name, command, cwd
         self.closing, self.needs = closing, needs or (lambda: None)
         self.counts = (passed, failed, skipped)
+        # Whether it can come over WebSocket, too.
+        self.web = web
 
     def run(self, env):
         begun = time.monotonic()
@@ -69,8 +73,8 @@ class Result:
     def ok(self):
         return self.code == 0 and self.failed == 0 and self.passed > 0
 
-    def show(self, shards):
-        title = f"{self.suite.name}, --shards {shards}"
+    def show(self, shards, web):
+        title = f"{self.suite.name}, --shards {shards}" + ", WebSocket" * web
         print(f"\n-- {title}: {self.seconds:.1f} s", flush=True)
         if self.ok():
             lines = [one for one in self.said.splitlines() if re.match(self.suite.closing, one)]
@@ -120,18 +124,19 @@ def needs_go():
 UNITTEST = r"^Ran (\d+) tests?"
 
 
-def unittest(name, needs):
+def unittest(name, needs, web=False):
     return Suite(name, [sys.executable, "-m", "unittest", f"{name}_test"], r"Ran \d+ test|OK",
-                 UNITTEST, r"(?:failures|errors)=(\d+)", r"skipped=(\d+)", needs)
+                 UNITTEST, r"(?:failures|errors)=(\d+)", r"skipped=(\d+)", needs,
+                 web=web)
 
 
 SUITES = [
     unittest("mosquitto", lambda: without("mosquitto_pub", "mosquitto_sub", "mosquitto_rr")),
-    unittest("paho", needs_paho),
+    unittest("paho", needs_paho, web=True),
     unittest("security", needs_paho),
     Suite("mqttjs", ["node", "--test", "--test-reporter=tap"], r"# (tests|pass|fail) ",
           r"^# pass (\d+)", r"^# fail (\d+)", r"^# skipped (\d+)", needs_mqtt_js,
-          os.path.join(HERE, "js")),
+          os.path.join(HERE, "js"), web=True),
     Suite("golang", ["go", "test", "-count=1", "-v", "./..."], r"PASS|ok\s",
           r"^--- PASS", r"^--- FAIL", r"^--- SKIP", needs_go,
           os.path.join(HERE, "go")),
@@ -139,7 +144,7 @@ SUITES = [
 ]
 
 
-def round_of(godwit, shards, suites):
+def round_of(godwit, shards, suites, web=False):
     """All suites against one pair of brokers, two at a time."""
     with Godwit(godwit=godwit, shards=shards, options=WIDE) as wide, \
             Godwit(godwit=godwit, shards=shards, options=NARROW) as narrow:
@@ -150,10 +155,13 @@ def round_of(godwit, shards, suites):
             "CLIENTS_NARROW_PORT": str(narrow.port),
             "CLIENTS_SHARDS": str(shards),
         }
+        if web:
+            pairs = [f"{one.port}={one.web_port}" for one in (wide, narrow)]
+            env["CLIENTS_WEB_PORTS"] = " ".join(pairs)
         results = []
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for result in pool.map(lambda suite: suite.run(env), suites):
-                result.show(shards)
+                result.show(shards, web)
                 results.append(result)
         codes = [wide.stop(), narrow.stop()]
     if codes != [0, 0]:
@@ -185,8 +193,10 @@ def main():
         else:
             suites.append(suite)
     begun, results, sound = time.monotonic(), [], True
-    for shards in [given.shards] if given.shards else [2, 1]:
-        more, brokers = round_of(godwit, shards, suites)
+    rounds = [(shards, suites, False) for shards in ([given.shards] if given.shards else [2, 1])]
+    rounds += [(rounds[0][0], over, True) for over in [[s for s in suites if s.web]] if over]
+    for one in rounds:
+        more, brokers = round_of(godwit, *one)
         results += more
         sound = sound and brokers
     print(f"\nreal clients together: {time.monotonic() - begun:.1f} s")

@@ -10,17 +10,28 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// `tcp://host:port`, `tls://host:port` or `unix:///path`, checked.
+/// `tcp://host:port`, `tls://` alike, `ws://host:port/path`, `wss://` alike or `unix:///path`,
+/// checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListenUrl {
-    Network { scheme: Scheme, host: Host, port: u16 },
-    Unix { path: PathBuf },
+    /// Only of WebSocket has a path, and one without takes every path.
+    Network {
+        scheme: Scheme,
+        host: Host,
+        port: u16,
+        path: String,
+    },
+    Unix {
+        path: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Tcp,
     Tls,
+    Ws,
+    Wss,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +45,8 @@ impl Scheme {
         match self {
             Scheme::Tcp => "tcp",
             Scheme::Tls => "tls",
+            Scheme::Ws => "ws",
+            Scheme::Wss => "wss",
         }
     }
 
@@ -41,7 +54,13 @@ impl Scheme {
         match self {
             Scheme::Tcp => 1883,
             Scheme::Tls => 8883,
+            Scheme::Ws => 8083,
+            Scheme::Wss => 8084,
         }
+    }
+
+    fn is_web(self) -> bool {
+        matches!(self, Scheme::Ws | Scheme::Wss)
     }
 }
 
@@ -54,23 +73,46 @@ impl ListenUrl {
         let scheme = match scheme {
             "tcp" => Scheme::Tcp,
             "tls" => Scheme::Tls,
+            "ws" => Scheme::Ws,
+            "wss" => Scheme::Wss,
             "unix" => return parse_path(rest).map_err(|why| format!("{text:?}: {why}")),
             "mqtt" => return Err(format!("{text:?}: use tcp://{rest}")),
             "mqtts" | "ssl" => return Err(format!("{text:?}: use tls://{rest}")),
-            "ws" | "wss" | "quic" => {
+            "http" | "https" => {
+                return Err(format!("{text:?}: use ws{}://{rest}", &scheme[4..]));
+            }
+            "quic" => {
                 return Err(format!(
                     "{text:?}: {scheme} listeners are not supported in this version; use {KINDS}"
                 ));
             }
             _ => return Err(format!("{text:?}: there are no {scheme} listeners; use {KINDS}")),
         };
-        let (host, port) = split_port(scheme, rest).map_err(|why| format!("{text:?}: {why}"))?;
-        let host = parse_host(host).map_err(|why| format!("{text:?}: {why}"))?;
-        Ok(ListenUrl::Network { scheme, host, port })
+        let wrong = |why: String| format!("{text:?}: {why}");
+        let (rest, path) = split_path(scheme, rest).map_err(wrong)?;
+        let (host, port) = split_port(scheme, rest).map_err(wrong)?;
+        let host = parse_host(host).map_err(wrong)?;
+        Ok(ListenUrl::Network { scheme, host, port, path: path.to_string() })
     }
 
     pub(crate) fn is_tls(&self) -> bool {
-        matches!(self, ListenUrl::Network { scheme: Scheme::Tls, .. })
+        matches!(self, ListenUrl::Network { scheme: Scheme::Tls | Scheme::Wss, .. })
+    }
+
+    /// The path of a WebSocket listener; empty is every path.
+    pub(crate) fn web_path(&self) -> Option<&str> {
+        match self {
+            ListenUrl::Network { scheme, path, .. } if scheme.is_web() => Some(path),
+            _ => None,
+        }
+    }
+
+    /// What stands before `://`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match self {
+            ListenUrl::Network { scheme, .. } => scheme.name(),
+            ListenUrl::Unix { .. } => "unix",
+        }
     }
 
     /// Whether only this host can reach it. A name counts only if it is `localhost`: what other
@@ -95,11 +137,11 @@ impl ListenUrl {
 impl fmt::Display for ListenUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ListenUrl::Network { scheme, host: Host::Address(address), port } => {
-                write!(f, "{}://{}", scheme.name(), SocketAddr::new(*address, *port))
+            ListenUrl::Network { scheme, host: Host::Address(address), port, path } => {
+                write!(f, "{}://{}{path}", scheme.name(), SocketAddr::new(*address, *port))
             }
-            ListenUrl::Network { scheme, host: Host::Name(name), port } => {
-                write!(f, "{}://{name}:{port}", scheme.name())
+            ListenUrl::Network { scheme, host: Host::Name(name), port, path } => {
+                write!(f, "{}://{name}:{port}{path}", scheme.name())
             }
             ListenUrl::Unix { path } => write!(f, "unix://{}", path.display()),
         }
@@ -145,7 +187,7 @@ pub(crate) fn bind(wishes: &[Wish<'_>]) -> Result<Vec<Bound>, Vec<String>> {
     let (mut bound, mut wrongs) = (Vec::new(), Vec::new());
     for (at, wish) in wishes.iter().enumerate() {
         match wish.url {
-            ListenUrl::Network { scheme, host, port } => {
+            ListenUrl::Network { scheme, host, port, path } => {
                 let v4 = Host::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
                 // Beside a listener on every IPv4 address, [::] must leave IPv4 alone.
                 let only_v6 = wishes.iter().any(|other| {
@@ -161,7 +203,7 @@ pub(crate) fn bind(wishes: &[Wish<'_>]) -> Result<Vec<Bound>, Vec<String>> {
                     }
                 };
                 for address in addresses {
-                    match bind_address(wish, *scheme, address, only_v6) {
+                    match bind_address(wish, *scheme, address, path, only_v6) {
                         Ok((socket, shown, port)) => {
                             let port = Some(port);
                             bound.push(Bound { wish: at, socket, shown, port, file: None });
@@ -193,6 +235,7 @@ fn bind_address(
     wish: &Wish<'_>,
     scheme: Scheme,
     address: SocketAddr,
+    path: &str,
     only_v6: bool,
 ) -> Result<(ListenerSocket, String, u16), String> {
     if !wish.open && !address.ip().is_loopback() {
@@ -201,7 +244,7 @@ fn bind_address(
     let bound = listen_at(address, only_v6).and_then(|socket| {
         let own: std::net::TcpListener = socket.into();
         let address = own.local_addr()?;
-        let shown = format!("{}://{address}", scheme.name());
+        let shown = format!("{}://{address}{path}", scheme.name());
         Ok((ListenerSocket::Tcp(own), shown, address.port()))
     });
     bound.map_err(|error| format!("{}://{address}: {}", scheme.name(), explain(&error, address)))
@@ -280,11 +323,22 @@ fn parse_path(rest: &str) -> Result<ListenUrl, String> {
     Ok(ListenUrl::Unix { path: rest.into() })
 }
 
+fn split_path(scheme: Scheme, rest: &str) -> Result<(&str, &str), String> {
+    let Some(at) = rest.find('/') else { return Ok((rest, "")) };
+    let (before, path) = rest.split_at(at);
+    if !scheme.is_web() {
+        return Err(format!("a {} listener has no path, leave out {path:?}", scheme.name()));
+    }
+    // What a request's line could not hold would never be asked for.
+    let legal = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+    if !path.bytes().all(legal) {
+        return Err(format!("{path:?} is no path, use visible ASCII without ? and #"));
+    }
+    Ok((before, path))
+}
+
 fn split_port(scheme: Scheme, rest: &str) -> Result<(&str, u16), String> {
     let (name, port_default) = (scheme.name(), scheme.port_default());
-    if let Some(at) = rest.find('/') {
-        return Err(format!("a {name} listener has no path, leave out {:?}", &rest[at..]));
-    }
     // The colons of a bare IPv6 address would be taken for the port's.
     let after_bracket = rest.rfind(']').map_or(0, |at| at + 1);
     let (host, port) = match rest[after_bracket..].rfind(':') {
@@ -324,7 +378,8 @@ fn parse_host(host: &str) -> Result<Host, String> {
     Ok(Host::Name(host.to_string()))
 }
 
-const KINDS: &str = "tcp://ADDRESS:PORT, tls://ADDRESS:PORT or unix:///PATH";
+const KINDS: &str = "tcp://ADDRESS:PORT, tls://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, \
+                     wss://ADDRESS:PORT/PATH or unix:///PATH";
 const IN_USE_PATH: &str = "the socket is in use: another broker is running, or use another path";
 /// Connections that wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
@@ -350,6 +405,10 @@ mod tests {
             ("tcp://broker.example.org", "tcp://broker.example.org:1883", false),
             ("tls://0.0.0.0", "tls://0.0.0.0:8883", false),
             ("tls://[::1]", "tls://[::1]:8883", true),
+            ("ws://127.0.0.1", "ws://127.0.0.1:8083", true),
+            ("ws://0.0.0.0:0/", "ws://0.0.0.0:0/", false),
+            ("wss://[::1]/mqtt/a~b", "wss://[::1]:8084/mqtt/a~b", true),
+            ("wss://localhost:9/mqtt", "wss://localhost:9/mqtt", true),
             ("unix:///run/godwit.sock", "unix:///run/godwit.sock", true),
         ];
         for (text, shown, loopback) in right {
@@ -365,14 +424,25 @@ mod tests {
             ("mqtt://a:1", "\"mqtt://a:1\": use tcp://a:1"),
             ("mqtts://a:1", "\"mqtts://a:1\": use tls://a:1"),
             (
-                "ws://a:1",
-                "\"ws://a:1\": ws listeners are not supported in this version; use \
-                 tcp://ADDRESS:PORT, tls://ADDRESS:PORT or unix:///PATH",
+                "quic://a:1",
+                "\"quic://a:1\": quic listeners are not supported in this version; use \
+                 tcp://ADDRESS:PORT, tls://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, \
+                 wss://ADDRESS:PORT/PATH or unix:///PATH",
+            ),
+            ("http://a:1/b", "\"http://a:1/b\": use ws://a:1/b"),
+            ("https://a:1", "\"https://a:1\": use wss://a:1"),
+            (
+                "ws://a/b c",
+                "\"ws://a/b c\": \"/b c\" is no path, use visible ASCII without ? and #",
+            ),
+            (
+                "ws://a/b?c",
+                "\"ws://a/b?c\": \"/b?c\" is no path, use visible ASCII without ? and #",
             ),
             (
                 "htp://a",
                 "\"htp://a\": there are no htp listeners; use tcp://ADDRESS:PORT, \
-                 tls://ADDRESS:PORT or unix:///PATH",
+                 tls://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, wss://ADDRESS:PORT/PATH or unix:///PATH",
             ),
             (
                 "tcp://a:70000",

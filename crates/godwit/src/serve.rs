@@ -11,6 +11,7 @@ use crate::security::Security;
 use crate::{VERSION, fail, host, listen, notes, print, refuse};
 use broker::options::Durability;
 use broker::{Command, Options};
+use engine::web::{Origins, Site};
 use engine::{Door, Listener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -28,7 +29,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         names: &["-l", "--listen"],
         values: &["URL"],
-        doc: "listen here: tcp://ADDRESS:PORT, tls://... or unix:///PATH; may be repeated",
+        doc: "listen here: tcp://ADDRESS:PORT, tls://, ws://, wss:// or unix:///PATH; may be repeated",
     },
     Flag { names: &["--data"], values: &["DIR"], doc: "folder for what outlives the process" },
     Flag { names: &["--memory"], values: &[], doc: "keep everything in memory" },
@@ -255,10 +256,14 @@ fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
 /// What is behind each listener, from its files.
 pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     let (mut doors, mut wrongs) = (Vec::new(), Vec::new());
-    for ListenerSettings { url, door } in &settings.listeners {
+    for listener in &settings.listeners {
+        let ListenerSettings { url, door } = listener;
         let tls = url.is_tls().then(|| door.tls.load()).transpose();
         match tls {
-            Ok(tls) => doors.push(Door { proxy: door.proxy, tls }),
+            Ok(tls) => {
+                let web = site(listener, settings).map(Arc::new);
+                doors.push(Door { proxy: door.proxy, tls, web });
+            }
             // Several listeners may share a file.
             Err(whys) => {
                 for why in whys {
@@ -272,9 +277,26 @@ pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     if wrongs.is_empty() { Ok(doors) } else { Err(wrongs) }
 }
 
+/// What a WebSocket listener serves.
+fn site(listener: &ListenerSettings, settings: &Settings) -> Option<Site> {
+    let path = listener.url.web_path()?;
+    let listed = &listener.door.ws_origins;
+    let origins = match listed.is_empty() {
+        // A page is a stranger, whatever host its reader sits at.
+        true if !is_open(settings) && !listener.authenticates() => Origins::ThisHost,
+        false if !listed.iter().any(|origin| origin == "*") => Origins::Listed(listed.clone()),
+        _ => Origins::Any,
+    };
+    Some(Site { path: (!path.is_empty()).then(|| path.to_string()), origins })
+}
+
+/// Whether other hosts may come: strangers are welcome, or have to prove who they are.
+fn is_open(settings: &Settings) -> bool {
+    settings.allow_anonymous == Anonymous::Always || settings.security.authenticates()
+}
+
 fn bind(settings: &Settings) -> Result<Vec<Bound>, Vec<String>> {
-    let open = settings.allow_anonymous == Anonymous::Always;
-    let open = open || settings.security.authenticates();
+    let open = is_open(settings);
     let wishes: Vec<Wish<'_>> = settings
         .listeners
         .iter()

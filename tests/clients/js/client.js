@@ -7,6 +7,9 @@ const PATIENCE_MS = 10_000
 const QUIET_MS = 250
 const PORT = Number(process.env.CLIENTS_PORT)
 const NARROW_PORT = Number(process.env.CLIENTS_NARROW_PORT)
+// Of the same brokers, where the suite is to come over WebSocket.
+const WEB_PORTS = Object.fromEntries(
+  (process.env.CLIENTS_WEB_PORTS ?? '').split(' ').map((pair) => pair.split('=')))
 
 let names = 0
 const unique = (word) => `js-${word}-${process.pid}-${++names}`
@@ -29,7 +32,9 @@ class Client {
     this.inbox = []
     this.waiting = []
     this.packets = []
-    this.mqtt = mqtt.connect(`mqtt://127.0.0.1:${port}`, {
+    const web = WEB_PORTS[port]
+    const url = web ? `ws://127.0.0.1:${web}/mqtt` : `mqtt://127.0.0.1:${port}`
+    this.mqtt = mqtt.connect(url, {
       protocolVersion: version, clientId: unique('client'), reconnectPeriod: 0, clean: true,
       ...three, ...options,
     })

@@ -1,3 +1,5 @@
+//! The requests, answers and frames of RFC 6455, and what no client may send.
+
 use super::*;
 
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -60,6 +62,7 @@ fn refuse(request: &str) -> (Refused, String) {
     (refused, head.lines().next().unwrap().to_string())
 }
 
+// [MQTT-6.0.0-4]
 #[test]
 fn the_rfcs_handshake_is_answered_with_its_proof() {
     let (answer, ended) = ask(REQUEST);
@@ -109,6 +112,7 @@ fn words_in_headers_are_found_as_browsers_write_them() {
     assert!(answer.contains("Protocol: mqttv3.1\r\n"));
 }
 
+// [MQTT-6.0.0-3]
 #[test]
 fn requests_that_are_refused_are_told_why() {
     let many: String = (0..80).map(|at| format!("X-{at}: 1\r\n")).collect();
@@ -205,6 +209,7 @@ fn origins_are_those_of_the_list_or_of_this_host() {
     assert_eq!(take(&mut Web::new(site), request.as_bytes()).2, yes);
 }
 
+// [MQTT-6.0.0-1]
 #[test]
 fn the_rfcs_frames_are_read() {
     // 5.7: a single masked frame, here a binary one.
@@ -228,6 +233,7 @@ fn the_rfcs_frames_are_read() {
     }
 }
 
+// [MQTT-6.0.0-2]
 #[test]
 fn frames_come_in_any_pieces() {
     let payload: Vec<u8> = (0..300_u32).map(|at| at as u8).collect();

@@ -56,9 +56,10 @@ fn tls(listener: &ListenerSettings) -> Option<String> {
     let files = &listener.door.tls;
     let (certificates, keys) = (files.certificates.len(), files.keys.len());
     if certificates == 0 {
-        return Some(
-            "a tls listener needs tls.certificate and tls.key, the paths of PEM files".to_string(),
-        );
+        return Some(format!(
+            "a {} listener needs tls.certificate and tls.key, the paths of PEM files",
+            listener.url.scheme()
+        ));
     }
     if certificates != keys {
         return Some(format!(

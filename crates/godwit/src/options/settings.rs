@@ -39,6 +39,8 @@ pub(crate) struct DoorSettings {
     pub(crate) proxy: Option<Versions>,
     pub(crate) tls: Files,
     pub(crate) unix_mode: u32,
+    /// Whose pages may connect by WebSocket; `*` is everyone's.
+    pub(crate) ws_origins: Vec<String>,
 }
 
 impl ListenerSettings {

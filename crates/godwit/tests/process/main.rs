@@ -11,4 +11,5 @@ mod options;
 mod security;
 mod signals;
 mod tls;
+mod web;
 mod wire;

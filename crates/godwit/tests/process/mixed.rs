@@ -241,7 +241,7 @@ fn wrong_listeners_in_a_file_are_named_with_their_line() {
     let why = String::from_utf8(output.expect("it runs").stderr).expect("text");
     for (line, said) in [
         (6, "url: \"htp://a\": there are no htp listeners"),
-        (10, "a listener has no queue, use url and options of tls, proxy, unix"),
+        (10, "a listener has no queue, use url and options of tls, proxy, unix, ws"),
         (11, "tls.version_min: no such choice, use \"1.2\" or \"1.3\""),
         (12, "tls.certifcate is no option, did you mean tls.certificate?"),
     ] {

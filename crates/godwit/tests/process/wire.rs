@@ -5,6 +5,7 @@ use crate::broker::{Broker, run};
 use sim::replay::{Manner, replay};
 use sim::script::Script;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -37,8 +38,19 @@ struct Tally {
 
 #[test]
 fn transcripts_hold_on_the_wire() {
-    let (replays, left_out) = replays();
+    replay_all(1, |arguments| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let broker = Broker::start(&arguments);
+        let address = broker.address;
+        (broker, address)
+    });
+}
+
+/// Every so manieth replay, each against a broker that `start` starts and says where to find.
+pub(crate) fn replay_all<B>(every: usize, start: impl Fn(&[String]) -> (B, SocketAddr) + Sync) {
+    let (mut replays, left_out) = replays();
     assert!(replays.len() >= REPLAYS_MIN, "only {} replays, {left_out:?}", replays.len());
+    replays = replays.into_iter().step_by(every).collect();
     let (todo, tally) = (Mutex::new(replays.into_iter()), Mutex::new(Tally::default()));
     thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -46,7 +58,7 @@ fn transcripts_hold_on_the_wire() {
                 // The lock must not be held while the replay runs.
                 let next = || todo.lock().expect("no replay panics").next();
                 while let Some(replay) = next() {
-                    attempt(&replay, &tally);
+                    attempt(&replay, &start, &tally);
                 }
             });
         }
@@ -58,15 +70,15 @@ fn transcripts_hold_on_the_wire() {
     assert!(failed.is_empty(), "{} failed\n{}", failed.len(), failed.join("\n"));
 }
 
-fn attempt(todo: &Replay, tally: &Mutex<Tally>) {
+fn attempt<B>(todo: &Replay, start: impl Fn(&[String]) -> (B, SocketAddr), tally: &Mutex<Tally>) {
     let mut outcome = Ok(());
     for at in 0..TRIES {
         let pause = Duration::from_millis(25 << at.min(4));
         let patience = Duration::from_secs(2 + u64::from(at));
         let manner = Manner { patience, pause, ..Manner::default() };
-        let arguments: Vec<&str> = todo.arguments.iter().map(String::as_str).collect();
-        let broker = Broker::start(&arguments);
-        outcome = replay(&todo.script, broker.address, manner);
+        let (broker, address) = start(&todo.arguments);
+        outcome = replay(&todo.script, address, manner);
+        drop(broker);
         if outcome.is_ok() {
             break;
         }

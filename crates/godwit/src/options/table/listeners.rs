@@ -7,7 +7,7 @@ use engine::proxy::Versions;
 use engine::tls::{ClientCertificate, Oldest};
 
 /// The sections whose options a `[[listener]]` may have.
-pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "unix"];
+pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "unix", "ws"];
 
 const FILE: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
 const FILES: Kind = Kind::List { of: "paths", check: |_| Ok(()) };
@@ -125,10 +125,35 @@ pub(super) const ROWS: &[Row] = &[
             settings.door.unix_mode = mode(value.text()).expect("the row has checked it");
         },
     },
+    Row {
+        key: "ws.origins",
+        kind: Kind::List { of: "origins like \"https://example.org\"", check: origin },
+        default: "",
+        live: true,
+        short: "whose pages may connect by WebSocket",
+        long: "A browser says which page it acts for, as a scheme, a host and a port that is not \
+               the scheme's own, or `null` for a file; `*` stands for every page. Without a list \
+               every page may, but where a listener lets in who is on this host without proof \
+               (`allow_anonymous`): there only pages of this host may, because any page that \
+               somebody here looks at could connect otherwise. Other clients need not say an \
+               origin.",
+        source: "RFC 6455, 10.2",
+        set: |settings, value| settings.door.ws_origins = value.list().to_vec(),
+    },
 ];
 
 fn path(text: &str) -> Option<std::path::PathBuf> {
     (!text.is_empty()).then(|| text.into())
+}
+
+fn origin(text: &str) -> Result<(), String> {
+    let (scheme, host) = text.split_once("://").unwrap_or_default();
+    let legal = |byte: u8| byte.is_ascii_graphic() && !b"/?#@\\*".contains(&byte);
+    let is_one = !scheme.is_empty() && !host.is_empty() && host.bytes().all(legal);
+    match is_one || text == "*" || text == "null" {
+        true => Ok(()),
+        false => Err("no origin, use one like \"https://example.org\", null or *".to_string()),
+    }
 }
 
 fn mode(text: &str) -> Result<u32, String> {
