@@ -89,7 +89,8 @@ impl Body {
             return self.accept();
         }
         let index = index as u32;
-        let Some(Some(socket)) = self.sockets.get(index as usize) else { return };
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        socket.ends |= event.is_read_closed() || event.is_error();
         let publishes = socket.publishes;
         if event.is_writable() && socket.unsent() > 0 {
             self.resend(index);
@@ -99,10 +100,6 @@ impl Body {
                 self.publishers.push_back(index);
             } else {
                 self.read(index);
-            }
-            // The edge that told of the end comes once: a short read leaves it to be found.
-            if event.is_read_closed() || event.is_error() {
-                self.list(index);
             }
         }
     }
@@ -155,8 +152,9 @@ impl Body {
             Ok(None) => socket.tail = tail,
             Ok(Some(read)) => {
                 let len = tail_len + read;
+                let ends = socket.ends;
                 self.hand_over(index, &buffer[..len]);
-                if len == room {
+                if len == room || ends {
                     self.list(index);
                 }
             }

@@ -22,6 +22,8 @@ pub(crate) struct Socket {
     pub(crate) unfinished: bool,
     /// In the list of sockets to be looked at in the next tick.
     pub(crate) listed: bool,
+    /// The poller has told of the end, which it does once: it is behind what is still to be read.
+    pub(crate) ends: bool,
     /// What it said last went to somebody.
     pub(crate) publishes: bool,
     /// Nothing is read until the broker says `Resume`.
@@ -68,6 +70,7 @@ impl Socket {
             unsent: None,
             unfinished: false,
             listed: false,
+            ends: false,
             publishes: false,
             held: false,
             congested: None,

@@ -103,7 +103,7 @@ impl Body {
             Ok(Some(0)) | Err(_) => Ok(true),
             Ok(Some(read)) => {
                 let len = kept + read;
-                if len == buffer.len() {
+                if len == buffer.len() || socket.ends {
                     self.list(index);
                 }
                 self.pass(index, &mut buffer[..len])

@@ -7,9 +7,10 @@ use client::{Client, serve};
 use engine::{Fault, Server, Setup};
 use mqtt::{Packet, PacketId, Properties, Publish, QoS, Reason, Version};
 use std::collections::HashMap;
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -52,6 +53,23 @@ fn the_last_of_all_listeners_serves_and_one_more_is_refused() {
     let server = Server::start(setup(all)).expect("it starts");
     for (at, address) in addresses.into_iter().enumerate() {
         Client::connect(address, &format!("client{at}"));
+    }
+    server.stop().expect("it stops");
+}
+
+#[test]
+fn the_end_of_a_stream_is_found_however_much_came_before_it() {
+    let (server, address) = serve(1, Options::default());
+    let pings = b"\xc0\0".repeat(500_000);
+    for round in 0..20 {
+        let mut client = Client::connect(address, &format!("brief{round}")).stream;
+        let mut reader = client.try_clone().expect("a socket");
+        reader.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
+        let answers = thread::spawn(move || reader.read_to_end(&mut Vec::new()));
+        client.write_all(&pings).expect("it reads");
+        client.shutdown(Shutdown::Write).expect("a socket");
+        let answers = answers.join().expect("it reads");
+        assert!(answers.is_ok(), "round {round}: the broker has not noticed: {answers:?}");
     }
     server.stop().expect("it stops");
 }
