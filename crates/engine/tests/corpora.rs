@@ -1,15 +1,24 @@
-//! The fuzzer's corpus, as a test.
+//! The fuzzer's corpora, as tests.
 
 use std::path::Path;
 
-#[test]
-fn proxy_header_takes_its_corpus() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/proxy_header");
+fn replay(corpus: &str, probe: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(corpus);
     let mut inputs = 0;
     for entry in std::fs::read_dir(&folder).expect("the corpus is there") {
         let path = entry.expect("the corpus can be listed").path();
-        engine::proxy::probe(&std::fs::read(path).expect("an input can be read"));
+        probe(&std::fs::read(path).expect("an input can be read"));
         inputs += 1;
     }
     assert!(inputs > 10, "{inputs} inputs");
+}
+
+#[test]
+fn proxy_header_takes_its_corpus() {
+    replay("proxy_header", engine::proxy::probe);
+}
+
+#[test]
+fn web_socket_takes_its_corpus() {
+    replay("web_socket", engine::web::probe);
 }

@@ -9,3 +9,4 @@ mod crowds;
 mod floods;
 mod handshakes;
 mod peer;
+mod web;
