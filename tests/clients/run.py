@@ -111,6 +111,12 @@ def needs_mqtt_js():
     return None if there else "mqtt is neither in js/node_modules nor on NODE_PATH"
 
 
+def needs_browser():
+    if not (shutil.which("chromium") or shutil.which("chromium-browser")):
+        return "chromium not here"
+    return without("openssl") or needs_mqtt_js()
+
+
 def needs_go():
     if why := without("go"):
         return why
@@ -140,6 +146,7 @@ SUITES = [
     Suite("golang", ["go", "test", "-count=1", "-v", "./..."], r"PASS|ok\s",
           r"^--- PASS", r"^--- FAIL", r"^--- SKIP", needs_go,
           os.path.join(HERE, "go")),
+    unittest("browser", needs_browser),
     unittest("process", lambda: without("mosquitto_pub", "mosquitto_sub")),
 ]
 
