@@ -50,7 +50,7 @@ struct Asking {
 }
 
 /// What it takes while it lasts, with what stands around it: see docs/benchmarks.md, WebSocket.
-pub(crate) const STATE_BYTES: u32 = 192;
+pub(crate) const STATE_BYTES: u32 = 208;
 
 /// Why it cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
