@@ -73,11 +73,11 @@ fn enough_ports(plan: &Plan, (first, last): (u64, u64)) -> Result<(), String> {
     ))
 }
 
-/// Whether connecting is a search for ports: Linux tries every other port of the range before the
+/// Connecting may be a search for ports: Linux tries every other port of the range before the
 /// rest (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), so from half of them on each
 /// connection walks past all of that half.
-pub(crate) fn searches_for_ports(plan: &Plan) -> bool {
-    is_above_half(plan, local_ports())
+pub(crate) fn ports_warning(plan: &Plan) -> Option<&'static str> {
+    is_above_half(plan, local_ports()).then_some(PORTS_SEARCHED)
 }
 
 fn is_above_half(plan: &Plan, (first, last): (u64, u64)) -> bool {
@@ -103,6 +103,9 @@ fn local_ports() -> (u64, u64) {
     let mut number = || numbers.next().and_then(|number| number.parse().ok());
     (number().unwrap_or(32_768), number().unwrap_or(60_999))
 }
+
+const PORTS_SEARCHED: &str = "More than half of the local ports are in use: connect times hold the \
+    kernel's search for a free one. More local addresses (--ifaddr) avoid it.";
 
 /// Standard streams, pollers, timers, files under /proc.
 const DESCRIPTORS_OWN: u64 = 32;

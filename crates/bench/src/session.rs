@@ -37,16 +37,11 @@ pub(crate) fn run(
     let gathered = gathered.map_err(|error| format!("the load could not be started: {error}"))?;
     let outcome = merge(&plan, vec![gathered]);
     let mut report = report::build(&subject, &plan, &outcome, &samples);
-    if let Some(warnings) = report["warnings"].as_array_mut()
-        && host::searches_for_ports(&plan)
-    {
-        warnings.push(PORTS_SEARCHED.into());
+    if let Some(warnings) = report["warnings"].as_array_mut() {
+        warnings.extend(host::ports_warning(&plan).map(Value::from));
     }
     Ok(report)
 }
-
-const PORTS_SEARCHED: &str = "More than half of the local ports are in use: connect times hold the \
-    kernel's search for a free one. More local addresses (--ifaddr) avoid it.";
 
 /// What watches the broker: this process, or an agent on the broker's host.
 pub(crate) enum Eyes {

@@ -4,7 +4,7 @@
 use super::form;
 use super::link::{Link, Side};
 use crate::clock::Clock;
-use crate::conduct::conduct;
+use crate::conduct::{Gathered, conduct};
 use crate::flags::{Flag, help, read as read_flags};
 use crate::host;
 use crate::plan::{Plan, Share};
@@ -108,7 +108,13 @@ fn test(mut link: Link, ask: &Value) -> io::Result<()> {
             stop.store(true, SeqCst);
         }
     })?;
-    link.borrow_mut().send(&json!({ "gathered": form::write(&gathered) }))
+    link.borrow_mut().send(&last_word(&plan, &gathered))
+}
+
+/// What was gathered, and what of this host the controller cannot see.
+fn last_word(plan: &Plan, gathered: &Gathered) -> Value {
+    let warnings: Vec<&str> = host::ports_warning(plan).into_iter().collect();
+    json!({ "gathered": form::write(gathered), "warnings": warnings })
 }
 
 fn plan(ask: &Value) -> Result<Plan, String> {
@@ -153,3 +159,39 @@ const FLAGS: &[Flag] = &[
         doc: "what controllers must know",
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conduct::Phases;
+    use crate::plan::Group;
+    use crate::tally::Tally;
+
+    fn gathered() -> Gathered {
+        Gathered {
+            phases: Phases::default(),
+            total: Tally::new(),
+            measured: Tally::new(),
+            rows: Vec::new(),
+            ends: Vec::new(),
+            live_at_start: 0,
+            was_interrupted: false,
+        }
+    }
+
+    /// The ports are the agent's, so nobody else can know.
+    #[test]
+    fn an_agent_tells_that_it_looked_for_ports() {
+        let target = target::from_url("127.0.0.1").expect("an address");
+        // More than half of all ports that there can be, dealt out to so many agents.
+        let plan = |of| Plan {
+            targets: vec![target.clone()],
+            groups: vec![Group { clients: 40_000, ..Group::default() }],
+            share: Share { index: 0, of },
+            ..Plan::default()
+        };
+        let warnings = |of| last_word(&plan(of), &gathered())["warnings"].to_string();
+        assert!(warnings(1).contains("More than half of the local ports"), "{}", warnings(1));
+        assert_eq!(warnings(1_000), "[]");
+    }
+}

@@ -27,7 +27,8 @@ use std::time::Duration;
 /// What an agent has come to.
 enum Word {
     Live,
-    Done(Box<Gathered>),
+    /// What it gathered, and what it warns of.
+    Done(Box<Gathered>, Value),
     Died(String),
 }
 
@@ -203,7 +204,8 @@ fn lead(
         }
         if let Some(gathered) = word.get("gathered") {
             let torn = || io::Error::other("a report that cannot be read");
-            return Ok(Word::Done(Box::new(form::read(gathered).ok_or_else(torn)?)));
+            let gathered = Box::new(form::read(gathered).ok_or_else(torn)?);
+            return Ok(Word::Done(gathered, word["warnings"].clone()));
         }
     }
 }
@@ -250,10 +252,11 @@ fn collect(
                 open -= 1;
                 row["died"] = why.into();
             }
-            Word::Done(gathered) => {
+            Word::Done(gathered, warnings) => {
                 open -= 1;
                 row["clients"] = gathered.live_at_start.into();
                 row["of"] = plan.clients().into();
+                row["warnings"] = warnings;
                 parts.push(*gathered);
             }
         }
@@ -280,6 +283,9 @@ fn add(report: &mut Value, rows: Vec<Value>) {
         }
         let (offset, round_trip) =
             (report::number(row, "/clock_offset_ms"), report::number(row, "/round_trip_ms"));
+        for warning in report::list(row, "/warnings").iter().filter_map(Value::as_str) {
+            warnings.push(format!("Agent {name}: {warning}").into());
+        }
         if round_trip > ROUND_TRIP_MS_MAX {
             warnings.push(
                 format!(
@@ -345,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_not_known_well_is_a_warning_and_a_death_a_fault() {
+    fn what_agents_warn_of_and_clocks_not_known_well_are_warnings_and_a_death_a_fault() {
         let mut report = json!({ "faults": [], "warnings": [] });
         let row = |agent: &str, round_trip: f64| {
             let (name, offset) = (agent, -7.0);
@@ -353,10 +359,13 @@ mod tests {
         };
         let mut dead = row("dead:1", 0.1);
         dead["died"] = "it was pulled".into();
-        add(&mut report, vec![row("near:1", 0.3), row("far:1", 40.0), dead]);
+        let mut crowded = row("crowded:1", 0.1);
+        crowded["warnings"] = json!(["Few ports are left."]);
+        add(&mut report, vec![row("near:1", 0.3), row("far:1", 40.0), dead, crowded]);
         let warnings = report["warnings"].to_string();
         assert!(warnings.contains("Agent far:1 answers in 40.0 ms") && !warnings.contains("near"));
         assert!(report["faults"].to_string().contains("agent dead:1 died, its part is missing"));
-        assert_eq!(report["agents"].as_array().map(Vec::len), Some(3));
+        assert!(warnings.contains("Agent crowded:1: Few ports are left."), "{warnings}");
+        assert_eq!(report["agents"].as_array().map(Vec::len), Some(4));
     }
 }
