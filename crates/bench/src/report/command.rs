@@ -26,11 +26,15 @@ fn forms(line: &Line) -> Result<(), String> {
     for path in &line.words {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
         let value = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
-        match value {
+        let list = match value {
             // A comparison is a list of reports.
-            Value::Array(list) => reports.extend(list),
-            report => reports.push(report),
+            Value::Array(list) => list,
+            report => vec![report],
+        };
+        if list.is_empty() || !list.iter().all(is_report) {
+            return Err(format!("{path}: no report of godwit-bench, use what --json has written"));
         }
+        reports.extend(list);
     }
     let first = reports.first().ok_or("report needs at least one FILE.json")?;
     let each = |form: fn(&Value) -> String| reports.iter().map(form).collect::<Vec<_>>().join("\n");
@@ -50,6 +54,11 @@ fn forms(line: &Line) -> Result<(), String> {
         put(Path::new("-"), &each(markdown))?;
     }
     Ok(())
+}
+
+/// In a comparison a broker that could not be run has an error in a report's place.
+fn is_report(value: &Value) -> bool {
+    value["tool"] == "godwit-bench" || value["error"].is_string()
 }
 
 const FLAGS: &[Flag] = &[

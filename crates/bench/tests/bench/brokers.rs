@@ -481,6 +481,7 @@ fn a_report_is_dark_where_wanted_and_light_on_paper() {
         (0..5).map(|t| serde_json::json!({ "t": t, "received": 7 * t })).collect();
     let report = |broker: &str| {
         serde_json::json!({
+            "tool": "godwit-bench",
             "scenario": { "name": "x" },
             "began_unix_s": 1,
             "target": { "broker": broker },
@@ -533,6 +534,7 @@ fn reports_of_one_broker_are_told_apart_on_their_page() {
     let seconds = [0, 1].map(|t| serde_json::json!({ "t": t, "received": 7 * t }));
     let report = |scenario: &str| {
         serde_json::json!({
+            "tool": "godwit-bench",
             "scenario": { "name": scenario },
             "began_unix_s": 1,
             "target": { "broker": "mine" },

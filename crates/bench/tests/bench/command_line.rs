@@ -69,6 +69,24 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
 }
 
 #[test]
+fn only_a_report_is_taken_for_one() {
+    let file = scratch().join("no-report.json");
+    let path = file.to_str().expect("text");
+    for text in ["{}", "[]", "7", "[{}]", r#"{"tool":"jmeter"}"#] {
+        std::fs::write(&file, text).expect("the scratch folder is ours");
+        let run = bench(&["report", path]);
+        assert_eq!(run.code, Some(2), "{text}: {}", run.stdout);
+        let says = format!("{path}: no report of godwit-bench, use what --json has written");
+        assert!(run.stderr.contains(&says), "{text}: {}", run.stderr);
+    }
+    let row = r#"[{"scenario":{"name":"x"},"error":"not installed","faults":["not installed"]}]"#;
+    std::fs::write(&file, row).expect("the scratch folder is ours");
+    let run = bench(&["report", path]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stdout.contains("* not installed"), "{}", run.stdout);
+}
+
+#[test]
 fn a_closed_loop_is_not_dealt_out_to_agents() {
     let file = scratch().join("closed-loop.toml");
     let text = "[[group]]\nname = \"pub\"\nclients = 1\npublish = \"t\"\nas_taken = true\n";
