@@ -113,6 +113,7 @@ pub(crate) fn conduct(
         total: Tally::new(),
         measured: Tally::new(),
         phases: Phases { began: clock.began_ns, ..Phases::default() },
+        was_interrupted: false,
     };
     let live_at_start = conductor.lead(gate);
     conductor.finish(live_at_start)
@@ -182,6 +183,7 @@ struct Conductor<'a> {
     total: Tally,
     measured: Tally,
     phases: Phases,
+    was_interrupted: bool,
 }
 
 impl Conductor<'_> {
@@ -193,8 +195,14 @@ impl Conductor<'_> {
         let now = self.clock.now_ns();
         self.phases.connected = now;
         let live = self.shared.live.load(SeqCst).max(0) as u64;
-        let start = if self.plan.start == Start::Together { gate(live) } else { Some(now) };
+        let start = match self.plan.start {
+            _ if self.was_interrupted => None,
+            Start::Each => Some(now),
+            Start::Together => gate(live),
+        };
         let Some(start) = start else {
+            // The gate may have been waited at until the signal came.
+            self.was_interrupted |= self.stop.load(SeqCst);
             self.enter(Stage::Over);
             return live;
         };
@@ -238,9 +246,14 @@ impl Conductor<'_> {
         }
     }
 
-    /// Takes what the threads hand over until a time, a condition, a signal, or their end.
+    /// Takes what the threads hand over until a time, a condition, a signal, or their end. No
+    /// signal ends the drain: what is on its way would be reported as lost.
     fn gather_until(&mut self, at_ns: u64, is_done: impl Fn(&Shared) -> bool) {
-        while !is_done(&self.shared) && !self.stop.load(SeqCst) {
+        while !is_done(&self.shared) {
+            if self.stop.load(SeqCst) && self.shared.stage() != Stage::Draining {
+                self.was_interrupted = true;
+                return;
+            }
             let wait = self.clock.until(at_ns).min(LOOK);
             if wait.is_zero() {
                 return;
@@ -319,7 +332,7 @@ impl Conductor<'_> {
             rows: self.rows,
             ends,
             live_at_start,
-            was_interrupted: self.stop.load(SeqCst),
+            was_interrupted: self.was_interrupted,
         })
     }
 }

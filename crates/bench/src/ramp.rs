@@ -83,7 +83,9 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = session::put_forms(&line, &FORMS, &forms, &markdown) {
         return crate::fail(&why);
     }
+    let was_interrupted = reports.iter().any(|report| report["interrupted"] == Value::Bool(true));
     match recommended(&steps, order.limits.cpu) {
+        _ if was_interrupted => ExitCode::FAILURE,
         Some(_) => ExitCode::SUCCESS,
         None => crate::fail(NONE),
     }
@@ -159,17 +161,19 @@ fn climb(order: &Order) -> Result<(Vec<Step>, Vec<Value>), String> {
             ..Subject::default()
         };
         let report = session::run(plan, &subject, &mut |_, _| {})?;
-        if steps.is_empty() && number(&report, "/counts/connect_succ") == 0.0 {
+        let was_interrupted = report["interrupted"] == Value::Bool(true);
+        if steps.is_empty() && !was_interrupted && number(&report, "/counts/connect_succ") == 0.0 {
             let failures = report::list(&report, "/failures").iter();
             let why: Vec<&str> = failures.map(|failure| report::text(failure, "/what")).collect();
             return Err(format!("no client was connected: {}", why.join("; ")));
         }
         let intended = order.scenario.intended_per_s(&change);
-        let step = Step::new(rate, intended, &report, &order.limits);
+        let mut step = Step::new(rate, intended, &report, &order.limits);
+        if was_interrupted {
+            step.broken = Some(CUT_SHORT.into());
+        }
         crate::tell(format_args!("{}", row(&step)));
-        let ends = step.broken.is_some()
-            || step.cpu > order.limits.cpu + OVERSHOOT
-            || report["interrupted"] == Value::Bool(true);
+        let ends = step.broken.is_some() || step.cpu > order.limits.cpu + OVERSHOOT;
         steps.push(step);
         reports.push(report);
         if ends {
@@ -338,6 +342,7 @@ const FLAGS: &[Flag] = &[
 ];
 
 const FORMS: [&str; 2] = ["--markdown", "--json"];
+const CUT_SHORT: &str = "cut short by a signal";
 const NONE: &str = "no step was within the limits: begin lower with --from";
 
 #[cfg(test)]

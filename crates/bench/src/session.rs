@@ -46,7 +46,7 @@ pub(crate) fn run(
 /// What watches the broker: this process, or an agent on the broker's host.
 pub(crate) enum Eyes {
     Near(Watch, Option<Whom>),
-    Far(FarWatch),
+    Far(Box<FarWatch>),
 }
 
 impl Eyes {
@@ -62,7 +62,7 @@ impl Eyes {
         };
         let port = plan.targets.first().map_or(0, |target| target.address.port());
         let far = FarWatch::start(agent, token, subject.whom, port);
-        far.map(Eyes::Far).map_err(|error| format!("agent {agent}: {error}"))
+        far.map(|far| Eyes::Far(Box::new(far))).map_err(|error| format!("agent {agent}: {error}"))
     }
 
     pub(crate) fn whom(&self) -> Option<Whom> {

@@ -14,6 +14,7 @@ use read::{Comparison, Task};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Lists the ready entries.
 pub(crate) fn list(arguments: &[String]) -> ExitCode {
@@ -53,10 +54,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = tried.and_then(|()| known(&comparison)) {
         return crate::refuse(&[why]);
     }
-    let results = match all(&comparison) {
-        Ok(results) => results,
-        Err(why) => return crate::fail(&why),
-    };
+    let results = all(&comparison);
     let markdown = markdown(&comparison, &results);
     let json = || results.iter().map(|result| result.row.clone()).collect::<Value>();
     let forms: [&dyn Fn() -> String; 2] = [&|| markdown.clone(), &|| format!("{:#}\n", json())];
@@ -64,7 +62,11 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         return crate::fail(&why);
     }
     let is_clean = results.iter().all(|result| result.row["faults"] == json!([]));
-    if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if is_clean && !is_cut_short(&comparison, &results) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Refuses a scenario that is not there before the others have run for hours.
@@ -83,7 +85,9 @@ struct OneRun {
     row: Value,
 }
 
-fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
+/// All runs, or those until a signal came.
+fn all(comparison: &Comparison) -> Vec<OneRun> {
+    let stop = session::stop();
     let mut results = Vec::new();
     for (at, task) in comparison.tasks.iter().enumerate() {
         let scenario = &task.scenario;
@@ -93,7 +97,7 @@ fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
                     "{scenario}: round {round} of {}, {}",
                     comparison.rounds, entry.name
                 ));
-                let row = quietest(comparison, || match one(comparison, task, entry) {
+                let mut row = quietest(comparison, || match one(comparison, task, entry) {
                     Ok(row) => row,
                     // A broker that cannot be run is in the table, and the others still count.
                     Err(why) => json!({
@@ -103,14 +107,29 @@ fn all(comparison: &Comparison) -> Result<Vec<OneRun>, String> {
                         "faults": [why],
                     }),
                 });
-                if row["interrupted"] == Value::Bool(true) {
-                    return Err("interrupted".into());
+                let is_last = stop.load(SeqCst);
+                if is_last && row["error"].is_string() {
+                    // On a terminal the broker has got the signal, too.
+                    row["interrupted"] = Value::Bool(true);
                 }
                 results.push(OneRun { task: at, broker: entry.name.clone(), row });
+                if is_last {
+                    return results;
+                }
             }
         }
     }
-    Ok(results)
+    results
+}
+
+impl OneRun {
+    fn is_whole(&self) -> bool {
+        self.row["interrupted"] != Value::Bool(true)
+    }
+}
+
+fn is_cut_short(comparison: &Comparison, results: &[OneRun]) -> bool {
+    results.iter().filter(|one| one.is_whole()).count() < comparison.runs()
 }
 
 /// Of as many tries as the comparison allows the one in which the host gave others the least. What
@@ -122,7 +141,7 @@ fn quietest(comparison: &Comparison, mut run: impl FnMut() -> Value) -> Value {
     let Some(max) = comparison.stolen_percent_max else { return best };
     for tries in 2..=comparison.tries {
         let stolen = stolen_percent(&best);
-        if best["interrupted"] == Value::Bool(true) || stolen.is_none_or(|stolen| stolen <= max) {
+        if stolen.is_none_or(|stolen| stolen <= max) {
             break;
         }
         crate::tell(format_args!(
@@ -131,7 +150,10 @@ fn quietest(comparison: &Comparison, mut run: impl FnMut() -> Value) -> Value {
         ));
         let next = run();
         let is_better = stolen_percent(&next).zip(stolen).is_some_and(|(next, best)| next < best);
-        if is_better || next["interrupted"] == Value::Bool(true) {
+        if next["interrupted"] == Value::Bool(true) {
+            break;
+        }
+        if is_better {
             best = next;
         }
         best["tries"] = json!(tries);
@@ -196,6 +218,14 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
             writeln!(out, "Medians of {n} interleaved rounds on one host. Ratios are to {first}.\n")
         }
     };
+    if is_cut_short(comparison, results) {
+        let whole = results.iter().filter(|one| one.is_whole()).count();
+        let _ = writeln!(
+            out,
+            "**Cut short by a signal**: {whole} of {} runs were made, and only they count.\n",
+            comparison.runs()
+        );
+    }
     if let Some(max) = comparison.stolen_percent_max
         && comparison.tries > 1
     {
@@ -268,7 +298,7 @@ fn runs<'a>(
     task: usize,
     broker: &'a str,
 ) -> impl Iterator<Item = &'a Value> {
-    let is = move |one: &&OneRun| one.task == task && one.broker == broker;
+    let is = move |one: &&OneRun| one.task == task && one.broker == broker && one.is_whole();
     results.iter().filter(is).map(|one| &one.row)
 }
 

@@ -32,6 +32,12 @@ pub(crate) struct Comparison {
     pub(crate) brokers: Vec<Entry>,
 }
 
+impl Comparison {
+    pub(crate) fn runs(&self) -> usize {
+        self.tasks.len() * self.rounds * self.brokers.len()
+    }
+}
+
 pub(crate) fn read(text: &str) -> Result<Comparison, String> {
     let document = DeTable::parse(text).map_err(|error| error.to_string())?;
     let mut comparison = Comparison { rounds: 3, tries: 3, ..Comparison::default() };

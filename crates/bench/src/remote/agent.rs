@@ -2,7 +2,7 @@
 //! gone. Two controllers at once get two tests side by side.
 
 use super::form;
-use super::link::{Link, Side};
+use super::link::{Link, Receiver, Side};
 use crate::clock::Clock;
 use crate::conduct::{Gathered, conduct};
 use crate::flags::{Flag, help, read as read_flags};
@@ -16,8 +16,9 @@ use std::cell::RefCell;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
@@ -48,7 +49,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         let from = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
         let token = token.clone();
         // Apart, so that a host may be watched while it sends load.
-        std::thread::spawn(move || match serve(stream, &token) {
+        thread::spawn(move || match serve(stream, &token) {
             Ok(()) => crate::tell(format_args!("godwit-bench agent: {from}: done")),
             Err(error) => crate::tell(format_args!("godwit-bench agent: {from}: {error}")),
         });
@@ -92,23 +93,38 @@ fn test(mut link: Link, ask: &Value) -> io::Result<()> {
         Err(why) => return link.send(&json!({ "error": why })),
     };
     let clock = Clock::start(ask["shift_ns"].as_i64().unwrap_or(0));
-    // A controller that waits for other agents says nothing for a while.
-    link.stream().set_read_timeout(Some(START_MAX))?;
-    let stop = AtomicBool::new(false);
-    let link = RefCell::new(link);
+    // A controller says nothing for a while.
+    link.stream().set_read_timeout(None)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (from, to) = link.halves();
+    let (starts, to) = (obey(from, Arc::clone(&stop)), RefCell::new(to));
     let mut gate = |live: u64| {
-        let mut link = link.borrow_mut();
-        link.send(&json!({ "live": live })).ok()?;
-        link.receive().ok()?["start_ns"].as_u64()
+        to.borrow_mut().send(&json!({ "live": live })).ok()?;
+        starts.recv_timeout(START_MAX).ok()
     };
     let gathered = conduct(&plan, clock, &stop, &mut gate, &mut |row, _| {
         let word = json!({ "live_now": row.live });
-        if link.borrow_mut().send(&word).is_err() {
-            // Nobody wants this load any more.
+        if to.borrow_mut().send(&word).is_err() {
             stop.store(true, SeqCst);
         }
     })?;
-    link.borrow_mut().send(&last_word(&plan, &gathered))
+    to.borrow_mut().send(&last_word(&plan, &gathered))
+}
+
+/// Listens while the load runs: what it is told to start at comes out again.
+fn obey(mut from: Receiver, stop: Arc<AtomicBool>) -> mpsc::Receiver<u64> {
+    let (start, starts) = mpsc::channel();
+    thread::spawn(move || {
+        while let Ok(word) = from.receive()
+            && let Some(start_ns) = word["start_ns"].as_u64()
+        {
+            // Whoever has ended does not wait for it.
+            let _ = start.send(start_ns);
+        }
+        // It was told to stop, or nobody wants this load any more.
+        stop.store(true, SeqCst);
+    });
+    starts
 }
 
 /// What was gathered, and what of this host the controller cannot see.

@@ -18,8 +18,16 @@ use std::net::TcpStream;
 
 #[derive(Debug)]
 pub(super) struct Link {
-    from: BufReader<TcpStream>,
+    from: Receiver,
     to: Sender,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    stream: BufReader<TcpStream>,
+    key: Key,
+    side: Side,
     received: u64,
 }
 
@@ -57,7 +65,8 @@ impl Link {
         let token = Key::new(HMAC_SHA256, token.as_bytes());
         let both = sign(&token, format!("{agents} {controllers}").as_bytes());
         let key = Key::new(HMAC_SHA256, both.as_ref());
-        Ok(Link { from, to: Sender { stream, key, side, sent: 0 }, received: 0 })
+        let from = Receiver { stream: from, key: key.clone(), side, received: 0 };
+        Ok(Link { from, to: Sender { stream, key, side, sent: 0 } })
     }
 
     pub(super) fn send(&mut self, value: &Value) -> io::Result<()> {
@@ -65,21 +74,31 @@ impl Link {
     }
 
     pub(super) fn receive(&mut self) -> io::Result<Value> {
-        let line = line(&mut self.from, self.to.side.line_bytes_max())?;
-        let wrong = || io::Error::new(io::ErrorKind::PermissionDenied, "the token is another");
-        let (proof, body) = line.split_once(' ').ok_or_else(wrong)?;
-        let other = match self.to.side {
-            Side::Agent => Side::Controller,
-            Side::Controller => Side::Agent,
-        };
-        let proof = bytes(proof).ok_or_else(wrong)?;
-        verify(&self.to.key, &signed(other, self.received, body), &proof).map_err(|_| wrong())?;
-        self.received += 1;
-        serde_json::from_str(body).map_err(io::Error::other)
+        self.from.receive()
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
         &self.to.stream
+    }
+
+    pub(super) fn halves(self) -> (Receiver, Sender) {
+        (self.from, self.to)
+    }
+}
+
+impl Receiver {
+    pub(super) fn receive(&mut self) -> io::Result<Value> {
+        let line = line(&mut self.stream, self.side.line_bytes_max())?;
+        let wrong = || io::Error::new(io::ErrorKind::PermissionDenied, "the token is another");
+        let (proof, body) = line.split_once(' ').ok_or_else(wrong)?;
+        let other = match self.side {
+            Side::Agent => Side::Controller,
+            Side::Controller => Side::Agent,
+        };
+        let proof = bytes(proof).ok_or_else(wrong)?;
+        verify(&self.key, &signed(other, self.received, body), &proof).map_err(|_| wrong())?;
+        self.received += 1;
+        serde_json::from_str(body).map_err(io::Error::other)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::conduct::{Gathered, merge};
 use crate::plan::{Plan, Share};
 use crate::report::{self, Subject};
 use crate::scenario::Change;
-use crate::session::Eyes;
+use crate::session::{Eyes, stop};
 use crate::watch::{Sample, Whom};
 use link::{Link, Side};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ pub(crate) fn token(file: Option<&str>) -> Result<String, String> {
     Ok(token)
 }
 
-/// Runs a scenario on all agents together. One that dies is told of; the others go on.
+/// Runs a scenario on all agents together. One that dies is told of; the others go on. A signal
+/// stops them all, and what they have measured until then is reported.
 pub(crate) fn run(
     agents: &[String],
     token: &str,
@@ -63,23 +64,24 @@ pub(crate) fn run(
     plan: &Plan,
     change: &Change,
 ) -> Result<Value, String> {
+    let stop = stop();
     let (words, said) = channel();
-    let mut starts = Vec::new();
+    let mut orders = Vec::new();
     for (index, address) in agents.iter().enumerate() {
         let request = request(subject, plan, change, Share { index, of: agents.len() });
-        let (start, wait) = channel();
-        starts.push(start);
+        let (order, ordered) = channel();
+        orders.push(order);
         let (address, token, words) = (address.to_string(), token.to_string(), words.clone());
         thread::spawn(move || {
             let mut skew = Skew::default();
-            let word = lead(&address, &token, request, &words, index, &wait, &mut skew);
+            let word = lead(&address, &token, request, &words, index, ordered, &mut skew);
             let word = word.unwrap_or_else(|error| Word::Died(error.to_string()));
             // The controller waits for every agent's last word.
             let _ = words.send((index, skew, word));
         });
     }
     let watching = Watching::start(subject, plan)?;
-    let (parts, rows) = collect(agents, plan, &starts, &said);
+    let (parts, rows) = collect(agents, plan, &orders, &said, stop);
     let (subject, samples) = watching.end(subject);
     if parts.is_empty() {
         let why: Vec<&str> = rows.iter().map(|row| report::text(row, "/died")).collect();
@@ -182,7 +184,7 @@ fn lead(
     mut request: Value,
     words: &Sender<(usize, Skew, Word)>,
     index: usize,
-    wait: &Receiver<u64>,
+    ordered: Receiver<Value>,
     skew: &mut Skew,
 ) -> io::Result<Word> {
     let stream = TcpStream::connect(address)?;
@@ -192,15 +194,16 @@ fn lead(
     *skew = measure(&mut link)?;
     request["shift_ns"] = (-skew.offset_ns).into();
     link.send(&request)?;
+    let (mut from, mut to) = link.halves();
+    // Apart, because an agent may be stopped at any time.
+    thread::spawn(move || while ordered.recv().is_ok_and(|order| to.send(&order).is_ok()) {});
     loop {
-        let word = link.receive()?;
+        let word = from.receive()?;
         if let Some(why) = word["error"].as_str() {
             return Ok(Word::Died(why.into()));
         }
         if word["live"].is_u64() {
             let _ = words.send((index, *skew, Word::Live));
-            let start_ns = wait.recv().map_err(|_| io::Error::other("there was no start"))?;
-            link.send(&json!({ "start_ns": start_ns }))?;
         }
         if let Some(gathered) = word.get("gathered") {
             let torn = || io::Error::other("a report that cannot be read");
@@ -227,18 +230,31 @@ fn measure(link: &mut Link) -> io::Result<Skew> {
     Ok(best)
 }
 
-/// Starts all once each is ready or dead, and takes every last word.
+/// Starts all once each is ready or dead, stops them where it is asked to, and takes every last
+/// word.
 fn collect(
     agents: &[String],
     plan: &Plan,
-    starts: &[Sender<u64>],
+    orders: &[Sender<Value>],
     said: &Receiver<(usize, Skew, Word)>,
+    stop: &AtomicBool,
 ) -> (Vec<Gathered>, Vec<Value>) {
     let clock = Clock::start(0);
     let (mut parts, mut rows) = (Vec::new(), vec![Value::Null; agents.len()]);
-    let (mut waiting, mut open, mut is_started) = (agents.len(), agents.len(), false);
+    let (mut waiting, mut open, mut is_ordered) = (agents.len(), agents.len(), false);
+    // An agent that died needs no order.
+    let order = |word: Value| orders.iter().for_each(|one| drop(one.send(word.clone())));
+    let mut is_stopped = false;
     while open > 0 {
-        let Ok((index, skew, word)) = said.recv() else { break };
+        if !is_stopped && stop.load(SeqCst) {
+            (is_stopped, is_ordered) = (true, true);
+            order(json!({ "stop": true }));
+        }
+        let (index, skew, word) = match said.recv_timeout(LOOK) {
+            Ok(word) => word,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
         let mut row = json!({
             "agent": agents[index],
             "clock_offset_ms": skew.offset_ns as f64 / 1e6,
@@ -248,7 +264,7 @@ fn collect(
             Word::Live => waiting -= 1,
             Word::Died(why) => {
                 crate::tell(format_args!("{}: {why}", agents[index]));
-                waiting -= usize::from(!is_started);
+                waiting -= usize::from(!is_ordered);
                 open -= 1;
                 row["died"] = why.into();
             }
@@ -261,13 +277,9 @@ fn collect(
             }
         }
         rows[index] = row;
-        if waiting == 0 && !is_started {
-            is_started = true;
-            let start = clock.now_ns() + START_NS;
-            for one in starts {
-                // An agent that died needs no start.
-                let _ = one.send(start);
-            }
+        if waiting == 0 && !is_ordered {
+            is_ordered = true;
+            order(json!({ "start_ns": clock.now_ns() + START_NS }));
         }
     }
     (parts, rows)
@@ -308,6 +320,7 @@ const TOKEN_BYTES_MIN: usize = 16;
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const FAR_SAMPLE_MAX: Duration = Duration::from_secs(2);
 const CLOCK_ASKS: usize = 9;
+const LOOK: Duration = Duration::from_millis(20);
 const SAMPLE: Duration = Duration::from_secs(1);
 const START_NS: u64 = 500_000_000;
 const ROUND_TRIP_MS_MAX: f64 = 2.0;

@@ -360,7 +360,15 @@ fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
         (if missing > 0 { 0 } else { count(Count::ConnectFail) }, "connection attempts failed"),
     ];
     let rows = rows.iter().filter(|(n, _)| *n > 0);
-    rows.map(|(n, what)| format!("{n} {what}")).collect()
+    let cut = cut_short(plan, outcome);
+    cut.into_iter().chain(rows.map(|(n, what)| format!("{n} {what}"))).collect()
+}
+
+/// A test without a planned end ends with a signal, and is whole.
+fn cut_short(plan: &Plan, outcome: &Outcome) -> Option<String> {
+    let planned = plan.measure_s.filter(|_| outcome.was_interrupted)?;
+    let measured = seconds(outcome.phases.measure_from, outcome.phases.publish_until);
+    Some(format!("cut short by a signal: {measured:.1} s of {planned} s were measured"))
 }
 
 #[cfg(test)]

@@ -8,15 +8,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const TOKEN: &str = "a token of the tests";
+pub(crate) const TOKEN: &str = "a token of the tests";
 
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Agent {
-    fn start() -> Agent {
+    pub(crate) fn start() -> Agent {
         let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
         command.args(["agent", "--listen", "127.0.0.1:0"]).env("GODWIT_BENCH_TOKEN", TOKEN);
         command.stdin(Stdio::null()).stderr(Stdio::piped());

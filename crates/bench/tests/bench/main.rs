@@ -8,3 +8,4 @@ mod command_line;
 mod faults;
 mod gateway;
 mod program;
+mod signals;
