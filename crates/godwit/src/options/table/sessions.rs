@@ -33,7 +33,12 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "what happens when a session's queue is full",
         long: "Every drop is counted by client and reason. `disconnect` closes the slow client \
-               and keeps its session as it is.",
+               and keeps its session as it is. Two cases know one policy alone, whatever stands \
+               here: what is on disk is not given up for what is new. Of a session whose client \
+               has not come back since the start, the queue is not read, and once as much as \
+               `queue.messages_max` and `queue.bytes_max` allow has come since then, the newest is \
+               dropped. A disk that is full, or `store.bytes_max`, refuses the newest to its \
+               publisher.",
         source: "",
         set: |settings, value| {
             settings.broker.queue_policy = match value.text() {

@@ -18,7 +18,10 @@ pub(super) const ROWS: &[Row] = &[
         short: "bytes of disk that the store may use",
         long: "At the limit, and when the disk is full, whatever would have to be kept is refused \
                with 0x97 (Quota exceeded); the rest goes on, and so does this once there is room. \
-               Merging old data needs up to as much again for as long as it runs.",
+               What is refused is the newest, whatever `queue.policy` says: nothing that waits is \
+               given up for it. A client before 5.0, which cannot be told, loses its connection, \
+               and QoS 0 is dropped. Merging old data needs up to as much again for as long as it \
+               runs.",
         source: "",
         set: |settings, value| settings.store.bytes_max = value.number(),
     },
