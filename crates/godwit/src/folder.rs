@@ -4,12 +4,12 @@
 use crate::flags::{self, Flag};
 use crate::{fail, print, refuse};
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, BufRead, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use store::{Batch, Disk, Fault, Handle, Options, Report, Space, Store};
+use store::{Batch, Build, Disk, Options, Report, Space, Store};
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let verb = arguments.first().map(|verb| verb.to_string_lossy().into_owned());
@@ -20,6 +20,11 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
         Some("-h" | "--help") => return print(&help()),
         _ => return refuse(&["store needs check, export or import; --help says more".to_string()]),
     };
+    let place = arguments.get(1).map(|place| place.to_string_lossy());
+    if let (Some(verb), Some(place)) = (&verb, place.filter(|place| !place.starts_with('-'))) {
+        let right = format!("godwit store {verb} --data {place}");
+        return refuse(&[format!("{place}: the folder is named with --data, use {right}")]);
+    }
     let used = match flags::read(FLAGS, &arguments[1..]) {
         Ok(used) => used,
         Err(wrongs) => return refuse(&wrongs),
@@ -35,7 +40,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let folder = named("--data").map_or(DATA, |used| used.value());
     match work(Path::new(folder), repair) {
         Ok(code) => code,
-        Err(why) => fail(&[format!("{folder}: {why}")]),
+        Err(why) => fail(&[why]),
     }
 }
 
@@ -43,7 +48,7 @@ type Done = Result<ExitCode, String>;
 
 /// Exit code 1 if anything is damaged, so that a script can ask.
 fn check(folder: &Path, _repair: bool) -> Done {
-    let report = store::check(folder).map_err(in_words)?;
+    let report = store::check(folder).map_err(|fault| of(folder, fault))?;
     print(&describe(&report));
     Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -64,8 +69,10 @@ fn describe(report: &Report) -> String {
 
 fn export(folder: &Path, repair: bool) -> Done {
     // An export makes no folder.
-    std::fs::metadata(folder).map_err(|fault| fault.to_string())?;
-    let (store, report) = open(folder, repair)?;
+    std::fs::metadata(folder).map_err(|fault| of(folder, fault))?;
+    let options = Options { repair, ..Options::default() };
+    let opened = Disk::open(folder, options, Box::new(|_| {}));
+    let (store, report) = opened.map_err(|fault| of(folder, fault))?;
     for damage in &report.damage {
         crate::complain(&[format!("damaged: {damage}")]);
     }
@@ -84,55 +91,66 @@ fn export(folder: &Path, repair: bool) -> Done {
             progress.step();
             trouble.is_ok()
         };
-        store.handle().scan(space, b"", b"", &mut visit).map_err(in_words)?;
-        trouble.map_err(|fault| fault.to_string())?;
+        let scanned = store.handle().scan(space, b"", b"", &mut visit);
+        scanned.map_err(|fault| of(folder, fault))?;
+        trouble.map_err(|fault| format!("stdout: {fault}"))?;
     }
-    out.flush().map_err(|fault| fault.to_string())?;
+    let ended = writeln!(out, "{}", end(progress.pairs)).and_then(|()| out.flush());
+    ended.map_err(|fault| format!("stdout: {fault}"))?;
     progress.end();
     Ok(ExitCode::SUCCESS)
 }
 
 fn import(folder: &Path, _repair: bool) -> Done {
-    let (store, report) = open(folder, false)?;
-    if report.seq.0 > 0 {
-        return Err("there is a store already; import makes a new one".to_string());
-    }
-    let mut handle = store.handle();
-    let mut batch = Batch::default();
+    let Some(mut build) = Build::begin(folder).map_err(|fault| of(folder, fault))? else {
+        return Err(of(folder, "there is a store already; import makes a new one"));
+    };
     let mut progress = Progress::new();
-    for (n, line) in io::stdin().lock().lines().enumerate() {
-        let line = line.map_err(|fault| fault.to_string())?;
-        let Some((space, key, value)) = parse(&line) else {
-            return Err(format!("line {}: not a line that export writes", n + 1));
-        };
-        batch.put(space, key, value);
-        progress.step();
-        if batch.bytes() >= BATCH {
-            commit(&mut handle, std::mem::take(&mut batch))?;
-        }
-    }
-    let last = commit(&mut handle, batch)?;
-    if store.close() < last {
-        return Err("the disk did not take everything".to_string());
-    }
+    take_in(folder, &mut build, &mut progress)?;
+    build.finish().map_err(|fault| of(folder, fault))?;
     progress.end();
     Ok(ExitCode::SUCCESS)
 }
 
-fn commit(handle: &mut Handle, batch: Batch) -> Result<store::Seq, String> {
-    while handle.crowded() {
-        std::thread::sleep(Duration::from_millis(1));
+/// Every pair up to the line with their number, which is the last one.
+fn take_in(folder: &Path, build: &mut Build, progress: &mut Progress) -> Result<(), String> {
+    let (mut batch, mut lines, mut is_whole) = (Batch::default(), 0_u64, false);
+    for line in io::stdin().lock().lines() {
+        lines += 1;
+        let wrong = |why: &str| format!("stdin:{lines}: {why}");
+        let line = line.map_err(|fault| wrong(&fault.to_string()))?;
+        match parse(&line) {
+            _ if is_whole => return Err(wrong(BEHIND_THE_END)),
+            Some(Line::Pair(space, key, value)) => batch.put(space, key, value),
+            Some(Line::End(pairs)) if pairs == progress.pairs => {
+                is_whole = true;
+                continue;
+            }
+            Some(Line::End(pairs)) => {
+                let came = progress.pairs;
+                let why = format!("{pairs} pairs were exported and {came} are here: export anew");
+                return Err(wrong(&why));
+            }
+            None => return Err(wrong(NO_LINE)),
+        }
+        progress.step();
+        if batch.bytes() >= BATCH {
+            build.commit(std::mem::take(&mut batch)).map_err(|fault| of(folder, fault))?;
+        }
     }
-    handle.commit(batch).map_err(in_words)
+    if !is_whole {
+        return Err(format!(
+            "stdin:{}: the end is missing, so this may be a part only: export anew, or add {} if \
+             these are all",
+            lines + 1,
+            end(progress.pairs)
+        ));
+    }
+    build.commit(batch).map_err(|fault| of(folder, fault))
 }
 
-fn open(folder: &Path, repair: bool) -> Result<(Disk, Report), String> {
-    let options = Options { repair, ..Options::default() };
-    Disk::open(folder, options, Box::new(|_| {})).map_err(in_words)
-}
-
-fn in_words(fault: Fault) -> String {
-    fault.to_string()
+fn of(folder: &Path, why: impl Display) -> String {
+    format!("{}: {why}", folder.display())
 }
 
 /// A line on stderr a second, while it takes longer than one.
@@ -159,10 +177,25 @@ impl Progress {
     }
 }
 
+/// What a line of an export says.
+enum Line {
+    Pair(Space, Vec<u8>, Vec<u8>),
+    /// How many pairs there were: what was cut off has none such.
+    End(u64),
+}
+
+fn end(pairs: u64) -> String {
+    format!(r#"{{"pairs":{pairs}}}"#)
+}
+
 /// What `export` writes, spaces between the parts allowed. No part holds a quote or a backslash, so
 /// nothing needs to be unescaped.
-fn parse(line: &str) -> Option<(Space, Vec<u8>, Vec<u8>)> {
+fn parse(line: &str) -> Option<Line> {
     let parts: Vec<_> = line.split('"').collect();
+    if let [open, "pairs", rest] = parts[..] {
+        let pairs = rest.trim().strip_prefix(':')?.strip_suffix('}')?.trim();
+        return Some(Line::End(pairs.parse().ok().filter(|_| open.trim() == "{")?));
+    }
     let [open, "space", c1, space, s1, "key", c2, key, s2, "value", c3, value, close] = parts[..]
     else {
         return None;
@@ -172,7 +205,7 @@ fn parse(line: &str) -> Option<(Space, Vec<u8>, Vec<u8>)> {
         return None;
     }
     let space = Space::ALL.into_iter().find(|known| name(*known) == space)?;
-    Some((space, unhex(key)?, unhex(value)?))
+    Some(Line::Pair(space, unhex(key)?, unhex(value)?))
 }
 
 fn name(space: Space) -> &'static str {
@@ -209,6 +242,10 @@ const FLAGS: &[Flag] = &[
 
 const DATA: &str = "./godwit-data";
 
+const BEHIND_THE_END: &str = "nothing may follow the line with the number of pairs";
+const NO_LINE: &str = "not a line that export writes, use one like \
+                       {\"space\":\"queues\",\"key\":\"00ff\",\"value\":\"\"}";
+
 /// What one batch of an import holds.
 const BATCH: usize = 256 << 10;
 
@@ -216,7 +253,9 @@ const HELP: &str = "\
 Looks at a data folder that no broker uses.
 
   check    reads everything, changes nothing; exit code 1 if anything is damaged
-  export   writes every key and value to stdout, a line of JSON each, bytes in hexadecimal
-  import   reads such lines from stdin into a new folder
+  export   writes every key and value to stdout, a line of JSON each, bytes in hexadecimal,
+           and their number in the last line
+  import   reads such lines from stdin into a new folder; all of them, or none if anything is
+           wrong or missing
 
 ";

@@ -6,6 +6,7 @@
 //! [`Disk`] everything: docs/store-format.md draws its files.
 #![forbid(unsafe_code)]
 
+mod build;
 mod crc;
 mod disk;
 mod fault;
@@ -18,6 +19,7 @@ mod recover;
 mod table;
 mod writer;
 
+pub use build::Build;
 pub use disk::{Disk, Event, Handle, Notify, Options};
 pub use fault::{Damage, Fault};
 pub use files::{File, Folder};

@@ -1,6 +1,6 @@
 //! `godwit store`: a data folder is checked, and carried from one place to another.
 
-use crate::broker::{Broker, godwit, run, scratch};
+use crate::broker::{Broker, GODWIT, godwit, run, scratch};
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
@@ -8,6 +8,7 @@ use std::process::Stdio;
 const LINES: &str = r#"{"space":"messages","key":"01","value":"68656c6c6f"}
 {"space":"queues","key":"00ff","value":""}
 {"space":"sessions","key":"61","value":"00"}
+{"pairs":3}
 "#;
 
 fn import(folder: &Path, lines: &str) -> (Option<i32>, String) {
@@ -16,7 +17,8 @@ fn import(folder: &Path, lines: &str) -> (Option<i32>, String) {
     let mut child =
         command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("godwit can be run");
     let mut stdin = child.stdin.take().expect("it was asked for");
-    stdin.write_all(lines.as_bytes()).expect("the program reads");
+    // Who refuses at once does not read.
+    let _ = stdin.write_all(lines.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
     (output.status.code(), String::from_utf8(output.stderr).expect("output is text"))
@@ -43,7 +45,78 @@ fn a_line_that_is_no_export_is_refused_by_its_number() {
     let lines = LINES.replace("queues", "queue");
     let (code, stderr) = import(&folder, &lines);
     assert_eq!(code, Some(1));
-    assert!(stderr.ends_with("data: line 2: not a line that export writes\n"), "{stderr}");
+    let why = "godwit: stdin:2: not a line that export writes, use one like {\"space\":";
+    assert!(stderr.starts_with(why), "{stderr}");
+}
+
+/// The last line of an export is the number of its pairs.
+#[test]
+fn what_is_not_a_whole_export_is_refused() {
+    let folder = scratch("store-cut").join("data");
+    let first = LINES.split_inclusive('\n').next().unwrap();
+    let without_end = LINES.replace("{\"pairs\":3}\n", "");
+    let line_missing = LINES.replace(first, "");
+    for (lines, why) in [
+        (without_end.as_str(), "stdin:4: the end is missing, so this may be a part only: export"),
+        (first, "stdin:2: the end is missing"),
+        ("", "stdin:1: the end is missing"),
+        (&line_missing, "stdin:3: 3 pairs were exported and 2 are here: export anew"),
+        (&(LINES.to_string() + first), "stdin:5: nothing may follow the line with the number"),
+        (&(LINES.to_string() + LINES), "stdin:5: nothing may follow the line with the number"),
+        (&LINES[..LINES.len() - 3], "stdin:4: not a line that export writes"),
+    ] {
+        let (code, stderr) = import(&folder, lines);
+        assert_eq!(code, Some(1), "{lines}");
+        assert!(stderr.starts_with(&format!("godwit: {why}")), "{lines}: {stderr}");
+    }
+    assert_eq!(import(&folder, "{ \"pairs\" : 0 }\n"), (Some(0), "godwit: 0 pairs\n".to_string()));
+}
+
+/// Not even a store without anything in it, on which a broker would start.
+#[test]
+fn an_import_that_fails_leaves_the_data_folder_as_it_was() {
+    let home = scratch("store-failed-import");
+    let half = LINES.replace("{\"pairs\":3}\n", "");
+    let folder = home.join("new/data");
+    assert_eq!(import(&folder, &half).0, Some(1));
+    assert!(!home.join("new").exists());
+
+    // It was there before, with files of others.
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("notes"), "mine").unwrap();
+    assert_eq!(import(&folder, &half).0, Some(1));
+    let names = || {
+        let found = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = found.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["lock", "notes"]);
+    assert_eq!(import(&folder, LINES).0, Some(0));
+    assert_eq!(names(), ["lock", "log.1", "mark", "notes", "store"]);
+    let whole = run(&["store", "export", "--data", folder.to_str().unwrap()]);
+    assert_eq!((whole.0, whole.1.as_str()), (Some(0), LINES));
+}
+
+/// A limit of the process stands for a disk that is full.
+#[test]
+fn an_import_that_has_no_room_ends_and_leaves_nothing() {
+    let folder = scratch("store-no-room").join("data");
+    let value = "00".repeat(1 << 20);
+    let lines = (0..8).fold(String::new(), |lines, key| {
+        lines + &format!("{{\"space\":\"queues\",\"key\":\"0{key}\",\"value\":\"{value}\"}}\n")
+    });
+    let file = folder.with_file_name("lines");
+    std::fs::write(&file, lines + "{\"pairs\":8}\n").unwrap();
+    // 1 MiB; what cannot be written is told to the process, which goes on.
+    let line = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" store import --data \"$1\" <\"$2\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", line, GODWIT]).args([&folder, &file]);
+    let output = command.output().expect("sh can be run");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("data: the store is full"), "{stderr}");
+    assert!(!folder.exists());
 }
 
 #[test]
@@ -83,6 +156,8 @@ fn a_wrong_command_line_is_refused() {
         (&["store"][..], "store needs check, export or import"),
         (&["store", "import", "--repair"], "only export takes --repair"),
         (&["store", "check", "--dato", "x"], "did you mean --data?"),
+        (&["store", "check", "/data"], "/data: the folder is named with --data, use godwit store"),
+        (&["store", "import", "d"], "use godwit store import --data d"),
     ] {
         let (code, _, stderr) = run(arguments);
         assert_eq!(code, Some(2));
