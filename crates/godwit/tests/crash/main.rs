@@ -4,9 +4,11 @@
 
 mod broker;
 mod chance;
+mod full;
 mod images;
 mod judge;
 mod line;
+mod patient;
 mod peer;
 mod platter;
 mod publisher;

@@ -1,0 +1,119 @@
+//! A client that does one thing after another, and waits for what comes of it.
+
+use crate::line::Heard;
+use crate::peer::Peer;
+use mqtt::{Packet, PacketId, PacketType, Properties, Publish, QoS, Reason};
+use mqtt::{Subscribe, SubscribeOptions, SubscriptionsBuf, Version};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Patient {
+    peer: Peer,
+    address: SocketAddr,
+    heard: VecDeque<Heard>,
+}
+
+impl Patient {
+    /// As soon as the broker is there.
+    pub(crate) fn connect(address: SocketAddr, id: &str, expiry_s: u32) -> Patient {
+        let mut peer = peer(id);
+        peer.expiry_s = expiry_s;
+        Patient::greet(address, peer)
+    }
+
+    /// To a session that must still be there.
+    pub(crate) fn come_back(address: SocketAddr, id: &str) -> Patient {
+        let mut peer = peer(id);
+        peer.is_known = true;
+        Patient::greet(address, peer)
+    }
+
+    fn greet(address: SocketAddr, peer: Peer) -> Patient {
+        let mut patient = Patient { peer, address, heard: VecDeque::new() };
+        let heard = patient.hear();
+        assert!(matches!(heard, Heard::Welcome { .. }), "{heard:?}");
+        patient
+    }
+
+    fn hear(&mut self) -> Heard {
+        let began = Instant::now();
+        loop {
+            if let Some(heard) = self.heard.pop_front() {
+                return heard;
+            }
+            self.heard.extend(self.peer.turn(self.address));
+            self.peer.flush();
+            if self.heard.is_empty() {
+                assert!(began.elapsed() < PATIENCE, "{} hears nothing", self.peer.id);
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    pub(crate) fn subscribe(&mut self, filter: &str) {
+        let mut filters = SubscriptionsBuf::default();
+        filters.push(filter, SubscribeOptions { qos: QoS::AtLeastOnce, ..Default::default() });
+        let (packet_id, properties) = (PacketId::MIN, Properties::default());
+        let filters = filters.as_subscriptions();
+        self.peer.say(Packet::Subscribe(Subscribe { packet_id, properties, filters }));
+        let heard = self.hear();
+        assert!(matches!(&heard, Heard::Subscribed { codes } if codes == &[1]), "{heard:?}");
+    }
+
+    /// With QoS 1: the reason that came back.
+    pub(crate) fn publish(&mut self, topic: &str, payload: &[u8]) -> Reason {
+        self.say_publish(topic, payload);
+        match self.hear() {
+            Heard::Ack { kind: PacketType::PubAck, reason, .. } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn say_publish(&mut self, topic: &str, payload: &[u8]) {
+        self.peer.say(Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic,
+            packet_id: Some(PacketId::MIN),
+            properties: Properties::default(),
+            payload,
+        }));
+        self.peer.flush();
+    }
+
+    /// The same where it comes back as a message; both may come first.
+    pub(crate) fn publish_to_itself(&mut self, topic: &str, payload: &[u8]) -> Reason {
+        self.say_publish(topic, payload);
+        let (mut came, mut reason) = (false, None);
+        while !came || reason.is_none() {
+            match self.hear() {
+                Heard::Ack { reason: said, .. } => reason = Some(said),
+                Heard::Message { payload: said, .. } => came = said == payload,
+                other => panic!("{other:?}"),
+            }
+        }
+        reason.expect("it was waited for")
+    }
+
+    /// The payload of the next message, acknowledged.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        match self.hear() {
+            Heard::Message { packet_id, payload, .. } => {
+                self.peer.acknowledge(PacketType::PubAck, packet_id.expect("QoS 1 has an id"));
+                self.peer.flush();
+                payload
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn peer(id: &str) -> Peer {
+    Peer::new(id.to_string(), Version::V5, 100)
+}
+
+/// How long anything may take on a busy host.
+const PATIENCE: Duration = Duration::from_secs(20);
