@@ -15,6 +15,7 @@ mod publisher;
 mod reader;
 mod round;
 mod soak;
+mod start;
 mod subscriber;
 mod trace;
 mod witness;
