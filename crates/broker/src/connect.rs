@@ -99,12 +99,13 @@ impl Shard {
             self.trace_from_here(conn, packet.client_id, packet.version);
         }
         let asked = Asked::new(packet.properties);
-        let admitted = self.admit(&packet, &asked);
+        let admitted = self.check_claimed(conn, &packet, out);
+        let admitted = admitted.and_then(|()| self.admit(&packet, &asked));
         if admitted.is_ok() && self.options.judges && self.verdict(conn).is_none() {
             self.inquire(conn, &packet, out);
             return Ok(Moved::Nowhere);
         }
-        let admitted = admitted.and_then(|id| self.obey(conn, &packet, id));
+        let admitted = admitted.and_then(|id| self.obey(conn, &packet, id, out));
         let agreed = admitted.and_then(|id| Ok((self.agree(&packet, &asked, &id)?, id)));
         let (agreed, client_id) = match agreed {
             Ok(agreed) => agreed,
@@ -485,6 +486,7 @@ impl Shard {
         self.announce(id, false, out);
         self.arm_will(id, out);
         self.note_away(id);
+        self.count_end(id, out);
         let session = self.sessions.get_mut(id);
         let (expiry_s, generation) = (session.expiry_s, session.generation);
         // [MQTT-3.1.2-23] [MQTT-4.1.0-1]

@@ -187,6 +187,11 @@ pub enum Cross {
         message: Message,
         origin: Option<Origin>,
     },
+    /// A client came and went too often: nobody lets it in before.
+    Flapped {
+        client: u64,
+        until: Now,
+    },
     /// Once a `$SYS` interval, to shard 0.
     Counters(Box<Counters>),
 }
@@ -200,6 +205,7 @@ impl Cross {
             | Cross::Dispatch { origin, .. }
             | Cross::Return { origin, .. } => *origin,
             Cross::Counters(_)
+            | Cross::Flapped { .. }
             | Cross::Join { .. }
             | Cross::Joined { .. }
             | Cross::Kept { .. }

@@ -134,24 +134,27 @@ impl Shard {
         conn: ConnId,
         packet: &Connect<'_>,
         admitted: Box<str>,
+        out: &mut Outbox,
     ) -> Result<Box<str>, Refusal> {
-        let client_id = match self.verdict(conn) {
+        let (client_id, user) = match self.verdict(conn) {
             None => return Ok(admitted),
             Some(Verdict::Deny(refusal)) => {
                 let refusal = *refusal;
                 self.sessions.counters.denied_connects += 1;
                 return Err(refusal);
             }
-            Some(Verdict::Allow(grant)) => grant.client_id.clone(),
+            Some(Verdict::Allow(grant)) => (grant.client_id.clone(), grant.user.clone()),
         };
-        match client_id {
+        let client_id = match client_id {
             Some(id) if id.len() > usize::from(self.options.client_id_bytes_max) => {
-                Err(Refusal::ClientIdTooLong)
+                return Err(Refusal::ClientIdTooLong);
             }
-            Some(id) if !id.is_empty() => Ok(id),
-            _ if packet.client_id.is_empty() => Ok(self.assign_client_id()),
-            _ => Ok(admitted),
-        }
+            Some(id) if !id.is_empty() => id,
+            _ if packet.client_id.is_empty() => self.assign_client_id(),
+            _ => admitted,
+        };
+        self.check_bans(conn, &client_id, user.as_deref(), out)?;
+        Ok(client_id)
     }
 
     /// Whether the verdict gave the client another id than it asked for.

@@ -13,8 +13,10 @@ pub mod options;
 mod memory;
 mod shard;
 
+pub mod bans;
 mod conn;
 mod connect;
+mod flapping;
 pub mod judge;
 
 mod message;
@@ -68,7 +70,7 @@ pub use message::Message;
 pub use note::Note;
 pub use options::Options;
 pub use outbox::{Effect, Outbox};
-pub use peer::{Address, AlternativeName, Certificate, ListenerId, Peer};
+pub use peer::{Address, AlternativeName, Certificate, ListenerId, Peer, Source};
 pub use refusal::Refusal;
 pub use restore::{NotRestored, Restored, restore};
 pub use shard::Shard;

@@ -45,6 +45,27 @@ pub enum Note {
         peer: Address,
         refusal: Refusal,
     },
+    /// A CONNECT, or a client that is in, of whom the list of bans says no.
+    Banned {
+        client_id: Box<str>,
+        peer: Address,
+        /// What of it is on the list.
+        by: &'static str,
+        reason: Arc<str>,
+    },
+    /// A client came and went so often that it is kept out for a while.
+    Flapped {
+        client_id: Box<str>,
+        count: u32,
+        ban_s: u32,
+    },
+    /// A connection was closed as it was accepted. At most one a second, with the number since the
+    /// last.
+    TurnedAway {
+        peer: Address,
+        why: Box<str>,
+        count: u64,
+    },
     /// A connection ended before its CONNECT could be read: its PROXY header or its handshake was
     /// wrong, or too slow. At most one a second a shard, with the number since the last.
     NotOpened {

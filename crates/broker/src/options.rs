@@ -2,6 +2,7 @@
 //! swaps it in with a `Command`. The table in the `godwit` crate gives each its name, range,
 //! default text and documentation; the defaults here are the ones in force.
 
+use crate::bans::Bans;
 use crate::limits;
 use crate::permissions::Permissions;
 use std::sync::Arc;
@@ -57,12 +58,19 @@ pub struct Trace {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// Who may not come in; none lets everyone.
+    pub bans: Option<Arc<Bans>>,
     pub check_payload_format: bool,
     pub client_id_bytes_max: u16,
     pub connect_timeout_ms: u32,
     pub durability: Durability,
     /// By topic filter, first match wins.
     pub durabilities: Vec<(String, Durability)>,
+    /// How long a client is kept out that comes and goes too often.
+    pub flapping_ban_s: u32,
+    /// Ends of one client's connections within the window that are too often; 0 is never.
+    pub flapping_count_max: u32,
+    pub flapping_window_s: u32,
     /// Unacknowledged QoS 1 and 2 messages towards one client, where it does not ask for fewer.
     pub inflight_max: u16,
     /// Whether a CONNECT waits for a verdict: see `judge`.
@@ -115,11 +123,15 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            bans: None,
             check_payload_format: false,
             client_id_bytes_max: 1024,
             connect_timeout_ms: 10_000,
             durability: Durability::Sync,
             durabilities: Vec::new(),
+            flapping_ban_s: 300,
+            flapping_count_max: 0,
+            flapping_window_s: 60,
             inflight_max: 1024,
             judges: false,
             keep_alive_s_max: 0,

@@ -1,7 +1,8 @@
 //! Who is at the other end of a transport: what the transport itself can tell, and what was decided
 //! of it. All of it goes with the connection from shard to shard.
 
-use crate::judge::Pass;
+use crate::judge::{Pass, Verdict};
+use crate::refusal::Refusal;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -35,6 +36,14 @@ pub enum Address {
         user: u32,
         process: u32,
     },
+}
+
+/// Who counts as one where attempts or connections are counted: whoever has one IPv6 address has
+/// 2^64 of them, and a user of this host as many processes as it likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    Network(IpAddr),
+    User(u32),
 }
 
 /// The names in a client's certificate (RFC 5280).
@@ -84,6 +93,11 @@ impl Peer {
         self.proof.get_or_insert_default().pass = Some(pass);
     }
 
+    /// It is above a limit: its CONNECT is answered with this, and nobody asks who it is.
+    pub fn turn_down(&mut self, refusal: Refusal) {
+        self.give(Pass { verdict: Verdict::Deny(refusal), expires: None });
+    }
+
     pub(crate) fn take_pass(&mut self) {
         if let Some(proof) = &mut self.proof {
             proof.pass = None;
@@ -97,6 +111,31 @@ impl Address {
         match self {
             Address::Network(address) => Some(address.ip()),
             Address::Unix { .. } => None,
+        }
+    }
+}
+
+impl From<Address> for Source {
+    fn from(address: Address) -> Source {
+        match address {
+            Address::Network(address) => Source::Network(network(address.ip())),
+            Address::Unix { user, .. } => Source::User(user),
+        }
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
+        v4 => v4,
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Network(address) => write!(f, "{address}"),
+            Source::User(user) => write!(f, "unix:user={user}"),
         }
     }
 }

@@ -110,6 +110,12 @@ impl Network {
         Some(Network { address, bits })
     }
 
+    /// The only address in it, if it has no other.
+    pub(crate) fn only(self) -> Option<IpAddr> {
+        let width = if self.address.is_ipv4() { 32 } else { 128 };
+        (self.bits == width).then_some(self.address)
+    }
+
     /// An IPv4 address that came over an IPv6 socket is the IPv4 address.
     pub fn contains(self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {

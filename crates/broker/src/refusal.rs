@@ -17,10 +17,13 @@ pub enum Refusal {
     AnswerTooLarge,
     AuthMethodUnsupported,
     BadCredentials,
+    Banned,
+    BannedMeanwhile,
     ClientIdMissing,
     ClientIdTooLong,
     Draining,
     Expired,
+    Flapping,
     NoVerdict,
     NotAuthorized,
     NotPermitted,
@@ -46,6 +49,9 @@ impl Refusal {
             Refusal::AnswerTooLarge => Reason::PacketTooLarge,
             Refusal::AuthMethodUnsupported => Reason::BadAuthenticationMethod,
             Refusal::BadCredentials => Reason::BadUserNameOrPassword,
+            Refusal::Banned | Refusal::Flapping => Reason::Banned,
+            // 0x8A is CONNACK's alone [MQTT-3.14.2-1].
+            Refusal::BannedMeanwhile => Reason::AdministrativeAction,
             Refusal::ClientIdMissing | Refusal::ClientIdTooLong => Reason::ClientIdentifierNotValid,
             Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
             Refusal::Expired => Reason::MaximumConnectTime,
@@ -74,10 +80,12 @@ impl Refusal {
             Refusal::AnswerTooLarge => "the answer is above the client's Maximum Packet Size",
             Refusal::AuthMethodUnsupported => "the authentication method is not supported",
             Refusal::BadCredentials => "the user name or the password is wrong",
+            Refusal::Banned | Refusal::BannedMeanwhile => "the client is banned",
             Refusal::ClientIdMissing => "the client id is empty where the version wants one",
             Refusal::ClientIdTooLong => "the client id is too long",
             Refusal::Draining => "the server is shutting down",
             Refusal::Expired => "what the client came in with is no longer valid",
+            Refusal::Flapping => "the client came and went too often: it has to wait",
             Refusal::NoVerdict => "nobody could say in time whether the client may connect",
             Refusal::NotAuthorized => "not permitted: $SYS topics belong to the server",
             Refusal::NotPermitted => "not permitted by the rules of the server",
@@ -109,10 +117,13 @@ impl Refusal {
             Refusal::AnswerTooLarge
             | Refusal::AuthMethodUnsupported
             | Refusal::BadCredentials
+            | Refusal::Banned
+            | Refusal::BannedMeanwhile
             | Refusal::ClientIdMissing
             | Refusal::ClientIdTooLong
             | Refusal::Draining
             | Refusal::Expired
+            | Refusal::Flapping
             | Refusal::NoVerdict
             | Refusal::NotWelcome
             | Refusal::QoSUnsupported

@@ -1,6 +1,8 @@
 //! One core's whole world. Whatever happens to it enters by `handle`.
 
+use crate::bans::Watch;
 use crate::conn::{Conn, End, State};
+use crate::flapping::Flapping;
 use crate::home::Homes;
 use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
 use crate::interest::{Interest, Wants};
@@ -50,6 +52,8 @@ pub struct Shard {
     /// Sessions whose subscriptions are to be compared with new rules.
     pub(crate) doubted: Vec<(SessionId, u32)>,
     pub(crate) rights_generation: u32,
+    pub(crate) watch: Watch,
+    pub(crate) flapping: Flapping,
     /// What clients are told apart by where a mistake does no harm.
     clients: FixedState,
     pub(crate) random: u64,
@@ -128,6 +132,8 @@ impl Shard {
             homes: Homes { key: seed.rotate_left(17), shards: shards as u8 },
             doubted: Vec::new(),
             rights_generation: 0,
+            watch: Watch::starting(now),
+            flapping: Flapping::default(),
             clients: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
             stamp: Stamp::default(),
@@ -220,7 +226,8 @@ impl Shard {
 
     /// When `Input::Tick` is next needed; at once where something is unfinished.
     pub fn next_tick(&self) -> Option<Now> {
-        if !self.sessions.unfinished.is_empty() || !self.doubted.is_empty() {
+        let looks = !self.doubted.is_empty() || self.is_watching();
+        if !self.sessions.unfinished.is_empty() || looks {
             return Some(self.now);
         }
         self.timers.next()
@@ -326,6 +333,7 @@ impl Shard {
         self.plan_sweep();
         self.prune_timers();
         self.doubt_on(out);
+        self.watch_on(out);
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
         // Another one is first each time: what one may do in a tick is bounded for all together.
         if !unfinished.is_empty() {
@@ -423,6 +431,8 @@ impl Shard {
                 self.choose_strategies();
                 self.trace_anew();
                 self.plan_sys(SYS_FIRST_MS);
+                self.watch_anew();
+                self.forgive();
                 if changes {
                     self.look_at_rights_again();
                 }
@@ -499,6 +509,7 @@ impl Shard {
                 self.dispatch(&group, &message, origin, out);
                 self.await_again();
             }
+            Cross::Flapped { client, until } => self.keep_out(client, until),
             Cross::Counters(counters) => {
                 let at = from.0 as usize;
                 if let Some(place) = self.tree.shards.get_mut(at) {

@@ -31,6 +31,11 @@ impl Body {
                 match self.listeners[at].accept() {
                     Ok((stream, address)) => {
                         any = true;
+                        // Of a proxy's client the address is not known yet.
+                        let is_known = self.doors[at].proxy.is_none();
+                        if is_known && self.shard.turns_away(self.now, address, &mut self.out) {
+                            continue;
+                        }
                         self.admit(at, stream, address);
                     }
                     Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}

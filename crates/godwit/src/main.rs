@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod bans;
 mod check;
 mod clients;
 mod flags;

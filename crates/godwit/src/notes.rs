@@ -10,6 +10,9 @@ pub(crate) fn log(note: &Note) {
         | Note::Lost { .. }
         | Note::TakenOver { .. }
         | Note::Violated { .. }
+        | Note::Banned { .. }
+        | Note::Flapped { .. }
+        | Note::TurnedAway { .. }
         | Note::Refused { .. } => connection(note),
         Note::SessionEnded { client_id, expired } => {
             debug!(target: "godwit::session", %client_id, expired, "session ended");
@@ -82,6 +85,18 @@ fn connection(note: &Note) {
                 target: "godwit::conn", %client_id, %peer, conn = conn.0, violation = ?violation,
                 "the client broke the protocol"
             );
+        }
+        Note::Banned { client_id, peer, by, reason } => {
+            info!(target: "godwit::conn", %client_id, %peer, by, %reason, "the client is banned");
+        }
+        Note::Flapped { client_id, count, ban_s } => {
+            warn!(
+                target: "godwit::conn", %client_id, count, ban_s,
+                "the client comes and goes too often: it is kept out for a while"
+            );
+        }
+        Note::TurnedAway { peer, why, count } => {
+            info!(target: "godwit::conn", %peer, %why, count, "connections turned away");
         }
         Note::Refused { client_id, conn, peer, refusal } => {
             info!(

@@ -1,6 +1,5 @@
 //! What the options say of identity and permission, read from its files and ready to be used.
 
-use crate::acl;
 use crate::host;
 use crate::identity::Limits;
 use crate::identity::backend::{Backend, Chain};
@@ -9,6 +8,9 @@ use crate::identity::jwt::{Claims, Place, Tokens};
 use crate::identity::keys::Keys;
 use crate::identity::users::Users;
 use crate::options::settings::{Anonymous, Settings};
+use crate::timestamp::Timestamp;
+use crate::{acl, bans};
+use broker::bans::Bans;
 use broker::permissions::Permissions;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecuritySettings {
     pub(crate) acl_file: PathBuf,
+    pub(crate) bans_file: PathBuf,
     pub(crate) certificate_user: Option<Part>,
     pub(crate) certificate_client_id: Option<Part>,
     pub(crate) jwt_claims: Claims,
@@ -45,6 +48,7 @@ impl SecuritySettings {
 pub(crate) struct Security {
     pub(crate) chain: Chain,
     pub(crate) permissions: Option<Arc<Permissions>>,
+    pub(crate) bans: Option<Arc<Bans>>,
     /// A line for each part, for whoever started us.
     pub(crate) banner: Vec<(&'static str, String)>,
 }
@@ -95,6 +99,17 @@ impl Security {
                 Err(why) => wrongs.extend(why),
             }
         }
-        if wrongs.is_empty() { Ok(Security { chain, permissions, banner }) } else { Err(wrongs) }
+        let mut list = None;
+        if !own.bans_file.as_os_str().is_empty() {
+            match bans::read(&own.bans_file, Timestamp::now()) {
+                Ok(all) => {
+                    banner.push(("bans", format!("{} in {}", all.len(), own.bans_file.display())));
+                    list = Some(Arc::new(all));
+                }
+                Err(why) => wrongs.extend(why),
+            }
+        }
+        let security = Security { chain, permissions, bans: list, banner };
+        if wrongs.is_empty() { Ok(security) } else { Err(wrongs) }
     }
 }

@@ -122,7 +122,7 @@ impl Process {
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
         let security = Security::load(&settings, &ports)?;
         let judges = settings.security.authenticates();
-        let permissions = security.permissions.clone();
+        let (permissions, bans) = (security.permissions.clone(), security.bans.clone());
         let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
         let shards = shards.min(broker::limits::SHARDS_MAX);
         let folder = settings.data.clone();
@@ -137,7 +137,7 @@ impl Process {
             listeners: listeners.collect(),
             shards,
             store: shelter(&settings),
-            options: Arc::new(Options { judges, permissions, ..settings.broker }),
+            options: Arc::new(Options { judges, permissions, bans, ..settings.broker }),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             judge: Some(judge(porter.clone())),
             log: Box::new(notes::log),
@@ -227,9 +227,9 @@ impl Process {
         self.server.change_doors(self.wishes.iter().map(|at| doors[*at].clone()).collect());
         // Who is let in before what they may do: nobody is in by the old list under the new rules.
         let judges = settings.security.authenticates();
-        let permissions = security.permissions;
+        let (permissions, bans) = (security.permissions, security.bans);
         self.porter.change(security.chain, settings.security.limits());
-        let options = Options { judges, permissions, ..settings.broker };
+        let options = Options { judges, permissions, bans, ..settings.broker };
         self.server.command(Command::Reload(Arc::new(options)));
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
         if !changes.restart.is_empty() {

@@ -12,6 +12,15 @@ impl Timestamp {
         Timestamp(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 
+    /// When a day of the Gregorian calendar begins, from 1970 on.
+    pub(crate) fn of_day(year: u64, month: u64, day: u64) -> Option<Timestamp> {
+        // In years that begin in March, as below.
+        let (year, march_month) = (year.checked_sub(u64::from(month <= 2))?, (month + 9) % 12);
+        let leap_days = year / 4 - year / 100 + year / 400;
+        let days = year * 365 + leap_days + (153 * march_month + 2) / 5 + day.checked_sub(1)?;
+        Some(Timestamp(Duration::from_secs(days.checked_sub(719_468)? * 86_400)))
+    }
+
     /// `2026-11-21T10:00:00`
     pub(crate) fn seconds(self) -> String {
         let seconds = self.0.as_secs();
@@ -54,5 +63,14 @@ mod tests {
         assert_eq!(at(951_782_400_123), "2000-02-29T00:00:00.123Z");
         assert_eq!(at(1_795_255_199_999), "2026-11-21T09:59:59.999Z");
         assert_eq!(at(4_107_542_400_000), "2100-03-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn days_begin_where_their_dates_say() {
+        for (year, month, day) in [(1970, 1, 1), (2000, 2, 29), (2026, 11, 21), (2100, 3, 1)] {
+            let begins = Timestamp::of_day(year, month, day).expect("it is after 1970");
+            assert_eq!(begins.seconds(), format!("{year:04}-{month:02}-{day:02}T00:00:00"));
+        }
+        assert!(Timestamp::of_day(1969, 12, 31).is_none());
     }
 }

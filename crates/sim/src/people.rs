@@ -1,6 +1,7 @@
 //! Who may come in and what they may do, as a transcript's header names them: the control plane's
 //! stand-in.
 
+use broker::bans::{Ban, Bans, Whom};
 use broker::judge::{Claim, Grant, Secret, Verdict};
 use broker::permissions::{ANY_QOS, Name, Network, Pattern, Permissions, Rule};
 use broker::{ConnId, Refusal};
@@ -70,6 +71,32 @@ impl People {
 pub fn rules(text: &str) -> Result<Arc<Permissions>, String> {
     let rules = text.split(';').map(str::trim).filter(|rule| !rule.is_empty());
     Ok(Arc::new(Permissions::new(rules.map(rule).collect::<Result<_, _>>()?)))
+}
+
+/// Bans with `;` between them: `id=a; user=b for=5s; address=10.0.0.0/8`.
+pub fn bans(text: &str) -> Result<Arc<Bans>, String> {
+    let bans = text.split(';').map(str::trim).filter(|ban| !ban.is_empty());
+    Ok(Arc::new(Bans::new(bans.map(ban).collect::<Result<Vec<_>, _>>()?)))
+}
+
+fn ban(text: &str) -> Result<Ban, String> {
+    let (mut whom, mut for_ms) = (None, None);
+    for word in text.split_whitespace() {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "address" => {
+                whom = Some(Whom::Address(Network::parse(value).ok_or("which address?")?));
+            }
+            "for" => {
+                let seconds = value.strip_suffix('s').and_then(|text| text.parse::<u64>().ok());
+                for_ms = Some(seconds.ok_or("for how long?")? * 1000);
+            }
+            "id" => whom = Some(Whom::ClientId(Name::parse(value))),
+            "user" => whom = Some(Whom::User(Name::parse(value))),
+            _ => return Err(format!("a ban has no {key}")),
+        }
+    }
+    Ok(Ban { whom: whom.ok_or("whom?")?, for_ms, reason: "".into() })
 }
 
 fn rule(text: &str) -> Result<Rule, String> {

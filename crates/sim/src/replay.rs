@@ -91,10 +91,12 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         Act::Trickle { client } => clients[*client].trickles = true,
         Act::Send { client, packet, held } => clients[*client].send(packet, *held, broker)?,
         Act::Answer { .. }
+        | Act::Bans { .. }
         | Act::CloseAll
         | Act::Crowd { .. }
         | Act::Disk { .. }
         | Act::Drain
+        | Act::From { .. }
         | Act::Power
         | Act::Refuse { .. }
         | Act::Reload { .. }

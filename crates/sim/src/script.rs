@@ -7,18 +7,21 @@
 //!   # disk: on               only with a store, which outlives `! power`; `off`: only without
 //!   # user: ann password=x  lets in who is named, and nobody else: see `people`
 //!   # rules: allow topic=a   what they may do
+//!   # bans: id=a for=5s; address=10.0.0.0/8   who may not come in
 //!   # sim only               cannot be repeated over TCP
 //!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
 //!   a> PINGREQ &             held back, sent together with a's next line
 //!   a< CONNACK present=0     client a gets; `*` stands for any value
 //!   a< CLOSED                the broker closed a's connection
 //!   a! cut                   a's network goes without a word
+//!   a! from 10.0.0.7         a's address from its next connection on
 //!   a! stall, a! resume      a reads nothing; a reads again
 //!   a! trickle               from now on a's bytes arrive one by one
 //!   ! drain, ! close_all     the control plane speaks
 //!   ! reload queue_qos0=true
 //!   ! judge waits, ! judge answers
 //!   ! rules deny topic=a     others from now on
+//!   ! bans user=b            others from now on
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
 //!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
 //!   ! disk refuses, ! disk takes  what grows; removals it takes always
@@ -35,6 +38,7 @@ use crate::disk::Syncs;
 use crate::people::{self, People};
 use crate::settings;
 use broker::Options;
+use std::net::IpAddr;
 
 #[derive(Clone, Debug)]
 pub struct Script {
@@ -71,6 +75,9 @@ pub enum Act {
     Answer {
         waits: bool,
     },
+    Bans {
+        text: String,
+    },
     CloseAll,
     /// More waits for the disk than it likes, or no longer.
     Crowd {
@@ -83,6 +90,10 @@ pub enum Act {
         syncs: Syncs,
     },
     Drain,
+    From {
+        client: usize,
+        address: IpAddr,
+    },
     Pass {
         ms: u64,
     },
@@ -120,11 +131,13 @@ impl Act {
     pub fn client(&self) -> Option<usize> {
         match self {
             Act::Cut { client }
+            | Act::From { client, .. }
             | Act::Resume { client }
             | Act::Send { client, .. }
             | Act::Stall { client }
             | Act::Trickle { client } => Some(*client),
             Act::Answer { .. }
+            | Act::Bans { .. }
             | Act::CloseAll
             | Act::Crowd { .. }
             | Act::Disk { .. }
@@ -142,10 +155,12 @@ impl Act {
     pub fn is_simulated(&self) -> bool {
         match self {
             Act::Answer { .. }
+            | Act::Bans { .. }
             | Act::CloseAll
             | Act::Crowd { .. }
             | Act::Disk { .. }
             | Act::Drain
+            | Act::From { .. }
             | Act::Power
             | Act::Refuse { .. }
             | Act::Reload { .. }
@@ -216,6 +231,10 @@ impl Script {
                 Act::Send { client, held: packet.len() < rest.len(), packet }
             }
             ('!', "cut") => Act::Cut { client },
+            ('!', from) if from.starts_with("from ") => {
+                let address = from[5..].parse().map_err(|_| "from where?")?;
+                Act::From { client, address }
+            }
             ('!', "stall") => Act::Stall { client },
             ('!', "resume") => Act::Resume { client },
             ('!', "trickle") => Act::Trickle { client },
@@ -240,6 +259,9 @@ impl Script {
             self.sim_only = true;
         } else if let Some(text) = header.strip_prefix("rules:") {
             self.options.permissions = Some(people::rules(text)?);
+            self.sim_only = true;
+        } else if let Some(text) = header.strip_prefix("bans:") {
+            self.options.bans = Some(people::bans(text)?);
             self.sim_only = true;
         }
         self.sim_only |= header.starts_with("sim only");
@@ -295,6 +317,7 @@ fn command(text: &str) -> Result<Act, String> {
         "disk waits" => Act::Disk { syncs: Syncs::Wanted },
         "power" => Act::Power,
         "stored" => Act::Stored,
+        _ if text.starts_with("bans ") => Act::Bans { text: text[5..].into() },
         _ if text.starts_with("rules ") => Act::Rules { text: text[6..].into() },
         _ => {
             let pair = text.strip_prefix("reload ").and_then(|pair| pair.split_once('='));

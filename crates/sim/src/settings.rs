@@ -18,6 +18,9 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
             options.durabilities.push((filter.into(), chosen));
         }
         "durability" => options.durability = durability(value).ok_or_else(wrong)?,
+        "flapping_ban_s" => options.flapping_ban_s = number()? as u32,
+        "flapping_count_max" => options.flapping_count_max = number()? as u32,
+        "flapping_window_s" => options.flapping_window_s = number()? as u32,
         "inflight_max" => options.inflight_max = number()? as u16,
         "keep_alive_s_max" => options.keep_alive_s_max = number()? as u16,
         "memory_bytes_max" => options.memory_bytes_max = number()?,

@@ -9,6 +9,7 @@ use crate::world::{WireId, World};
 use broker::{Command, Space};
 use mqtt::Version;
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -161,6 +162,8 @@ struct Stage<'a> {
 #[derive(Debug, Default)]
 struct Client {
     wire: Option<WireId>,
+    /// Where it comes from.
+    address: Option<IpAddr>,
     version: Option<Version>,
     held: Vec<u8>,
     unread: Vec<u8>,
@@ -220,6 +223,12 @@ impl<'a> Stage<'a> {
                 settings::set(&mut options, name, value).expect("an option of the header's kind");
                 self.world.command(&Command::Reload(Arc::new(options)));
             }
+            Act::Bans { text } => {
+                let mut options = self.script.options.clone();
+                options.bans = people::bans(text).map(Some).expect("bans");
+                self.world.command(&Command::Reload(Arc::new(options)));
+            }
+            Act::From { client, address } => self.clients[*client].address = Some(*address),
             Act::Rules { text } => {
                 let mut options = self.script.options.clone();
                 options.permissions = people::rules(text).map(Some).expect("rules");
@@ -259,7 +268,8 @@ impl<'a> Stage<'a> {
         if held {
             return;
         }
-        let wire = *client.wire.get_or_insert_with(|| self.world.open());
+        let address = client.address.unwrap_or(World::HERE);
+        let wire = *client.wire.get_or_insert_with(|| self.world.open_from(address));
         let bytes = std::mem::take(&mut client.held);
         let chunk = if client.trickles { 1 } else { bytes.len().max(1) };
         for bytes in bytes.chunks(chunk) {
@@ -297,7 +307,8 @@ impl<'a> Stage<'a> {
             if !client.unread.is_empty() {
                 lines.push(format!("{} bytes of no packet", client.unread.len()));
             }
-            *client = Client { version: client.version, ..Client::default() };
+            let (version, address) = (client.version, client.address);
+            *client = Client { version, address, ..Client::default() };
             lines.push("CLOSED".into());
         }
         lines

@@ -11,6 +11,7 @@ use broker::{
     Shard, ShardId,
 };
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// Names one wire for the whole run: connections are never reused.
@@ -95,6 +96,9 @@ impl Chance {
 }
 
 impl World {
+    /// Where clients come from that say nothing else.
+    pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
     /// `chance` draws the order of events where it is given.
     pub fn new(options: Options, shards: usize, seed: u64, chance: Option<Chance>) -> World {
         let write_bytes_max = options.write_bytes_max as usize;
@@ -189,6 +193,11 @@ impl World {
 
     /// A client connects: to each shard in turn, so that every one greets and is moved to.
     pub fn open(&mut self) -> WireId {
+        self.open_from(World::HERE)
+    }
+
+    /// It is as well closed as soon as it is accepted.
+    pub fn open_from(&mut self, address: IpAddr) -> WireId {
         let wire = WireId(self.wires.len());
         self.wires.push(Wire {
             end: None,
@@ -203,8 +212,11 @@ impl World {
             cut: false,
         });
         let at = wire.0 % self.places.len();
-        let peer = Peer::at(([127, 0, 0, 1], 10_000 + wire.0 as u16).into());
-        self.attach(wire, at, peer, false);
+        let peer = Peer::at((address, 10_000 + wire.0 as u16).into());
+        let place = &mut self.places[at];
+        if !place.shard.turns_away(self.now, peer.address, &mut place.out) {
+            self.attach(wire, at, peer, false);
+        }
         wire
     }
 

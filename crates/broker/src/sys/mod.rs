@@ -56,6 +56,8 @@ pub struct Counters {
     pub connections_accepted: u64,
     pub connections_refused: u64,
     pub connections_not_opened: u64,
+    pub connections_turned_away: u64,
+    pub clients_flapped: u64,
     /// Of those refused, by a verdict.
     pub denied_connects: u64,
     pub denied_publishes: u64,
@@ -95,6 +97,11 @@ pub const ROWS: &[Row] = &[
         about: "sessions ended by their expiry interval",
         value: |c| c.sessions_expired,
     },
+    Row {
+        topic: "clients/flapped",
+        about: "times that a client was kept out because it came and went too often",
+        value: |c| c.clients_flapped,
+    },
     Row { topic: "clients/total", about: "sessions", value: |c| c.sessions },
     Row {
         topic: "connections/accepted",
@@ -110,6 +117,11 @@ pub const ROWS: &[Row] = &[
         topic: "connections/refused",
         about: "CONNECT packets refused",
         value: |c| c.connections_refused,
+    },
+    Row {
+        topic: "connections/turned_away",
+        about: "connections closed as they were accepted",
+        value: |c| c.connections_turned_away,
     },
     Row {
         topic: "connections/violations",
@@ -258,6 +270,8 @@ impl Counters {
         self.connections_accepted += other.connections_accepted;
         self.connections_refused += other.connections_refused;
         self.connections_not_opened += other.connections_not_opened;
+        self.connections_turned_away += other.connections_turned_away;
+        self.clients_flapped += other.clients_flapped;
         self.denied_connects += other.denied_connects;
         self.denied_publishes += other.denied_publishes;
         self.denied_subscribes += other.denied_subscribes;

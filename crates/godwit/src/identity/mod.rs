@@ -17,12 +17,12 @@ pub(crate) mod users;
 
 use backend::{Case, Chain};
 use broker::judge::Verdict;
-use broker::{Claim, Refusal};
+use broker::{Claim, Refusal, Source};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use throttle::{Source, Throttle};
+use throttle::Throttle;
 use tracing::info;
 
 /// Shared by the shards, which ask, and the threads, which find out.

@@ -1,10 +1,8 @@
 //! How often an address may be wrong. Each wrong answer costs it one of a few tries, which come
 //! back with time; without any it is not even heard. Bounded: strangers fill no memory.
 
-use broker::Address;
+use broker::Source;
 use std::collections::HashMap;
-use std::fmt;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -12,14 +10,6 @@ pub(crate) struct Throttle {
     /// Tries that an address has; 0 never bars anybody.
     tries: u32,
     sources: HashMap<Source, Failures>,
-}
-
-/// Who has the tries: whoever has one IPv6 address has 2^64 of them, and a user of this host as
-/// many processes as it likes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Source {
-    Network(IpAddr),
-    User(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,24 +21,6 @@ struct Failures {
 /// In which all tries come back.
 const WINDOW: Duration = Duration::from_secs(60);
 const SOURCES_MAX: usize = 16 * 1024;
-
-impl From<Address> for Source {
-    fn from(address: Address) -> Source {
-        match address {
-            Address::Network(address) => Source::Network(network(address.ip())),
-            Address::Unix { user, .. } => Source::User(user),
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Network(address) => write!(f, "{address}"),
-            Source::User(user) => write!(f, "unix:user={user}"),
-        }
-    }
-}
 
 impl Throttle {
     pub(crate) fn new(tries: u32) -> Throttle {
@@ -90,16 +62,11 @@ impl Failures {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
-        v4 => v4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use broker::Address;
+    use std::net::IpAddr;
 
     fn at(address: &str) -> Source {
         let address: IpAddr = address.parse().unwrap();

@@ -6,6 +6,7 @@ mod certs;
 mod clients;
 mod doors;
 mod folder;
+mod limits;
 mod mixed;
 mod options;
 mod security;

@@ -1,0 +1,72 @@
+//! Who may not come in, and how many may, over real sockets.
+
+use crate::broker::{Broker, run, scratch};
+use crate::doors::{CONNACK, CONNECT};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A connection that waits for what it reads, but not for ever.
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the kernel takes it");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout can be set");
+    stream
+}
+
+/// What comes until the broker closes, or as much of it as is awaited.
+fn read(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
+    let mut all = vec![0; bytes];
+    let mut len = 0;
+    while len < bytes {
+        match stream.read(&mut all[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            // Closed before all that we said was read.
+            Err(fault) if fault.kind() == std::io::ErrorKind::ConnectionReset => break,
+            Err(fault) => panic!("nothing came: {fault}"),
+        }
+    }
+    all.truncate(len);
+    all
+}
+
+/// A client of 3.1.1 that is in.
+fn welcomed(address: SocketAddr) -> TcpStream {
+    let mut stream = connect(address);
+    stream.write_all(CONNECT).expect("it is open");
+    assert_eq!(read(&mut stream, CONNACK.len()), CONNACK);
+    stream
+}
+
+#[test]
+fn a_list_of_bans_holds_for_who_comes_and_for_who_is_in() {
+    let file = scratch("limits-bans").join("bans.toml");
+    let write = |text: &str| std::fs::write(&file, text).expect("it can be written");
+    write("[[ban]]\nclient_id = \"bad-*\"\nreason = \"it floods\"\n");
+    let set = format!("bans.file={}", file.to_str().expect("a path in UTF-8"));
+    let mut broker = Broker::start(&["--set", &set]);
+    let port = broker.port();
+    let say = |id: &str, version: &str| {
+        run(&["pub", "-p", &port, "-i", id, "-V", version, "-q", "1", "-t", "t", "-m", "x"]).0
+    };
+    assert_eq!(say("good-1", "5"), Some(0));
+    assert_eq!([say("bad-1", "5"), say("bad-1", "311")], [Some(138), Some(5)]);
+    let line = broker.program.wait_for("the client is banned");
+    assert!(line.contains("bad-1") && line.contains("it floods"), "{line}");
+    let mut inside = welcomed(broker.address);
+    // A wrong list changes nothing, and says where it is wrong.
+    write("[[ban]]\nclient = \"c\"\n");
+    broker.program.signal("HUP");
+    let line = broker.program.wait_for("not reloaded");
+    assert!(line.contains("bans.toml:2: a ban has no client"), "{line}");
+    write("[[ban]]\naddress = \"127.0.0.0/8\"\n");
+    broker.program.signal("HUP");
+    assert_eq!(read(&mut inside, 1), b"");
+    // Not a byte is needed to be turned away, and none is answered.
+    assert_eq!(read(&mut connect(broker.address), 1), b"");
+    broker.program.wait_for("connections turned away");
+    write("");
+    broker.program.signal("HUP");
+    broker.program.wait_for("options read again");
+    welcomed(broker.address);
+}
