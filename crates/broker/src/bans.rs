@@ -182,12 +182,18 @@ impl Shard {
             return false;
         };
         let why = if reason.is_empty() { "the address is banned" } else { &*reason };
-        self.turned_away(address, why, out);
+        self.count_turned_away(address, why, out);
         true
     }
 
+    /// A connection was closed as it was accepted.
+    pub fn turned_away(&mut self, now: Now, peer: Address, refusal: Refusal, out: &mut Outbox) {
+        self.now = now;
+        self.count_turned_away(peer, refusal.what(), out);
+    }
+
     /// One line a second is enough to learn of a flood.
-    fn turned_away(&mut self, peer: Address, why: &str, out: &mut Outbox) {
+    fn count_turned_away(&mut self, peer: Address, why: &str, out: &mut Outbox) {
         self.sessions.counters.connections_turned_away += 1;
         self.watch.untold += 1;
         if self.now < self.watch.note_at {

@@ -140,7 +140,8 @@ impl Shard {
             None => return Ok(admitted),
             Some(Verdict::Deny(refusal)) => {
                 let refusal = *refusal;
-                self.sessions.counters.denied_connects += 1;
+                let is_about_who = !matches!(refusal, Refusal::QuotaExceeded | Refusal::TooFast);
+                self.sessions.counters.denied_connects += u64::from(is_about_who);
                 return Err(refusal);
             }
             Some(Verdict::Allow(grant)) => (grant.client_id.clone(), grant.user.clone()),

@@ -13,6 +13,7 @@ pub mod options;
 mod memory;
 mod shard;
 
+pub mod arrivals;
 pub mod bans;
 mod conn;
 mod connect;
@@ -41,6 +42,7 @@ mod journal;
 mod lasting;
 mod leftovers;
 mod owed;
+mod pace;
 mod receipt;
 mod records;
 mod restore;

@@ -4,6 +4,7 @@
 
 use crate::bans::Bans;
 use crate::limits;
+use crate::peer::ListenerId;
 use crate::permissions::Permissions;
 use std::sync::Arc;
 
@@ -58,11 +59,17 @@ pub struct Trace {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// Connections from one address to one listener; 0 is any number, here and below.
+    pub address_connections_max: u32,
+    pub address_connections_per_s: u32,
     /// Who may not come in; none lets everyone.
     pub bans: Option<Arc<Bans>>,
     pub check_payload_format: bool,
     pub client_id_bytes_max: u16,
     pub connect_timeout_ms: u32,
+    /// Of one listener.
+    pub connections_max: u32,
+    pub connections_per_s: u32,
     pub durability: Durability,
     /// By topic filter, first match wins.
     pub durabilities: Vec<(String, Durability)>,
@@ -78,6 +85,8 @@ pub struct Options {
     /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
     /// for them only the check is shorter.
     pub keep_alive_s_max: u16,
+    /// Of listeners that have limits of their own: by `ListenerId`, and only to be read by `of`.
+    pub listeners: Vec<Option<Arc<Options>>>,
     /// Everything that clients have the process hold: see `memory`.
     pub memory_bytes_max: u64,
     pub message_expiry_s_max: u32,
@@ -120,13 +129,27 @@ pub struct Options {
     pub write_bytes_max: u32,
 }
 
+impl Options {
+    /// The limits of a listener.
+    pub(crate) fn of(&self, at: ListenerId) -> &Options {
+        match self.listeners.get(usize::from(at.0)) {
+            Some(Some(own)) => own,
+            _ => self,
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
+            address_connections_max: 0,
+            address_connections_per_s: 0,
             bans: None,
             check_payload_format: false,
             client_id_bytes_max: 1024,
             connect_timeout_ms: 10_000,
+            connections_max: 0,
+            connections_per_s: 0,
             durability: Durability::Sync,
             durabilities: Vec::new(),
             flapping_ban_s: 300,
@@ -135,6 +158,7 @@ impl Default for Options {
             inflight_max: 1024,
             judges: false,
             keep_alive_s_max: 0,
+            listeners: Vec::new(),
             memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,
             message_expiry_s_max: u32::MAX,
             packet_bytes_max: 2 * 1024 * 1024,

@@ -37,6 +37,7 @@ pub enum Refusal {
     StoreFull,
     SubscriptionIdsUnsupported,
     TooBusy,
+    TooFast,
     TooManyFailures,
     TopicFilterInvalid,
     TopicNameInvalid,
@@ -67,7 +68,7 @@ impl Refusal {
             Refusal::SharedUnsupported => Reason::SharedSubscriptionsNotSupported,
             Refusal::SubscriptionIdsUnsupported => Reason::SubscriptionIdentifiersNotSupported,
             Refusal::TooBusy => Reason::ServerBusy,
-            Refusal::TooManyFailures => Reason::ConnectionRateExceeded,
+            Refusal::TooFast | Refusal::TooManyFailures => Reason::ConnectionRateExceeded,
             Refusal::TopicFilterInvalid => Reason::TopicFilterInvalid,
             Refusal::TopicNameInvalid => Reason::TopicNameInvalid,
             Refusal::WildcardUnsupported => Reason::WildcardSubscriptionsNotSupported,
@@ -99,6 +100,7 @@ impl Refusal {
             Refusal::StoreFull => "no room: the server's store is full",
             Refusal::SubscriptionIdsUnsupported => "subscription identifiers are not supported",
             Refusal::TooBusy => "too many clients wait to be let in",
+            Refusal::TooFast => "too many connections from this address in so short a time",
             Refusal::TooManyFailures => "too many failed attempts from this address",
             Refusal::TopicFilterInvalid => "the topic filter has too many levels or bytes",
             Refusal::TopicNameInvalid => "the topic name has too many levels or bytes",
@@ -134,6 +136,7 @@ impl Refusal {
             | Refusal::StoreFull
             | Refusal::SubscriptionIdsUnsupported
             | Refusal::TooBusy
+            | Refusal::TooFast
             | Refusal::TooManyFailures
             | Refusal::TopicFilterInvalid
             | Refusal::WildcardUnsupported => false,

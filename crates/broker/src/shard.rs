@@ -214,6 +214,10 @@ impl Shard {
         }
     }
 
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// While the store has no room, what it would have to keep is refused with 0x97.
     pub fn set_store_full(&mut self, is_full: bool) {
         self.store_is_full = is_full;

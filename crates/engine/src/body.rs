@@ -17,6 +17,7 @@ use crate::door::Door;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::Broken;
 use crate::ring::{Parcel, Rings};
+use crate::seat::Hall;
 use crate::shelf::Shelf;
 use crate::socket::Socket;
 use crate::stream::Acceptor;
@@ -72,6 +73,10 @@ pub(crate) struct Body {
     pub(crate) accepts: bool,
     /// Nothing is accepted before: the process had no descriptor left.
     pub(crate) accepts_from: Now,
+    /// A listener is above its rate, and may accept again then.
+    pub(crate) accepts_again: Option<Now>,
+    /// Where connections are counted.
+    pub(crate) hall: Hall,
     /// Sockets that were closed and whose peers were not done, with the time to forget them. One
     /// that was forgotten sooner stays here until then.
     pub(crate) leaving: VecDeque<(Now, u32)>,
@@ -122,6 +127,7 @@ impl Body {
         shelf: Option<Shelf>,
         log: Log,
         docket: Docket,
+        hall: Hall,
         options: &Options,
     ) -> io::Result<Body> {
         let mut body = Body {
@@ -152,6 +158,8 @@ impl Body {
             publishers: VecDeque::new(),
             accepts: false,
             accepts_from: Now::default(),
+            accepts_again: None,
+            hall,
             leaving: VecDeque::new(),
             left_behind: false,
             gives_back_from: Now::default(),
@@ -307,10 +315,11 @@ impl Body {
         }
         let leaving = self.leaving.front().map(|(at, _)| *at);
         let accepts = self.accepts.then_some(self.accepts_from);
+        let again = self.accepts_again.map(|at| at.max(self.accepts_from));
         let opening = self.opening.front().map(|(at, _)| *at);
         let gives_back = self.left_behind.then_some(self.gives_back_from);
         let own = leaving.into_iter().chain(opening).chain(self.stop_at);
-        let own = own.chain(accepts).chain(gives_back);
+        let own = own.chain(accepts).chain(again).chain(gives_back);
         let next = self.shard.next_tick().into_iter().chain(own).min();
         // Whole milliseconds round down: without the one more the last turn would spin.
         let now = self.clock.at(now);
@@ -332,7 +341,7 @@ impl Body {
         if self.blocked {
             return;
         }
-        if self.accepts {
+        if self.accepts || self.accepts_again.is_some_and(|at| at <= self.now) {
             self.accept();
         }
         for index in std::mem::take(&mut self.listed) {
@@ -419,8 +428,7 @@ impl Body {
         {
             self.leaving.pop_front();
             let place = self.sockets.get(index as usize);
-            if place.is_some_and(|socket| socket.as_ref().is_some_and(|s| s.leaves_at == Some(at)))
-            {
+            if place.is_some_and(|socket| socket.as_ref().is_some_and(|s| s.leaves_at == at)) {
                 self.forget(index);
             }
         }

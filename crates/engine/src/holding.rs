@@ -40,7 +40,7 @@ impl Body {
         let sockets = self.sockets.iter().enumerate();
         let stuck = sockets.filter_map(|(at, socket)| {
             let socket = socket.as_ref()?;
-            let is_worth_it = socket.counted > SHED_BYTES_MIN && socket.leaves_at.is_none();
+            let is_worth_it = socket.counted > SHED_BYTES_MIN && !socket.is_leaving();
             (is_worth_it && socket.is_stuck()).then_some((socket.since, at))
         });
         let mut stuck: Vec<_> = stuck.collect();

@@ -27,16 +27,17 @@ impl Body {
         }
         for _ in 0..ACCEPTS_PER_TICK {
             let mut any = false;
+            self.accepts_again = None;
             for at in 0..self.listeners.len() {
+                if let Some(until) = self.waits_at(at) {
+                    let first = self.accepts_again.map_or(until, |first| first.min(until));
+                    self.accepts_again = Some(first);
+                    continue;
+                }
                 match self.listeners[at].accept() {
                     Ok((stream, address)) => {
                         any = true;
-                        // Of a proxy's client the address is not known yet.
-                        let is_known = self.doors[at].proxy.is_none();
-                        if is_known && self.shard.turns_away(self.now, address, &mut self.out) {
-                            continue;
-                        }
-                        self.admit(at, stream, address);
+                        self.let_in(at, stream, address);
                     }
                     Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
                     // A peer that gave up while it waited: the next one is tried.
@@ -122,7 +123,7 @@ impl Body {
     pub(crate) fn read(&mut self, index: u32) {
         let blocked = self.blocked;
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        if socket.leaves_at.is_some() {
+        if socket.is_leaving() {
             return self.read_away(index);
         }
         // The peer that does not read our answers is not asked for more: it is listed again once

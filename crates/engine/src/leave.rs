@@ -21,7 +21,7 @@ impl Body {
             return self.forget(index);
         }
         let at = Now(self.now.0 + LINGER_MS);
-        socket.leaves_at = Some(at);
+        socket.leaves_at = at;
         self.leaving.push_back((at, index));
         self.read_away(index);
     }

@@ -14,6 +14,7 @@ mod layers;
 mod leave;
 pub mod proxy;
 mod ring;
+mod seat;
 mod server;
 mod shelf;
 mod socket;

@@ -6,6 +6,7 @@ use crate::docket::{Control, Docket, Judge};
 use crate::door::{Door, Listener};
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
+use crate::seat::Hall;
 use crate::shelf::Shelf;
 use broker::{Command, Interest, Memory, NotRestored, Note, Options, Shard, ShardId, limits};
 use mio::Poll;
@@ -123,6 +124,7 @@ impl Server {
             report = Some((found, restored));
             disk = Some(opened);
         }
+        let hall = Hall::new(setup.seed);
         let mut controls = Vec::new();
         for (at, ((poll, rings), shard)) in polls.into_iter().zip(rings).zip(all).enumerate() {
             let id = ShardId(at as u8);
@@ -146,6 +148,7 @@ impl Server {
                 shelf,
                 log.clone(),
                 docket,
+                hall.clone(),
                 &setup.options,
             )
             .map_err(Fault::Listener)?;

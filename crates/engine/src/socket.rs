@@ -2,6 +2,7 @@
 //! not yet written, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
 
 use crate::layers::Layers;
+use crate::seat::Seat;
 use crate::stream::Stream;
 use crate::tls::Sealed;
 use broker::outbox::Write;
@@ -34,8 +35,10 @@ pub(crate) struct Socket {
     /// Registered for writability as well.
     pub(crate) watches_room: bool,
     /// The broker has let go of it: what still comes in is thrown away until the peer is done, at
-    /// the latest until then.
-    pub(crate) leaves_at: Option<Now>,
+    /// the latest until then; 0 before.
+    pub(crate) leaves_at: Now,
+    /// What it is counted by, where there are limits.
+    pub(crate) seat: Option<Box<Seat>>,
     /// It had to give up what it held: it hears and says no more.
     pub(crate) starved: bool,
     /// What `holds` said when it was counted last.
@@ -75,7 +78,8 @@ impl Socket {
             held: false,
             congested: None,
             watches_room: false,
-            leaves_at: None,
+            leaves_at: Now::default(),
+            seat: None,
             starved: false,
             counted: 0,
             since: Now::default(),
@@ -84,8 +88,12 @@ impl Socket {
 
     /// As it is to be placed elsewhere: with its bytes, without what its shard noted of it.
     pub(crate) fn travelling(self) -> Socket {
-        let Socket { stream, layers, tail, unsent, .. } = self;
-        Socket { layers, unsent, ..Socket::new(stream, tail) }
+        let Socket { stream, layers, tail, unsent, seat, .. } = self;
+        Socket { layers, unsent, seat, ..Socket::new(stream, tail) }
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaves_at > Now::default()
     }
 
     /// Bytes of memory that it has taken for what was read and for what is to be written.

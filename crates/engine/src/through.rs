@@ -9,9 +9,10 @@ use crate::body::Body;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::{Broken, Opening};
 use crate::ring::Parcel;
+use crate::seat::Seat;
 use crate::socket::Socket;
 use crate::stream::Stream;
-use broker::{Address, ConnId, Input, ListenerId, Now, Peer, limits};
+use broker::{ConnId, Input, Now, Peer, limits};
 use std::time::{Duration, Instant};
 
 /// Spent on handshakes in one turn, and then those that are ready wait.
@@ -19,10 +20,10 @@ pub(crate) const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(1);
 
 impl Body {
     /// A new connection. Shards take turns where its greeting is work.
-    pub(crate) fn admit(&mut self, listener: usize, stream: Stream, address: Address) {
-        let peer = Peer::new(address, ListenerId(listener as u8));
-        let door = &self.doors[listener];
+    pub(crate) fn admit(&mut self, stream: Stream, peer: Peer, seat: Option<Box<Seat>>) {
+        let door = &self.doors[usize::from(peer.listener.0)];
         let mut socket = Socket::new(stream, Vec::new());
+        socket.seat = seat;
         let Some(mut layers) = door.layers() else { return self.open(socket, peer, false) };
         let until = Now(self.now.0 + u64::from(self.connect_timeout_ms));
         layers.opening = Some(Box::new(Opening { peer, since: self.now, until }));
@@ -142,7 +143,8 @@ impl Body {
         self.count(index);
         let congests = waits && self.wait_for_room(index);
         let conn = ConnId(index);
-        if let Some(Opening { peer, since, .. }) = opened {
+        if let Some(Opening { mut peer, since, .. }) = opened {
+            self.meet(index, &mut peer);
             let input = Input::Opened { conn, peer, since, moved: false };
             self.shard.handle(self.now, input, &mut self.out);
         }

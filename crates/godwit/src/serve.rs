@@ -137,7 +137,13 @@ impl Process {
             listeners: listeners.collect(),
             shards,
             store: shelter(&settings),
-            options: Arc::new(Options { judges, permissions, bans, ..settings.broker }),
+            options: Arc::new(Options {
+                judges,
+                permissions,
+                bans,
+                listeners: limits(&settings, &wishes),
+                ..settings.broker
+            }),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             judge: Some(judge(porter.clone())),
             log: Box::new(notes::log),
@@ -229,7 +235,8 @@ impl Process {
         let judges = settings.security.authenticates();
         let (permissions, bans) = (security.permissions, security.bans);
         self.porter.change(security.chain, settings.security.limits());
-        let options = Options { judges, permissions, bans, ..settings.broker };
+        let listeners = limits(&settings, &self.wishes);
+        let options = Options { judges, permissions, bans, listeners, ..settings.broker };
         self.server.command(Command::Reload(Arc::new(options)));
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
         if !changes.restart.is_empty() {
@@ -253,11 +260,16 @@ fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
     Signals::new([SIGHUP, SIGINT, SIGTERM])
 }
 
+/// Those of each socket that listens, where it has its own.
+fn limits(settings: &Settings, wishes: &[usize]) -> Vec<Option<Arc<Options>>> {
+    wishes.iter().map(|at| settings.listeners[*at].broker.clone()).collect()
+}
+
 /// What is behind each listener, from its files.
 pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     let (mut doors, mut wrongs) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
-        let ListenerSettings { url, door } = listener;
+        let ListenerSettings { url, door, .. } = listener;
         let tls = url.is_tls().then(|| door.tls.load()).transpose();
         match tls {
             Ok(tls) => {

@@ -5,6 +5,7 @@
 
 pub mod disk;
 pub mod fuzz;
+mod kernel;
 pub mod life;
 pub mod line;
 pub mod oracle;

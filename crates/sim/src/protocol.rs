@@ -2,6 +2,8 @@
 
 use crate::Transcript;
 
+#[path = "../tests/protocol/arrivals.rs"]
+pub mod arrivals;
 #[path = "../tests/protocol/bans.rs"]
 pub mod bans;
 #[path = "../tests/protocol/c3_01_connect.rs"]
@@ -46,6 +48,7 @@ pub const CHAPTERS: &[&[Transcript]] = &[
     c4_01_queues::TRANSCRIPTS,
     c4_08_shared::TRANSCRIPTS,
     c5_04_security::TRANSCRIPTS,
+    arrivals::TRANSCRIPTS,
     bans::TRANSCRIPTS,
     durable::TRANSCRIPTS,
     sys_tree::TRANSCRIPTS,

@@ -9,9 +9,13 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
     let number = || value.parse::<u64>().map_err(|_| wrong());
     let flag = || value.parse::<bool>().map_err(|_| wrong());
     match name {
+        "address_connections_max" => options.address_connections_max = number()? as u32,
+        "address_connections_per_s" => options.address_connections_per_s = number()? as u32,
         "check_payload_format" => options.check_payload_format = flag()?,
         "client_id_bytes_max" => options.client_id_bytes_max = number()? as u16,
         "connect_timeout_ms" => options.connect_timeout_ms = number()? as u32,
+        "connections_max" => options.connections_max = number()? as u32,
+        "connections_per_s" => options.connections_per_s = number()? as u32,
         "durabilities" => {
             let (filter, chosen) = value.split_once(':').ok_or_else(wrong)?;
             let chosen = durability(chosen).ok_or_else(wrong)?;

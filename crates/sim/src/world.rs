@@ -4,11 +4,13 @@
 //! is drawn; without one it is fixed.
 
 use crate::disk::{Disk, Syncs};
+use crate::kernel::Kernel;
 use crate::people::People;
 use crate::shelf::Shelf;
+use broker::arrivals::Entry;
 use broker::{
-    Command, ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Peer, Reading,
-    Shard, ShardId,
+    Address, Command, ConnId, Cross, Effect, Input, Interest, ListenerId, Memory, Now, Options,
+    Outbox, Peer, Reading, Shard, ShardId,
 };
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -28,6 +30,7 @@ pub struct World {
     seed: u64,
     disk: Option<Disk>,
     people: People,
+    kernel: Kernel,
     write_bytes_max: usize,
 }
 
@@ -112,6 +115,7 @@ impl World {
             seed,
             disk: None,
             people: People::default(),
+            kernel: Kernel::new(seed),
             write_bytes_max,
         };
         world.start(shards);
@@ -160,6 +164,7 @@ impl World {
             wire.to_broker.clear();
             wire.unsent.clear();
         }
+        self.kernel = Kernel::new(self.seed);
         // Another process has other keys.
         self.seed = self.seed.wrapping_mul(31).wrapping_add(7);
         self.start(shards);
@@ -211,13 +216,29 @@ impl World {
             congested: false,
             cut: false,
         });
-        let at = wire.0 % self.places.len();
-        let peer = Peer::at((address, 10_000 + wire.0 as u16).into());
-        let place = &mut self.places[at];
-        if !place.shard.turns_away(self.now, peer.address, &mut place.out) {
+        let address = (address, 10_000 + wire.0 as u16).into();
+        self.kernel.push(wire, Address::Network(address));
+        self.accept();
+        wire
+    }
+
+    /// Lets in who waits, as fast as that may be.
+    fn accept(&mut self) {
+        while let Some((wire, address, entry)) = self.kernel.accept(self.now, &self.options) {
+            let at = wire.0 % self.places.len();
+            let place = &mut self.places[at];
+            let mut peer = Peer::new(address, ListenerId(0));
+            match entry {
+                _ if place.shard.turns_away(self.now, address, &mut place.out) => {
+                    self.kernel.leave(wire);
+                    continue;
+                }
+                Entry::In(_) => {}
+                Entry::Told(refusal) => peer.turn_down(refusal),
+                Entry::Closed(_) => continue,
+            }
             self.attach(wire, at, peer, false);
         }
-        wire
     }
 
     fn attach(&mut self, wire: WireId, at: usize, peer: Peer, moved: bool) {
@@ -237,8 +258,9 @@ impl World {
 
     /// The client writes.
     pub fn write(&mut self, wire: WireId, bytes: &[u8]) {
+        let waits = self.kernel.is_waiting(wire);
         let wire = &mut self.wires[wire.0];
-        if wire.end.is_some() && !bytes.is_empty() {
+        if (wire.end.is_some() || waits) && !bytes.is_empty() {
             wire.to_broker.extend_from_slice(bytes);
             wire.ready = true;
         }
@@ -252,8 +274,9 @@ impl World {
 
     /// Whether the broker has closed the connection.
     pub fn is_closed(&self, wire: WireId) -> bool {
+        let waits = self.kernel.is_waiting(wire);
         let wire = &self.wires[wire.0];
-        wire.end.is_none() && wire.unsent.is_empty()
+        wire.end.is_none() && wire.unsent.is_empty() && !waits
     }
 
     /// Whether the broker has more to write than it likes: until that is taken messages wait.
@@ -263,6 +286,7 @@ impl World {
 
     /// The transport goes without a word.
     pub fn cut(&mut self, wire: WireId) {
+        self.kernel.leave(wire);
         let wire = &mut self.wires[wire.0];
         wire.cut = true;
         wire.to_broker.clear();
@@ -324,9 +348,11 @@ impl World {
         self.settle();
         let until = Now(self.now.0 + ms);
         while !self.is_stopped() {
-            let due = self.places.iter().filter_map(|place| place.shard.next_tick()).min();
+            let due = self.places.iter().filter_map(|place| place.shard.next_tick());
+            let due = due.chain(self.kernel.due(self.now, &self.options)).min();
             let Some(due) = due.filter(|due| *due <= until) else { break };
             self.now = due.max(self.now);
+            self.accept();
             self.settle();
         }
         self.now = self.now.max(until);
@@ -518,6 +544,7 @@ impl World {
             Effect::Close { .. } => {
                 wire.end = None;
                 wire.to_broker.clear();
+                self.kernel.leave(id);
                 self.places[at].conns[conn.0 as usize] = None;
             }
             Effect::Hold { .. } => wire.held = true,

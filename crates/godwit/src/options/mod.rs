@@ -113,8 +113,10 @@ impl Plan {
     fn listeners(&self, settings: &Settings) -> Vec<ListenerSettings> {
         let wanted = self.given.contains_key("listen") || self.listeners.is_empty();
         let urls = settings.listen.iter().filter(|_| wanted);
-        let like_all =
-            |url: &ListenUrl| ListenerSettings { url: url.clone(), door: settings.door.clone() };
+        let like_all = |url: &ListenUrl| {
+            let (url, door) = (url.clone(), settings.door.clone());
+            ListenerSettings { url, door, broker: None }
+        };
         let own = self.listeners.iter().map(|listener| {
             let mut own = settings.clone();
             for (key, given) in &listener.given {
@@ -122,7 +124,8 @@ impl Plan {
                 (row.set)(&mut own, &given.value);
             }
             let url = ListenUrl::parse(&listener.url).expect("it was checked when it was read");
-            ListenerSettings { url, door: own.door }
+            let broker = (own.broker != settings.broker).then(|| own.broker.into());
+            ListenerSettings { url, door: own.door, broker }
         });
         urls.map(like_all).chain(own).collect()
     }

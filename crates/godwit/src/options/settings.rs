@@ -7,6 +7,7 @@ use broker::options::{Options, Trace};
 use engine::proxy::Versions;
 use engine::tls::{ClientCertificate, Files};
 use std::path::PathBuf;
+use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Settings {
 pub(crate) struct ListenerSettings {
     pub(crate) url: ListenUrl,
     pub(crate) door: DoorSettings,
+    /// Where it has limits of its own.
+    pub(crate) broker: Option<Arc<Options>>,
 }
 
 /// What a connection passes on its way in.

@@ -123,8 +123,8 @@ In the environment and in flags text has no quotes, a list is `a,b` and a table 
 `godwit check` reads all three layers and prints what differs from the defaults. A wrong option is
 refused with its file and line, and exit code 2.
 
-Every `[[listener]]` of the file is one more listener, with options of `tls`, `proxy` and `unix` for
-itself; what it does not say is as for all:
+Every `[[listener]]` of the file is one more listener, with options of `tls`, `proxy`, `unix` and
+`limits` for itself; what it does not say is as for all:
 
 ```toml
 [tls]
@@ -135,6 +135,7 @@ key = [\"server.key\"]
 url = \"tls://0.0.0.0:8883\"
 tls.client_certificate = \"required\"
 tls.client_ca = \"clients.pem\"
+limits.connections_max = 1000
 ```
 
 SIGHUP reads all layers again. If anything is wrong, everything stays as it is; otherwise what can

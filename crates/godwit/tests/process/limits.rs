@@ -1,7 +1,7 @@
 //! Who may not come in, and how many may, over real sockets.
 
 use crate::broker::{Broker, run, scratch};
-use crate::doors::{CONNACK, CONNECT};
+use crate::doors::{CONNACK, CONNECT, Certs, Doors, refs};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -69,4 +69,57 @@ fn a_list_of_bans_holds_for_who_comes_and_for_who_is_in() {
     broker.program.signal("HUP");
     broker.program.wait_for("options read again");
     welcomed(broker.address);
+}
+
+/// Tells a client of 3.1.1 that there is no room.
+const UNAVAILABLE: &[u8] = b"\x20\x02\0\x03";
+
+#[test]
+fn a_listener_has_room_for_so_many_and_another_one_for_more() {
+    let file = scratch("limits-connections").join("godwit.toml");
+    let text = "[[listener]]\nurl = \"tcp://127.0.0.1:0\"\nlimits.connections_max = 1\n\
+                [[listener]]\nurl = \"tcp://127.0.0.1:0\"\n";
+    std::fs::write(&file, text).expect("it can be written");
+    let broker = Doors::start(&["--config", file.to_str().expect("a path in UTF-8")]);
+    let at = |at: usize| broker.urls[at].trim_start_matches("tcp://").parse().expect("an address");
+    let (narrow, wide) = (at(0), at(1));
+    let first = welcomed(narrow);
+    let mut second = connect(narrow);
+    second.write_all(CONNECT).expect("it is open");
+    assert_eq!(read(&mut second, UNAVAILABLE.len() + 1), UNAVAILABLE);
+    let others = [0; 3].map(|_| welcomed(wide));
+    drop((first, others));
+    // The broker learns of it in its own time.
+    let is_in = |_: &u32| {
+        let mut stream = connect(narrow);
+        stream.write_all(CONNECT).expect("it is open");
+        read(&mut stream, CONNACK.len()) == CONNACK
+    };
+    assert!((0..50).any(|at| {
+        std::thread::sleep(Duration::from_millis(20));
+        is_in(&at)
+    }));
+}
+
+#[test]
+fn above_its_rate_a_listener_has_clients_wait_and_refuses_nobody() {
+    let broker = Broker::start(&["--set", "limits.connections_per_s=2"]);
+    let began = std::time::Instant::now();
+    let all = [0; 4].map(|_| welcomed(broker.address));
+    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+    drop(all);
+}
+
+#[test]
+fn whoever_only_shakes_hands_is_counted_and_the_next_one_costs_no_handshake() {
+    let certs = Certs::new("limits-tls");
+    let set = ["--set", "limits.address_connections_max=1"];
+    let arguments =
+        certs.serve(&[&["--listen", "tls://127.0.0.1:0", "--shards", "2"], &set[..]].concat());
+    let mut broker = Doors::start(&refs(&arguments));
+    let address = format!("127.0.0.1:{}", broker.port(0)).parse().expect("an address");
+    let first = connect(address);
+    assert_eq!(read(&mut connect(address), 1), b"");
+    broker.program.wait_for("connections turned away");
+    drop(first);
 }

@@ -133,9 +133,13 @@ fn arguments(script: &Script, shards: usize) -> Vec<String> {
 
 /// Names of the broker's options in transcripts, and the program's keys for them.
 const KEYS: &[(&str, &str)] = &[
+    ("address_connections_max", "limits.address_connections_max"),
+    ("address_connections_per_s", "limits.address_connections_per_s"),
     ("check_payload_format", "message.check_payload_format"),
     ("client_id_bytes_max", "connect.client_id_bytes_max"),
     ("connect_timeout_ms", "connect.timeout_ms"),
+    ("connections_max", "limits.connections_max"),
+    ("connections_per_s", "limits.connections_per_s"),
     ("flapping_ban_s", "flapping.ban_s"),
     ("flapping_count_max", "flapping.count_max"),
     ("flapping_window_s", "flapping.window_s"),

@@ -3,6 +3,7 @@
 use sim::transcripts;
 
 mod across_shards;
+mod arrivals;
 mod bans;
 mod c3_01_connect;
 mod c3_01_session;

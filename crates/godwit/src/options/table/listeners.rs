@@ -7,7 +7,7 @@ use engine::proxy::Versions;
 use engine::tls::{ClientCertificate, Oldest};
 
 /// The sections whose options a `[[listener]]` may have.
-pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "unix", "ws"];
+pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "unix", "ws", "limits"];
 
 const FILE: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
 const FILES: Kind = Kind::List { of: "paths", check: |_| Ok(()) };

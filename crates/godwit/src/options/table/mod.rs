@@ -5,6 +5,7 @@
 //! stand together.
 
 mod connections;
+mod limits;
 pub(crate) mod listeners;
 mod messages;
 mod program;
@@ -64,6 +65,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
         program::TOP,
         listeners::ROWS,
         security::ROWS,
+        limits::ROWS,
         connections::ROWS,
         sessions::ROWS,
         messages::ROWS,

@@ -1,0 +1,59 @@
+//! Options of how much may come in by one listener. All of them may also stand in a `[[listener]]`,
+//! for that one alone.
+
+use super::Row;
+use crate::options::value::{Kind, Unit};
+
+const fn limit(unit: &'static str) -> Kind {
+    let word = Some(("off", 0));
+    Kind::Number { min: 0, max: 1_000_000_000, unit: Unit::Of(unit), word }
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        key: "limits.address_connections_max",
+        kind: limit("connections"),
+        default: "off",
+        live: true,
+        short: "connections from one address to one listener",
+        long: "Further ones are refused with 0x97; once many are, most are closed without a word. \
+               An IPv6 address counts with its /64, a client of a unix socket as its user. Behind \
+               a proxy the address is the one that its header names. A limit that is set while \
+               the broker runs counts who comes from then on.",
+        source: "MQTT 5.0, 3.2.2.2",
+        set: |settings, value| settings.broker.address_connections_max = value.u32(),
+    },
+    Row {
+        key: "limits.address_connections_per_s",
+        kind: limit("connections a second"),
+        default: "off",
+        live: true,
+        short: "how fast one address may connect to one listener",
+        long: "A second's worth may come at once. Further ones are refused with 0x9F; once many \
+               are, most are closed without a word.",
+        source: "MQTT 5.0, 3.2.2.2",
+        set: |settings, value| settings.broker.address_connections_per_s = value.u32(),
+    },
+    Row {
+        key: "limits.connections_max",
+        kind: limit("connections"),
+        default: "off",
+        live: true,
+        short: "connections of one listener",
+        long: "Further ones are refused with 0x97; once many are, most are closed without a word, \
+               and so are those that would need a TLS handshake to be told. A limit that is set \
+               while the broker runs counts who comes from then on.",
+        source: "MQTT 5.0, 3.2.2.2",
+        set: |settings, value| settings.broker.connections_max = value.u32(),
+    },
+    Row {
+        key: "limits.connections_per_s",
+        kind: limit("connections a second"),
+        default: "off",
+        live: true,
+        short: "how fast one listener accepts connections",
+        long: "A second's worth may come at once. Further ones wait to be accepted.",
+        source: "",
+        set: |settings, value| settings.broker.connections_per_s = value.u32(),
+    },
+];
