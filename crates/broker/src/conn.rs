@@ -3,6 +3,7 @@
 use crate::explain::explained;
 use crate::input::{ConnId, Now, SessionId};
 use crate::limits;
+use crate::meter::Meter;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::peer::Peer;
@@ -33,6 +34,8 @@ pub(crate) struct Conn {
     pub(crate) aliases: Vec<Option<Arc<str>>>,
     /// What those cost.
     pub(crate) alias_bytes: u32,
+    /// Where there are limits to how fast it may talk.
+    pub(crate) meter: Option<Box<Meter>>,
     /// Answers to it that wait for the disk.
     pub(crate) owed: u32,
 }
@@ -53,6 +56,10 @@ pub(crate) enum State {
     },
     /// The store is crowded, and the client's next packet would add to it: it stays unread.
     Crowded {
+        session: SessionId,
+    },
+    /// The client is ahead of its rate: what it says next stays unread for a while.
+    Paced {
         session: SessionId,
     },
     /// A SUBACK waits until the owners of shared groups have answered: the same.
@@ -98,6 +105,7 @@ impl Conn {
             State::Asked | State::Greeting => None,
             State::Live { session }
             | State::Crowded { session }
+            | State::Paced { session }
             | State::Held { session, .. }
             | State::Unwelcomed { session } => Some(session),
         }
@@ -137,14 +145,17 @@ impl Shard {
                 State::Asked
                 | State::Crowded { .. }
                 | State::Held { .. }
+                | State::Paced { .. }
                 | State::Unwelcomed { .. } => return,
                 State::Greeting => None,
                 State::Live { session } => Some(session),
             };
+            let is_metered = known.meter.is_some();
             let rest = &bytes[out.consumed..];
             if let Some(session) = live
                 && rest.first() == Some(&PUBACK)
                 && !self.is_tracing()
+                && !is_metered
             {
                 let taken = self.sessions.pubacks(session, rest, out);
                 out.consumed += taken;
@@ -161,7 +172,7 @@ impl Shard {
                     return;
                 }
             };
-            if self.store_is_crowded && self.waits_for_room(conn, live, frame, out) {
+            if (is_metered || self.store_is_crowded) && self.waits(conn, live, frame, out) {
                 return;
             }
             self.sessions.counters.messages_received += 1;
@@ -265,10 +276,9 @@ impl Shard {
         }
     }
 
-    /// Holds a connection whose next packet the crowded store would have to take. Says whether it
-    /// is such a one.
+    /// Holds a connection before a packet that has to wait. Says whether it has to.
     #[cold]
-    fn waits_for_room(
+    fn waits(
         &mut self,
         conn: ConnId,
         live: Option<SessionId>,
@@ -276,6 +286,19 @@ impl Shard {
         out: &mut Outbox,
     ) -> bool {
         let Some(id) = live else { return false };
+        (self.store_is_crowded && self.waits_for_room(conn, id, frame, out))
+            || self.waits_for_pace(conn, id, frame, out)
+    }
+
+    /// Holds a connection whose next packet the crowded store would have to take. Says whether it
+    /// is such a one.
+    fn waits_for_room(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        frame: Frame<'_>,
+        out: &mut Outbox,
+    ) -> bool {
         let session = self.sessions.get(id);
         let (version, lasts) = (session.version, session.lasting.is_some());
         if PacketType::from_byte(frame.first) != Some(PacketType::Publish) {

@@ -444,6 +444,7 @@ impl Shard {
         let now = self.now;
         if let Some(known) = self.conn_mut(conn) {
             known.state = State::Live { session: id };
+            known.meter = crate::meter::Meter::new(options.of(known.peer.listener));
             known.version = packet.version;
             known.silence_ms_max = silence_ms_max;
             if packet.version == Version::V5 {

@@ -19,6 +19,7 @@ mod conn;
 mod connect;
 mod flapping;
 pub mod judge;
+mod meter;
 
 mod message;
 pub mod permissions;

@@ -64,6 +64,8 @@ pub struct Options {
     pub address_connections_per_s: u32,
     /// Who may not come in; none lets everyone.
     pub bans: Option<Arc<Bans>>,
+    /// From one client; 0 is any number.
+    pub bytes_per_s: u32,
     pub check_payload_format: bool,
     pub client_id_bytes_max: u16,
     pub connect_timeout_ms: u32,
@@ -90,6 +92,8 @@ pub struct Options {
     /// Everything that clients have the process hold: see `memory`.
     pub memory_bytes_max: u64,
     pub message_expiry_s_max: u32,
+    /// From one client; 0 is any number.
+    pub messages_per_s: u32,
     pub packet_bytes_max: u32,
     /// Who may do what; none lets everyone do everything.
     pub permissions: Option<Arc<Permissions>>,
@@ -145,6 +149,7 @@ impl Default for Options {
             address_connections_max: 0,
             address_connections_per_s: 0,
             bans: None,
+            bytes_per_s: 0,
             check_payload_format: false,
             client_id_bytes_max: 1024,
             connect_timeout_ms: 10_000,
@@ -161,6 +166,7 @@ impl Default for Options {
             listeners: Vec::new(),
             memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,
             message_expiry_s_max: u32::MAX,
+            messages_per_s: 0,
             packet_bytes_max: 2 * 1024 * 1024,
             permissions: None,
             qos_max: 2,

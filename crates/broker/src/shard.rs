@@ -260,6 +260,7 @@ impl Shard {
             topic_alias_max: 0,
             aliases: Vec::new(),
             alias_bytes: 0,
+            meter: None,
             owed: 0,
         });
     }
@@ -322,6 +323,7 @@ impl Shard {
                     }
                 }
                 Timer::Leftovers => self.search(out),
+                Timer::Pace { index, generation } => self.read_paced(index, generation, out),
                 Timer::Sys => self.sys_round(out),
                 Timer::Sweep => {
                     self.sweep_at = None;
@@ -364,7 +366,7 @@ impl Shard {
         }
         let (conns, sessions) = (&self.conns, &self.sessions);
         self.timers.retain(|timer, due| match timer {
-            Timer::Conn { index, generation } => {
+            Timer::Conn { index, generation } | Timer::Pace { index, generation } => {
                 let conn = conns.get(index as usize).and_then(Option::as_ref);
                 conn.is_some_and(|conn| conn.generation == generation)
             }
@@ -406,7 +408,7 @@ impl Shard {
         let Some(session) = known.session() else {
             return self.end(conn, End::Violation(Violation::ConnectExpected), out);
         };
-        if matches!(known.state, State::Crowded { .. }) {
+        if matches!(known.state, State::Crowded { .. } | State::Paced { .. }) {
             // It is we who do not listen.
             known.heard = now;
         }

@@ -21,6 +21,8 @@ pub(crate) enum Timer {
     Session { index: u32, generation: u32 },
     /// What nobody wants any more is looked for in the store.
     Leftovers,
+    /// A connection that was ahead of its rate is read again.
+    Pace { index: u32, generation: u32 },
     /// A `$SYS` round.
     Sys,
     /// Old retained messages and tombstones are looked for.

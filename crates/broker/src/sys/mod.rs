@@ -58,6 +58,7 @@ pub struct Counters {
     pub connections_not_opened: u64,
     pub connections_turned_away: u64,
     pub clients_flapped: u64,
+    pub paced: u64,
     /// Of those refused, by a verdict.
     pub denied_connects: u64,
     pub denied_publishes: u64,
@@ -112,6 +113,11 @@ pub const ROWS: &[Row] = &[
         topic: "connections/not_opened",
         about: "connections that ended before CONNECT: a wrong or slow handshake or PROXY header",
         value: |c| c.connections_not_opened,
+    },
+    Row {
+        topic: "connections/paced",
+        about: "times that a client was not read for a while because it was ahead of its rate",
+        value: |c| c.paced,
     },
     Row {
         topic: "connections/refused",
@@ -272,6 +278,7 @@ impl Counters {
         self.connections_not_opened += other.connections_not_opened;
         self.connections_turned_away += other.connections_turned_away;
         self.clients_flapped += other.clients_flapped;
+        self.paced += other.paced;
         self.denied_connects += other.denied_connects;
         self.denied_publishes += other.denied_publishes;
         self.denied_subscribes += other.denied_subscribes;

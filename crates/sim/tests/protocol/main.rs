@@ -19,4 +19,5 @@ mod c4_08_shared;
 mod c5_04_security;
 mod durable;
 mod kept_queues;
+mod paces;
 mod sys_tree;

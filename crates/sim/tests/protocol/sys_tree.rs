@@ -58,6 +58,7 @@ crate::transcripts! {
         a< PUBLISH "$SYS/broker/clients/total" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/accepted" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/not_opened" qos=0 retain "0"
+        a< PUBLISH "$SYS/broker/connections/paced" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/refused" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/turned_away" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/violations" qos=0 retain "0"

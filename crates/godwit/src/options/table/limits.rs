@@ -1,7 +1,7 @@
-//! Options of how much may come in by one listener. All of them may also stand in a `[[listener]]`,
-//! for that one alone.
+//! Options of who and how much may come in by one listener. All of them may also stand in a
+//! `[[listener]]`, for that one alone.
 
-use super::Row;
+use super::{GIB, Row};
 use crate::options::value::{Kind, Unit};
 
 const fn limit(unit: &'static str) -> Kind {
@@ -35,6 +35,18 @@ pub(super) const ROWS: &[Row] = &[
         set: |settings, value| settings.broker.address_connections_per_s = value.u32(),
     },
     Row {
+        key: "limits.bytes_per_s",
+        kind: Kind::Number { min: 0, max: GIB, unit: Unit::Bytes, word: Some(("off", 0)) },
+        default: "off",
+        live: true,
+        short: "bytes a second from one client",
+        long: "Whole packets count. A second's worth may come at once. A client that is ahead is \
+               not read until time has caught up: nothing is dropped, and nobody else waits. A \
+               change holds for a client from its next CONNECT on.",
+        source: "",
+        set: |settings, value| settings.broker.bytes_per_s = value.u32(),
+    },
+    Row {
         key: "limits.connections_max",
         kind: limit("connections"),
         default: "off",
@@ -55,5 +67,16 @@ pub(super) const ROWS: &[Row] = &[
         long: "A second's worth may come at once. Further ones wait to be accepted.",
         source: "",
         set: |settings, value| settings.broker.connections_per_s = value.u32(),
+    },
+    Row {
+        key: "limits.messages_per_s",
+        kind: limit("messages a second"),
+        default: "off",
+        live: true,
+        short: "messages a second from one client",
+        long: "PUBLISH packets count, of every QoS. What happens above is as with \
+               `limits.bytes_per_s`.",
+        source: "",
+        set: |settings, value| settings.broker.messages_per_s = value.u32(),
     },
 ];
