@@ -437,6 +437,7 @@ impl Body {
     /// The second half of a turn: performs the Outbox.
     pub(crate) fn act(&mut self) {
         // First, so that nobody learns from a write what another shard is not yet told.
+        self.store();
         self.push_lanes();
         if self.shard.is_tracing() {
             self.shard.trace_writes(&mut self.out);
@@ -537,6 +538,9 @@ impl Body {
 
     /// To the other shards, as much as the rings hold.
     pub(crate) fn push_lanes(&mut self) {
+        if self.out.lanes.iter().all(|lane| lane.is_empty()) {
+            return self.out.note_left();
+        }
         // What a shard hears of may be struck in the store before this shard's next word there.
         self.store();
         for (to, lane) in self.out.lanes.iter_mut().enumerate() {
