@@ -411,6 +411,7 @@ impl Body {
                     let input = Input::Verdict { conn, case, verdict };
                     self.shard.handle(self.now, input, &mut self.out);
                 }
+                Control::Done(told) => drop(told),
                 Control::Stop => self.stop_at = Some(Now(self.now.0 + STOP_MS)),
             }
         }

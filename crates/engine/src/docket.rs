@@ -4,6 +4,7 @@
 use crate::door::Door;
 use crate::ring::Bell;
 use broker::{Claim, Command, ConnId, ShardId, Verdict};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -18,6 +19,8 @@ pub(crate) enum Control {
         case: u32,
         verdict: Verdict,
     },
+    /// Never heard: it goes once all that was told before is done.
+    Done(Sender<Infallible>),
     /// Leave once everything is written.
     Stop,
 }

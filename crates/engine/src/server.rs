@@ -179,6 +179,15 @@ impl Server {
         self.send(|| Control::Doors(doors.clone()));
     }
 
+    /// Waits until every shard has done what it was told before.
+    pub fn wait_until_done(&self) {
+        let (sender, done) = channel();
+        self.send(|| Control::Done(sender.clone()));
+        drop(sender);
+        // Nothing is ever sent: it ends when the last shard has let go.
+        let _ = done.recv();
+    }
+
     fn send(&self, control: impl Fn() -> Control) {
         for (sender, bell) in self.controls.iter().zip(self.bells.iter()) {
             // A shard that has ended needs no commands.

@@ -238,6 +238,8 @@ impl Process {
         let listeners = limits(&settings, &self.wishes);
         let options = Options { judges, permissions, bans, listeners, ..settings.broker };
         self.server.command(Command::Reload(Arc::new(options)));
+        // Who reads the line may rely on it.
+        self.server.wait_until_done();
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
         if !changes.restart.is_empty() {
             let options = changes.restart.join(" ");
