@@ -90,6 +90,8 @@ pub(crate) struct Body {
     pub(crate) dealt: usize,
     /// Spent on handshakes in this turn.
     pub(crate) handshakes: Duration,
+    /// Of what came in this turn, what layers took off.
+    pub(crate) peel_bytes: usize,
     /// Connections that no ring had room for.
     pub(crate) homeward: VecDeque<(usize, Parcel)>,
     /// A ring was full at the end of the last tick. That holds the readers back: nothing is
@@ -166,6 +168,7 @@ impl Body {
             opening: VecDeque::new(),
             dealt: 0,
             handshakes: Duration::ZERO,
+            peel_bytes: 0,
             homeward: VecDeque::new(),
             blocked: false,
             crowded: false,
@@ -480,6 +483,7 @@ impl Body {
             }
         }
         self.handshakes = Duration::ZERO;
+        self.peel_bytes = 0;
         for conn in std::mem::take(&mut self.starved) {
             if self.is_opening(conn.0) {
                 self.never_opened(conn.0, &Broken::NoMemory);

@@ -225,6 +225,11 @@ impl Layers {
         self.raw.len()
     }
 
+    /// Bytes that wait for the rest of what they begin.
+    pub(crate) fn kept(&self) -> usize {
+        self.raw.len()
+    }
+
     /// Whether anything was said before it was ready.
     pub(crate) fn has_begun(&self) -> bool {
         !self.raw.is_empty()

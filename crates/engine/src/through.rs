@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Spent on handshakes in one turn, and then those that are ready wait.
 pub(crate) const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(1);
+/// What layers take off in one turn, and then all that have layers wait: frames of a byte or of none
+/// are work, and nothing of MQTT that a tick would be full of.
+const PEEL_BYTES_PER_TURN: usize = 64 * 1024;
 
 impl Body {
     /// A new connection. Shards take turns where its greeting is work.
@@ -94,7 +97,7 @@ impl Body {
         let spent = self.handshakes >= HANDSHAKES_PER_TURN;
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         let Some(layers) = &socket.layers else { return };
-        if spent && layers.opening.is_some() {
+        if self.peel_bytes >= PEEL_BYTES_PER_TURN || (spent && layers.opening.is_some()) {
             return self.list(index);
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -138,6 +141,8 @@ impl Body {
         // Whether it breaks is found out by the next read.
         let _ = socket.send_sealed(self.sealed.bytes());
         let waits = socket.unsent() > 0;
+        let understood = raw.len() - layers.kept();
+        self.peel_bytes += understood.saturating_sub(plain.len() - before);
         let opened = layers.take_opened();
         socket.layers = Some(layers).filter(|layers| layers.stay());
         self.count(index);
