@@ -1,6 +1,7 @@
 //! The request that opens a WebSocket, and its answer (RFC 6455, 4.2).
 
 use super::{Origins, Site};
+use base64ct::{Base64, Encoding};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use std::fmt;
 
@@ -192,32 +193,19 @@ impl<'h> Headers<'h> {
 /// Whether it is base64 of 16 bytes (4.2.1, 5).
 fn is_key(text: &str) -> bool {
     let Some(word) = text.strip_suffix("==") else { return false };
-    word.len() == 22 && word.bytes().all(|byte| ALPHABET.contains(&byte))
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    word.len() == 22 && word.bytes().all(is_letter)
 }
 
 /// Proof that a key was read, and by who speaks WebSocket (4.2.2, 5.4).
 fn answer_to(key: &str) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, [key.as_bytes(), GUID].concat().as_slice());
-    base64(hash.as_ref())
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for place in 0..4 {
-            let letter = ALPHABET[(bits >> (18 - 6 * place)) as usize & 63];
-            text.push(if place <= three.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
+    Base64::encode_string(hash.as_ref())
 }
 
 /// In the order in which we choose. The second is that of old clients (MQTT 3.1).
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 const END: &[u8] = b"\r\n\r\n";
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// Browsers send about twenty.
 const HEADERS_MAX: usize = broker::limits::WEB_HEADERS_MAX;

@@ -1,5 +1,7 @@
 //! Base64 as password files and tokens have it (RFC 4648), with or without padding.
 
+use base64ct::{Base64, Base64Unpadded, Base64Url, Base64UrlUnpadded, Encoding};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alphabet {
     /// `+` and `/`
@@ -9,71 +11,22 @@ pub(crate) enum Alphabet {
 }
 
 impl Alphabet {
-    fn letters(self) -> impl Fn(u8) -> u8 {
-        let (sixty_two, sixty_three) = match self {
-            Alphabet::Standard => (b'+', b'/'),
-            Alphabet::Url => (b'-', b'_'),
-        };
-        move |value| match value & 63 {
-            value @ 0..26 => b'A' + value,
-            value @ 26..52 => b'a' + value - 26,
-            value @ 52..62 => b'0' + value - 52,
-            62 => sixty_two,
-            _ => sixty_three,
-        }
-    }
-
-    fn value(self, letter: u8) -> Option<u32> {
-        let value = match (letter, self) {
-            (b'A'..=b'Z', _) => letter - b'A',
-            (b'a'..=b'z', _) => letter - b'a' + 26,
-            (b'0'..=b'9', _) => letter - b'0' + 52,
-            (b'+', Alphabet::Standard) | (b'-', Alphabet::Url) => 62,
-            (b'/', Alphabet::Standard) | (b'_', Alphabet::Url) => 63,
-            _ => return None,
-        };
-        Some(u32::from(value))
-    }
-
     /// Without padding.
     pub(crate) fn encode(self, bytes: &[u8]) -> String {
-        let letter = self.letters();
-        let mut text = String::new();
-        for chunk in bytes.chunks(3) {
-            let all = chunk.iter().fold(0, |all, byte| all << 8 | u32::from(*byte));
-            let all = all << (8 * (3 - chunk.len()));
-            for at in 0..=chunk.len() {
-                text.push(char::from(letter((all >> (18 - 6 * at)) as u8)));
-            }
+        match self {
+            Alphabet::Standard => Base64Unpadded::encode_string(bytes),
+            Alphabet::Url => Base64UrlUnpadded::encode_string(bytes),
         }
-        text
     }
 
     pub(crate) fn decode(self, text: &str) -> Option<Vec<u8>> {
-        let unpadded = text.trim_end_matches('=');
-        if text.len() > unpadded.len() && !text.len().is_multiple_of(4) {
-            return None;
-        }
-        let mut bytes = Vec::with_capacity(unpadded.len() * 3 / 4);
-        for chunk in unpadded.as_bytes().chunks(4) {
-            let mut all = 0;
-            for letter in chunk {
-                all = all << 6 | self.value(*letter)?;
-            }
-            all <<= 6 * (4 - chunk.len());
-            let [_, three @ ..] = all.to_be_bytes();
-            let whole = match chunk.len() {
-                4 => 3,
-                len @ (2 | 3) => len - 1,
-                _ => return None,
-            };
-            // Bits that no byte takes up are zero: one text for one value.
-            if three[whole..].iter().any(|byte| *byte != 0) {
-                return None;
-            }
-            bytes.extend_from_slice(&three[..whole]);
-        }
-        Some(bytes)
+        let decoded = match (self, text.ends_with('=')) {
+            (Alphabet::Standard, true) => Base64::decode_vec(text),
+            (Alphabet::Standard, false) => Base64Unpadded::decode_vec(text),
+            (Alphabet::Url, true) => Base64Url::decode_vec(text),
+            (Alphabet::Url, false) => Base64UrlUnpadded::decode_vec(text),
+        };
+        decoded.ok()
     }
 }
 
