@@ -12,166 +12,100 @@
 //! ```
 
 use crate::options::nearest::nearest;
+use crate::source::{self, Entry, Reader, Wrongs};
 use crate::timestamp::Timestamp;
 use broker::bans::{Ban, Bans, Whom};
-use broker::permissions::{Name, Network};
+use broker::permissions::Name;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
-
-type Entry<'a> = Spanned<DeValue<'a>>;
+use toml::de::DeValue;
 
 /// Reads the file as it counts from `now` on.
 pub(crate) fn read(path: &Path, now: Timestamp) -> Result<Bans, Vec<String>> {
-    let shown = path.display();
-    let source = std::fs::read(path)
-        .map_err(|error| vec![format!("{shown}: the file of bans cannot be read: {error}")])?;
-    let bans = match std::str::from_utf8(&source) {
-        Ok(text) => parse(text, now),
-        Err(error) => {
-            let line = line_at(&source, error.valid_up_to());
-            Err(vec![(line, "not UTF-8 text, which TOML must be".to_string())])
-        }
-    };
-    bans.map(Bans::new).map_err(|wrongs| {
-        wrongs.iter().map(|(line, why)| format!("{shown}:{line}: {why}")).collect()
-    })
+    let bans = source::read(path, "file of bans", "TOML must be", |text| parse(text, now))?;
+    Ok(Bans::new(bans))
 }
 
-fn line_at(source: &[u8], at: usize) -> usize {
-    1 + source[..at.min(source.len())].iter().filter(|byte| **byte == b'\n').count()
-}
-
-fn parse(source: &str, now: Timestamp) -> Result<Vec<Ban>, Vec<(usize, String)>> {
-    let (document, errors) = DeTable::parse_recoverable(source);
-    let mut reader = Reader { source, now, bans: Vec::new(), wrongs: Vec::new() };
-    for error in &errors {
-        let at = error.span().map_or(0, |span| span.start);
-        reader.wrong(at, format!("not TOML: {}", error.message()));
-    }
-    if errors.is_empty() {
-        for (key, value) in document.get_ref() {
+fn parse(source: &str, now: Timestamp) -> Result<Vec<Ban>, Wrongs> {
+    Reader::read(source, |reader, document| {
+        let mut bans = Vec::new();
+        for (key, value) in document {
+            let at = key.span().start;
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("ban", DeValue::Array(all)) => {
-                    all.iter().for_each(|one| reader.ban(one));
+                    all.iter().for_each(|one| bans.extend(ban(reader, one, now)));
                 }
-                ("ban", _) => reader.wrong(key.span().start, "a ban begins with [[ban]]".into()),
-                (other, _) => {
-                    let why = format!("{other:?} is nothing here, use [[ban]]");
-                    reader.wrong(key.span().start, why);
-                }
+                ("ban", _) => reader.wrong(at, "a ban begins with [[ban]]"),
+                (other, _) => reader.wrong(at, format!("{other:?} is nothing here, use [[ban]]")),
             }
         }
-    }
-    if reader.wrongs.is_empty() { Ok(reader.bans) } else { Err(reader.wrongs) }
-}
-
-struct Reader<'a> {
-    source: &'a str,
-    now: Timestamp,
-    bans: Vec<Ban>,
-    wrongs: Vec<(usize, String)>,
+        bans
+    })
 }
 
 const KEYS: [&str; 5] = ["address", "client_id", "reason", "until", "user"];
 
-impl Reader<'_> {
-    fn wrong(&mut self, at: usize, why: String) {
-        self.wrongs.push((line_at(self.source.as_bytes(), at), why));
-    }
-
-    fn ban(&mut self, ban: &Entry<'_>) {
-        let at = ban.span().start;
-        let DeValue::Table(table) = ban.get_ref() else {
-            return self.wrong(at, "a ban begins with [[ban]]".into());
-        };
-        let (mut all, mut for_ms) = (Vec::new(), None);
-        let mut reason: Arc<str> = Arc::from("");
-        for (key, value) in table {
-            match key.get_ref().as_ref() {
-                "address" => {
-                    for text in self.texts(value, "addresses like \"10.0.0.0/8\"") {
-                        match Network::parse(&text) {
-                            Some(network) => all.push(Whom::Address(network)),
-                            None => self.wrong(value.span().start, not_an_address(&text)),
-                        }
-                    }
-                }
-                "client_id" => {
-                    let names = self.texts(value, "client ids");
-                    all.extend(names.iter().map(|name| Whom::ClientId(Name::parse(name))));
-                }
-                "reason" => match value.get_ref() {
-                    DeValue::String(text) => reason = Arc::from(&**text),
-                    _ => self.wrong(value.span().start, "use text in quotes".into()),
-                },
-                "until" => for_ms = Some(self.until(value)),
-                "user" => {
-                    let names = self.texts(value, "user names");
-                    all.extend(names.iter().map(|name| Whom::User(Name::parse(name))));
-                }
-                other => {
-                    let meant = nearest(other, KEYS.into_iter()).unwrap_or("one of the others");
-                    let why = format!("a ban has no {other}, did you mean {meant}?");
-                    self.wrong(key.span().start, why);
-                }
+fn ban(reader: &mut Reader<'_>, ban: &Entry<'_>, now: Timestamp) -> Vec<Ban> {
+    let at = ban.span().start;
+    let DeValue::Table(table) = ban.get_ref() else {
+        reader.wrong(at, "a ban begins with [[ban]]");
+        return Vec::new();
+    };
+    let (mut all, mut for_ms) = (Vec::new(), None);
+    let mut reason: Arc<str> = Arc::from("");
+    for (key, value) in table {
+        match key.get_ref().as_ref() {
+            "address" => all.extend(reader.networks(value).into_iter().map(Whom::Address)),
+            "client_id" => {
+                let names = reader.texts(value, "client ids");
+                all.extend(names.iter().map(|name| Whom::ClientId(Name::parse(name))));
             }
-        }
-        if all.is_empty() && self.wrongs.is_empty() {
-            self.wrong(at, "the ban says neither client_id nor user nor address".into());
-        }
-        // One that is over already says nothing.
-        let all = all.into_iter().filter(|_| for_ms != Some(0));
-        self.bans.extend(all.map(|whom| Ban { whom, for_ms, reason: reason.clone() }));
-    }
-
-    /// How long until then. A day without a time is its beginning, and a time without an offset is
-    /// UTC.
-    fn until(&mut self, value: &Entry<'_>) -> u64 {
-        let moment = value.get_ref().as_datetime().and_then(|moment| {
-            let day = moment.date.and_then(|date| {
-                Timestamp::of_day(date.year.into(), date.month.into(), date.day.into())
-            });
-            let seconds = moment.time.map_or(0, |time| {
-                let second = u64::from(time.second.unwrap_or(0));
-                u64::from(time.hour) * 3600 + u64::from(time.minute) * 60 + second
-            });
-            let offset = moment.offset.map(|offset| offset.to_string()).unwrap_or_default();
-            since_1970(day, seconds, minutes_ahead(&offset))
-        });
-        let Some(until) = moment else {
-            let why = "use a moment like 2030-01-31T12:00:00Z, without quotes".into();
-            self.wrong(value.span().start, why);
-            return 0;
-        };
-        let left = until.saturating_sub(self.now.0);
-        u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// One text or a list of them.
-    fn texts(&mut self, value: &Entry<'_>, of: &str) -> Vec<String> {
-        let one = |value: &Entry<'_>| match value.get_ref() {
-            DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
-            _ => None,
-        };
-        let texts: Option<Vec<String>> = match value.get_ref() {
-            DeValue::Array(many) => many.iter().map(one).collect(),
-            _ => one(value).map(|text| vec![text]),
-        };
-        match texts {
-            Some(texts) if !texts.is_empty() => texts,
-            _ => {
-                self.wrong(value.span().start, format!("use {of}, as text in quotes or a list"));
-                Vec::new()
+            "reason" => match value.get_ref() {
+                DeValue::String(text) => reason = Arc::from(&**text),
+                _ => reader.wrong(value.span().start, "use text in quotes"),
+            },
+            "until" => for_ms = Some(left(reader, value, now)),
+            "user" => {
+                let names = reader.texts(value, "user names");
+                all.extend(names.iter().map(|name| Whom::User(Name::parse(name))));
+            }
+            other => {
+                let meant = nearest(other, KEYS.into_iter()).unwrap_or("one of the others");
+                let why = format!("a ban has no {other}, did you mean {meant}?");
+                reader.wrong(key.span().start, why);
             }
         }
     }
+    if all.is_empty() && !reader.has_wrongs() {
+        reader.wrong(at, "the ban says neither client_id nor user nor address");
+    }
+    // One that is over already says nothing.
+    let all = all.into_iter().filter(|_| for_ms != Some(0));
+    all.map(|whom| Ban { whom, for_ms, reason: reason.clone() }).collect()
 }
 
-fn not_an_address(text: &str) -> String {
-    format!("{text:?} is no address, use one like \"192.0.2.7\" or \"2001:db8::/32\"")
+/// How many milliseconds until then. A day without a time is its beginning, and a time without an
+/// offset is UTC.
+fn left(reader: &mut Reader<'_>, value: &Entry<'_>, now: Timestamp) -> u64 {
+    let moment = value.get_ref().as_datetime().and_then(|moment| {
+        let day = moment.date.and_then(|date| {
+            Timestamp::of_day(date.year.into(), date.month.into(), date.day.into())
+        });
+        let seconds = moment.time.map_or(0, |time| {
+            let second = u64::from(time.second.unwrap_or(0));
+            u64::from(time.hour) * 3600 + u64::from(time.minute) * 60 + second
+        });
+        let offset = moment.offset.map(|offset| offset.to_string()).unwrap_or_default();
+        since_1970(day, seconds, minutes_ahead(&offset))
+    });
+    let Some(until) = moment else {
+        let why = "use a moment like 2030-01-31T12:00:00Z, without quotes";
+        reader.wrong(value.span().start, why);
+        return 0;
+    };
+    let left = until.saturating_sub(now.0);
+    u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// None before 1970.

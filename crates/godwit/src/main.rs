@@ -19,6 +19,7 @@ mod options;
 mod reference;
 mod security;
 mod serve;
+mod source;
 mod timestamp;
 
 use std::ffi::OsString;

@@ -2,7 +2,7 @@
 //! with `%c` and `%u`. There what denies comes before what allows, a user's own topics before
 //! patterns, and topics above the first user are for clients without a name.
 
-use super::Wrongs;
+use crate::source::Wrongs;
 use broker::permissions::{Name, Pattern, Rule};
 
 pub(super) fn read(text: &str) -> Result<Vec<Rule>, Wrongs> {

@@ -20,47 +20,38 @@
 //! retain = false
 //! ```
 
-use super::{Wrongs, line_at};
 use crate::options::nearest::nearest;
+use crate::source::{Entry, Reader, Wrongs};
 use broker::ListenerId;
-use broker::permissions::{Name, Network, Pattern, Rule};
+use broker::permissions::{Name, Pattern, Rule};
 use std::collections::HashMap;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-type Entry<'a> = Spanned<DeValue<'a>>;
-
 pub(super) fn read(source: &str, ports: &[Option<u16>]) -> Result<Vec<Rule>, Wrongs> {
-    let (document, errors) = DeTable::parse_recoverable(source);
-    let mut reader = Reader { source, ports, groups: HashMap::new(), wrongs: Vec::new() };
-    for error in &errors {
-        let at = error.span().map_or(0, |span| span.start);
-        reader.wrong(at, format!("not TOML: {}", error.message()));
-    }
-    let mut rules = Vec::new();
-    if errors.is_empty() {
-        if let Some(groups) = document.get_ref().get("groups") {
-            reader.groups(groups);
+    Reader::read(source, |reader, document| {
+        let mut file = File { reader, ports, groups: HashMap::new() };
+        if let Some(groups) = document.get("groups") {
+            file.groups(groups);
         }
-        for (key, value) in document.get_ref() {
+        let mut rules = Vec::new();
+        for (key, value) in document {
             match key.get_ref().as_ref() {
                 "groups" => {}
-                "rule" => rules = reader.rules(value),
+                "rule" => rules = file.rules(value),
                 other => {
                     let why = format!("{other:?} is nothing here, use [groups] and [[rule]]");
-                    reader.wrong(key.span().start, why);
+                    file.reader.wrong(key.span().start, why);
                 }
             }
         }
-    }
-    if reader.wrongs.is_empty() { Ok(rules) } else { Err(reader.wrongs) }
+        rules
+    })
 }
 
-struct Reader<'a> {
-    source: &'a str,
+struct File<'a, 'b> {
+    reader: &'a mut Reader<'b>,
     ports: &'a [Option<u16>],
     groups: HashMap<String, Vec<String>>,
-    wrongs: Wrongs,
 }
 
 const KEYS: [&str; 11] = [
@@ -77,32 +68,28 @@ const KEYS: [&str; 11] = [
     "user",
 ];
 
-impl Reader<'_> {
-    fn wrong(&mut self, at: usize, why: String) {
-        self.wrongs.push((line_at(self.source.as_bytes(), at), why));
-    }
-
+impl File<'_, '_> {
     fn groups(&mut self, groups: &Entry<'_>) {
         let DeValue::Table(table) = groups.get_ref() else {
-            return self
-                .wrong(groups.span().start, "use [groups] and under it NAME = [USERS]".into());
+            let at = groups.span().start;
+            return self.reader.wrong(at, "use [groups] and under it NAME = [USERS]");
         };
         for (name, users) in table {
-            let users = self.texts(users, "a list of users");
+            let users = self.reader.texts(users, "a list of users");
             self.groups.insert(name.get_ref().to_string(), users);
         }
     }
 
     fn rules(&mut self, rules: &Entry<'_>) -> Vec<Rule> {
         let DeValue::Array(rules) = rules.get_ref() else {
-            self.wrong(rules.span().start, "a rule begins with [[rule]]".into());
+            self.reader.wrong(rules.span().start, "a rule begins with [[rule]]");
             return Vec::new();
         };
         let mut all = Vec::new();
         for rule in rules {
             match rule.get_ref() {
                 DeValue::Table(table) => self.rule(rule.span().start, table, &mut all),
-                _ => self.wrong(rule.span().start, "a rule begins with [[rule]]".into()),
+                _ => self.reader.wrong(rule.span().start, "a rule begins with [[rule]]"),
             }
         }
         all
@@ -117,23 +104,16 @@ impl Reader<'_> {
             match key.get_ref().as_ref() {
                 name @ ("allow" | "deny") => {
                     if action.is_some() {
-                        self.wrong(at, "allow and deny exclude each other, use one".into());
+                        self.reader.wrong(at, "allow and deny exclude each other, use one");
                     }
                     rule.allows = name == "allow";
                     action = Some(value);
                 }
-                "address" => {
-                    for text in self.texts(value, "addresses like \"10.0.0.0/8\"") {
-                        match Network::parse(&text) {
-                            Some(network) => rule.addresses.push(network),
-                            None => self.wrong(at, not_an_address(&text)),
-                        }
-                    }
-                }
+                "address" => rule.addresses = self.reader.networks(value),
                 "anonymous" => rule.anonymous = self.bool(value),
                 "client_id" => rule.client_ids = self.names(value),
                 "group" => {
-                    for group in self.texts(value, "groups") {
+                    for group in self.reader.texts(value, "groups") {
                         members.extend(self.groups.get(&group).cloned().unwrap_or_default());
                         rule.groups.push(group.into());
                     }
@@ -142,10 +122,10 @@ impl Reader<'_> {
                 "qos" => rule.qos = self.qos(value),
                 "retain" => rule.retain = Some(self.bool(value)),
                 "topic" => {
-                    for text in self.texts(value, "topic filters") {
+                    for text in self.reader.texts(value, "topic filters") {
                         match Pattern::parse(&text) {
                             Ok(pattern) => rule.topics.push(pattern),
-                            Err(why) => self.wrong(value.span().start, why),
+                            Err(why) => self.reader.wrong(value.span().start, why),
                         }
                     }
                 }
@@ -153,19 +133,19 @@ impl Reader<'_> {
                 other => {
                     let meant = nearest(other, KEYS.into_iter());
                     let meant = meant.unwrap_or("one of the others");
-                    self.wrong(at, format!("a rule has no {other}, did you mean {meant}?"));
+                    self.reader.wrong(at, format!("a rule has no {other}, did you mean {meant}?"));
                 }
             }
         }
         self.action(at, action, &mut rule);
         if !rule.groups.is_empty() && !rule.users.is_empty() {
-            self.wrong(at, "user and group exclude each other, use two rules".into());
+            self.reader.wrong(at, "user and group exclude each other, use two rules");
         }
         if rule.anonymous && !(rule.groups.is_empty() && rule.users.is_empty()) {
-            self.wrong(at, "a client without a name is no user and in no group".into());
+            self.reader.wrong(at, "a client without a name is no user and in no group");
         }
         if rule.retain.is_some() && rule.subscribe {
-            self.wrong(at, "retain is about publishing: use allow or deny = \"publish\"".into());
+            self.reader.wrong(at, "retain is about publishing: use allow or deny = \"publish\"");
         }
         if !members.is_empty() {
             let users = members.iter().map(|name| Name::Exactly(name.as_str().into())).collect();
@@ -176,7 +156,7 @@ impl Reader<'_> {
 
     fn action(&mut self, at: usize, action: Option<&Entry<'_>>, rule: &mut Rule) {
         let Some(action) = action else {
-            return self.wrong(at, "the rule says neither allow nor deny".into());
+            return self.reader.wrong(at, "the rule says neither allow nor deny");
         };
         match action.get_ref() {
             DeValue::String(text) if text == "all" => {}
@@ -184,21 +164,21 @@ impl Reader<'_> {
             DeValue::String(text) if text == "subscribe" => rule.publish = false,
             _ => {
                 let why = "no such deed, use \"publish\", \"subscribe\" or \"all\"";
-                self.wrong(action.span().start, why.into());
+                self.reader.wrong(action.span().start, why);
             }
         }
     }
 
     fn bool(&mut self, value: &Entry<'_>) -> bool {
         let DeValue::Boolean(yes) = value.get_ref() else {
-            self.wrong(value.span().start, "use true or false".into());
+            self.reader.wrong(value.span().start, "use true or false");
             return false;
         };
         *yes
     }
 
     fn names(&mut self, value: &Entry<'_>) -> Vec<Name> {
-        self.texts(value, "names").iter().map(|name| Name::parse(name)).collect()
+        self.reader.texts(value, "names").iter().map(|name| Name::parse(name)).collect()
     }
 
     fn qos(&mut self, value: &Entry<'_>) -> u8 {
@@ -206,7 +186,7 @@ impl Reader<'_> {
         for (at, number) in self.numbers(value) {
             match number {
                 Some(qos @ 0..=2) => all |= 1 << qos,
-                _ => self.wrong(at, "a QoS is 0, 1 or 2".into()),
+                _ => self.reader.wrong(at, "a QoS is 0, 1 or 2"),
             }
         }
         all
@@ -221,7 +201,7 @@ impl Reader<'_> {
             if with.is_empty() {
                 let ports: Vec<String> = self.ports.iter().flatten().map(u16::to_string).collect();
                 let ports = ports.join(", ");
-                self.wrong(at, format!("no listener has this port, use one of {ports}"));
+                self.reader.wrong(at, format!("no listener has this port, use one of {ports}"));
             }
             all.extend(with);
         }
@@ -241,29 +221,6 @@ impl Reader<'_> {
             _ => vec![one(value)],
         }
     }
-
-    /// One text or a list of them, of which none would be every one.
-    fn texts(&mut self, value: &Entry<'_>, of: &str) -> Vec<String> {
-        let one = |value: &Entry<'_>| match value.get_ref() {
-            DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
-            _ => None,
-        };
-        let texts: Option<Vec<String>> = match value.get_ref() {
-            DeValue::Array(many) => many.iter().map(one).collect(),
-            _ => one(value).map(|text| vec![text]),
-        };
-        match texts {
-            Some(texts) if !texts.is_empty() => texts,
-            _ => {
-                self.wrong(value.span().start, format!("use {of}, as text in quotes or a list"));
-                Vec::new()
-            }
-        }
-    }
-}
-
-fn not_an_address(text: &str) -> String {
-    format!("{text:?} is no address, use one like \"192.0.2.7\" or \"2001:db8::/32\"")
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use super::backend::{Backend, Outcome, Reply};
 use super::hash::Hash;
+use crate::source::{self, Wrongs};
 use broker::Claim;
 use broker::judge::Grant;
 use std::collections::HashMap;
-use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
@@ -24,20 +24,10 @@ const LINE_BYTES_MAX: usize = 128 * 1024;
 impl Users {
     /// Every line that is wrong, as a sentence.
     pub(crate) fn read(path: &Path) -> Result<Users, Vec<String>> {
-        let shown = path.display();
-        let bytes = fs::read(path)
-            .map_err(|error| vec![format!("{shown}: the user file cannot be read: {error}")])?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let valid = error.utf8_error().valid_up_to();
-            let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
-            vec![format!("{shown}:{line}: not UTF-8 text, which user names are")]
-        })?;
-        Users::parse(&text).map_err(|wrongs| {
-            wrongs.iter().map(|(line, why)| format!("{shown}:{line}: {why}")).collect()
-        })
+        source::read(path, "user file", "user names are", Users::parse)
     }
 
-    fn parse(text: &str) -> Result<Users, Vec<(usize, String)>> {
+    fn parse(text: &str) -> Result<Users, Wrongs> {
         let (mut users, mut wrongs) = (Users::default(), Vec::new());
         for (at, line) in text.lines().enumerate() {
             let line = line.trim_end();

@@ -6,6 +6,7 @@ use super::table::{self, Row};
 use super::value::{Kind, Misfit};
 use super::{ListenerGiven, Origin, Plan, Wrong, unknown};
 use crate::listen::ListenUrl;
+use crate::source::{document, line_at, text_of};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -21,12 +22,11 @@ pub(super) fn read(path: &Path, plan: &mut Plan, wrongs: &mut Vec<Wrong>) {
             return;
         }
     };
-    match std::str::from_utf8(&bytes) {
+    match text_of(&bytes, "TOML must be") {
         Ok(source) => Reader { path, source, plan, wrongs }.read(),
-        Err(error) => {
-            let line = line_at(&bytes, error.valid_up_to());
+        Err((line, why)) => {
             let origin = Origin::File { path: path.to_path_buf(), line };
-            wrongs.push(Wrong { origin, why: "not UTF-8 text, which TOML must be".to_string() });
+            wrongs.push(Wrong { origin, why });
         }
     }
 }
@@ -40,14 +40,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn read(&mut self) {
-        let (document, errors) = DeTable::parse_recoverable(self.source);
-        for error in &errors {
-            let at = error.span().map_or(0, |span| span.start);
-            self.wrong(at, format!("not TOML: {}", error.message()));
-        }
-        // What follows a syntax error may have been understood wrongly.
-        if errors.is_empty() {
-            self.table("", document.get_ref());
+        match document(self.source) {
+            Ok(document) => self.table("", document.get_ref()),
+            Err(errors) => errors.into_iter().for_each(|(at, why)| self.wrong(at, why)),
         }
     }
 
@@ -181,10 +176,6 @@ impl Reader<'_> {
         let line = line_at(self.source.as_bytes(), at);
         Origin::File { path: self.path.to_path_buf(), line }
     }
-}
-
-fn line_at(source: &[u8], at: usize) -> usize {
-    1 + source[..at.min(source.len())].iter().filter(|byte| **byte == b'\n').count()
 }
 
 const EXCERPT_BYTES_MAX: usize = 60;
