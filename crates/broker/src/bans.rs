@@ -4,13 +4,12 @@
 
 use crate::conn::End;
 use crate::input::{ConnId, Now};
-use crate::note::Note;
+use crate::note::{Note, Seldom};
 use crate::outbox::Outbox;
 use crate::peer::Address;
 use crate::permissions::{Name, Network};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
-use mqtt::Connect;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -69,15 +68,11 @@ pub(crate) struct Watch {
     since: Now,
     /// The next connection to be compared with a new list.
     next: Option<usize>,
-    /// Connections turned away since a note last told of them, and when the next one may.
-    untold: u64,
-    note_at: Now,
+    turned_away: Seldom,
 }
 
 /// Connections that are compared with a new list in one tick.
 const LOOKED_AT_PER_TICK: usize = 4096;
-/// Between two notes of connections that were turned away.
-const NOTE_MS: u64 = 1000;
 
 impl Names {
     fn insert(&mut self, name: Name, term: Term) {
@@ -159,7 +154,7 @@ impl Bans {
 
 impl Watch {
     pub(crate) fn starting(now: Now) -> Watch {
-        Watch { since: now, note_at: now, ..Watch::default() }
+        Watch { since: now, ..Watch::default() }
     }
 }
 
@@ -192,29 +187,14 @@ impl Shard {
         self.count_turned_away(peer, refusal.what(), out);
     }
 
-    /// One line a second is enough to learn of a flood.
     fn count_turned_away(&mut self, peer: Address, why: &str, out: &mut Outbox) {
         self.sessions.counters.connections_turned_away += 1;
-        self.watch.untold += 1;
-        if self.now < self.watch.note_at {
-            return;
+        if let Some(count) = self.watch.turned_away.count(self.now) {
+            out.notes.push(Note::TurnedAway { peer, why: why.into(), count });
         }
-        self.watch.note_at = Now(self.now.0 + NOTE_MS);
-        let count = std::mem::take(&mut self.watch.untold);
-        out.notes.push(Note::TurnedAway { peer, why: why.into(), count });
     }
 
-    /// What a CONNECT says, before anybody is asked whether it is true.
-    pub(crate) fn check_claimed(
-        &mut self,
-        conn: ConnId,
-        packet: &Connect<'_>,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        self.check_bans(conn, packet.client_id, packet.user_name, out)
-    }
-
-    /// Behind a proxy this is where the address is met for the first time.
+    /// First as a CONNECT says, then as the verdict does. Behind a proxy this is where the address is met for the first time.
     pub(crate) fn check_bans(
         &mut self,
         conn: ConnId,

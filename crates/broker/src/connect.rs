@@ -99,7 +99,7 @@ impl Shard {
             self.trace_from_here(conn, packet.client_id, packet.version);
         }
         let asked = Asked::new(packet.properties);
-        let admitted = self.check_claimed(conn, &packet, out);
+        let admitted = self.check_bans(conn, packet.client_id, packet.user_name, out);
         let admitted = admitted.and_then(|()| self.admit(&packet, &asked));
         if admitted.is_ok() && self.options.judges && self.verdict(conn).is_none() {
             self.inquire(conn, &packet, out);

@@ -1,7 +1,7 @@
 //! What happened that a person may want to read: the engine turns notes into log lines. A note is
 //! made once, where the thing was decided, and carries the connection's and session's names.
 
-use crate::input::ConnId;
+use crate::input::{ConnId, Now};
 use crate::peer::Address;
 use crate::refusal::Refusal;
 use mqtt::{Reason, Violation};
@@ -125,4 +125,27 @@ pub enum Note {
         sent: bool,
         packet: Box<str>,
     },
+}
+
+/// What may happen very often: one line a second is enough to learn of a flood.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
+    /// Since the last note.
+    untold: u64,
+    /// When there may be another.
+    at: Now,
+}
+
+const SELDOM_MS: u64 = 1000;
+
+impl Seldom {
+    /// It happened once more. How often since the last note, if it is time for one.
+    pub(crate) fn count(&mut self, now: Now) -> Option<u64> {
+        self.untold += 1;
+        if now < self.at {
+            return None;
+        }
+        self.at = Now(now.0 + SELDOM_MS);
+        Some(std::mem::take(&mut self.untold))
+    }
 }

@@ -11,7 +11,7 @@ use crate::judge::Verdict;
 use crate::leftovers::Search;
 use crate::memory::{Ledger, Memory};
 use crate::message::Draft;
-use crate::note::Note;
+use crate::note::{Note, Seldom};
 use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::owed::Owed;
@@ -76,17 +76,13 @@ pub struct Shard {
     sweep_at: Option<Now>,
     /// When the next `$SYS` round is due.
     sys_at: Now,
-    /// Connections that never opened since a note last told of them, and when the next one may.
-    not_opened_untold: u64,
-    not_opened_note_at: Now,
+    not_opened: Seldom,
     pub(crate) scratch: Scratch,
     pub(crate) tracer: Tracer,
 }
 
 /// The first `$SYS` round after a start or a change of options.
 const SYS_FIRST_MS: u64 = 1000;
-/// Between two notes of connections that never opened.
-const NOT_OPENED_NOTE_MS: u64 = 1000;
 
 /// A crowd that comes together is looked at together; the list of it need not stay.
 const TIMERS_KEPT: usize = 1024;
@@ -148,8 +144,7 @@ impl Shard {
             started: now,
             sweep_at: None,
             sys_at: now,
-            not_opened_untold: 0,
-            not_opened_note_at: now,
+            not_opened: Seldom::default(),
             scratch: Scratch::default(),
             tracer: Tracer::default(),
             options,
@@ -265,16 +260,11 @@ impl Shard {
         });
     }
 
-    /// One line a second is enough to learn of a flood.
     fn not_opened(&mut self, peer: Address, why: &dyn std::error::Error, out: &mut Outbox) {
         self.sessions.counters.connections_not_opened += 1;
-        self.not_opened_untold += 1;
-        if self.now < self.not_opened_note_at {
-            return;
+        if let Some(count) = self.not_opened.count(self.now) {
+            out.notes.push(Note::NotOpened { peer, why: why.to_string().into(), count });
         }
-        self.not_opened_note_at = Now(self.now.0 + NOT_OPENED_NOTE_MS);
-        let count = std::mem::take(&mut self.not_opened_untold);
-        out.notes.push(Note::NotOpened { peer, why: why.to_string().into(), count });
     }
 
     #[inline]
