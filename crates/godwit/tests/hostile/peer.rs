@@ -5,8 +5,8 @@ use mqtt::{
     SubscriptionsBuf, Version,
 };
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
@@ -17,13 +17,33 @@ pub(crate) struct Peer {
 /// How long the broker may take for anything on a busy host.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+pub(crate) fn open(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nodelay(true).expect("a socket");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream
+}
+
+/// Says no more and hears the other side out, whatever it says.
+pub(crate) fn end(mut stream: TcpStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.read_to_end(&mut said);
+    said
+}
+
+/// The broker ends them, although they wait.
+pub(crate) fn all_are_ended(streams: Vec<TcpStream>, began: Instant) {
+    for mut stream in streams {
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+}
+
 impl Peer {
     /// A bare connection.
     pub(crate) fn open(address: SocketAddr) -> Peer {
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_nodelay(true).expect("a socket");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        Peer { stream, version: Version::V5, bytes: Vec::new() }
+        Peer { stream: open(address), version: Version::V5, bytes: Vec::new() }
     }
 
     /// With a session.
