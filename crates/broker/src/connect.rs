@@ -1,76 +1,20 @@
-//! CONNECT, and the life of a session around its connections: created, resumed, taken over, left
-//! alone, ended.
+//! CONNECT: who is let in, where it is at home, and how its session begins or goes on.
 
+use crate::agreed::{Agreed, Asked, welcoming};
 use crate::alias::AliasesOut;
-use crate::conn::{Conn, End, Moved, State};
+use crate::conn::{End, Moved, State};
 use crate::explain::explained;
-use crate::flight::Marks;
-use crate::input::{ConnId, Cross, Now, SessionId, ShardId};
+use crate::input::{ConnId, Now, SessionId, ShardId};
 use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
-use crate::peer::Address;
 use crate::refusal::Refusal;
 use crate::rights::Rights;
-use crate::session::Sessions;
 use crate::shard::Shard;
 use crate::timer::Timer;
 use crate::will::Will;
-use mqtt::{
-    ConnAck, Connect, Frame, Packet, Properties, PropertiesBuf, Property, QoS, Reason, Version,
-    Violation,
-};
-
-/// A session that never ends.
-const FOREVER: u32 = u32::MAX;
-
-/// What CONNECT's properties say, with the specification's defaults.
-struct Asked {
-    session_expiry_s: Option<u32>,
-    receive_maximum: u16,
-    packet_bytes_max: u32,
-    topic_alias_max: u16,
-    response_information: bool,
-    problem_information: bool,
-    authentication: bool,
-}
-
-impl Asked {
-    fn new(properties: Properties<'_>) -> Asked {
-        let mut asked = Asked {
-            session_expiry_s: None,
-            receive_maximum: u16::MAX,
-            packet_bytes_max: u32::MAX,
-            topic_alias_max: 0,
-            response_information: false,
-            problem_information: true,
-            authentication: false,
-        };
-        for property in properties.iter() {
-            match property {
-                Property::SessionExpiryInterval(seconds) => asked.session_expiry_s = Some(seconds),
-                Property::ReceiveMaximum(max) => asked.receive_maximum = max,
-                Property::MaximumPacketSize(max) => asked.packet_bytes_max = max,
-                Property::TopicAliasMaximum(max) => asked.topic_alias_max = max,
-                Property::RequestResponseInformation(flag) => {
-                    asked.response_information = flag == 1;
-                }
-                Property::RequestProblemInformation(flag) => asked.problem_information = flag == 1,
-                Property::AuthenticationMethod(_) => asked.authentication = true,
-                _ => {}
-            }
-        }
-        asked
-    }
-}
-
-/// What is in force for a connection, and what CONNACK says of it.
-struct Agreed {
-    keep_alive_s: u16,
-    session_expiry_s: u32,
-    properties: PropertiesBuf,
-}
+use mqtt::{ConnAck, Connect, Frame, Packet, Reason, Version, Violation};
 
 impl Shard {
     /// The first packet of a connection. What the specification asks of a client is all that we
@@ -206,87 +150,6 @@ impl Shard {
             // A verdict may bring another one.
             Version::V311 | Version::V5 if self.options.judges => Ok("".into()),
             Version::V311 | Version::V5 => Ok(self.assign_client_id()),
-        }
-    }
-
-    /// What goes for this connection. Refused is a client so narrow that it would not take CONNACK
-    /// [MQTT-3.1.2-24]; for whoever takes it, every other answer of fixed length is shorter.
-    fn agree(
-        &self,
-        packet: &Connect<'_>,
-        asked: &Asked,
-        client_id: &str,
-    ) -> Result<Agreed, Refusal> {
-        let options = &self.options;
-        // [MQTT-3.2.2-22]: the client's own unless CONNACK says another.
-        let keep_alive_s = match (packet.keep_alive_s, options.keep_alive_s_max) {
-            (asked, 0) => asked,
-            (0, max) => max,
-            (asked, max) => asked.min(max),
-        };
-        let session_expiry_s = match packet.version {
-            Version::V5 => asked.session_expiry_s.unwrap_or(0).min(options.session_expiry_s_max),
-            _ if packet.clean_start => 0,
-            // [3.1.1:MQTT-3.1.2-4]
-            _ => options.session_expiry_s_default.min(options.session_expiry_s_max),
-        };
-        let mut agreed =
-            Agreed { keep_alive_s, session_expiry_s, properties: PropertiesBuf::default() };
-        if packet.version == Version::V5 {
-            self.tell_agreed(packet, asked, client_id, &mut agreed);
-        }
-        let mut bytes = Vec::with_capacity(64);
-        welcoming(packet.version, false, &agreed).encode(packet.version, &mut bytes);
-        if bytes.len() > asked.packet_bytes_max as usize {
-            return Err(Refusal::AnswerTooLarge);
-        }
-        Ok(agreed)
-    }
-
-    /// CONNACK's properties: what differs from the specification's defaults or from what was asked.
-    fn tell_agreed(
-        &self,
-        packet: &Connect<'_>,
-        asked: &Asked,
-        client_id: &str,
-        agreed: &mut Agreed,
-    ) {
-        let (options, properties) = (&self.options, &mut agreed.properties);
-        if asked.session_expiry_s.is_some_and(|asked| asked != agreed.session_expiry_s) {
-            properties.push(Property::SessionExpiryInterval(agreed.session_expiry_s));
-        }
-        if options.receive_maximum < u16::MAX {
-            properties.push(Property::ReceiveMaximum(options.receive_maximum));
-        }
-        if options.qos_max < 2 {
-            properties.push(Property::MaximumQoS(options.qos_max)); // [MQTT-3.2.2-9]
-        }
-        if !options.retain_available {
-            properties.push(Property::RetainAvailable(0));
-        }
-        properties.push(Property::MaximumPacketSize(options.packet_bytes_max));
-        if packet.client_id.is_empty() {
-            // [MQTT-3.1.3-7] [MQTT-3.2.2-16]
-            properties.push(Property::AssignedClientIdentifier(client_id));
-        }
-        if options.topic_alias_max > 0 {
-            properties.push(Property::TopicAliasMaximum(options.topic_alias_max));
-        }
-        if !options.wildcard_available {
-            properties.push(Property::WildcardSubscriptionAvailable(0));
-        }
-        if !options.subscription_ids_available {
-            properties.push(Property::SubscriptionIdentifierAvailable(0));
-        }
-        if !options.shared_available {
-            properties.push(Property::SharedSubscriptionAvailable(0));
-        }
-        if agreed.keep_alive_s != packet.keep_alive_s {
-            properties.push(Property::ServerKeepAlive(agreed.keep_alive_s));
-        }
-        // [MQTT-3.1.2-28]
-        if asked.response_information && !options.response_information.is_empty() {
-            properties.push(Property::ResponseInformation(&options.response_information));
         }
     }
 
@@ -461,105 +324,6 @@ impl Shard {
             }
         }
     }
-
-    /// The same client id came again: the older connection goes [MQTT-3.1.4-3]
-    /// [3.1.1:MQTT-3.1.4-2].
-    fn take_over(&mut self, id: SessionId, by: Address, out: &mut Outbox) {
-        let session = self.sessions.get(id);
-        let Some(conn) = session.conn() else { return };
-        out.notes.push(Note::TakenOver { client_id: session.client_id.clone(), by });
-        if self.conn(conn).and_then(Conn::welcomed).is_some() {
-            self.sessions.say_disconnect(id, Reason::SessionTakenOver, None, out);
-        }
-        out.effects.push(Effect::Close { conn });
-        self.take_conn(conn);
-        self.go_away(id, out);
-    }
-
-    /// A session's connection is gone.
-    pub(crate) fn go_away(&mut self, id: SessionId, out: &mut Outbox) {
-        self.sessions.online -= 1;
-        let now = self.now;
-        let session = self.sessions.get_mut(id);
-        session.conn = NONE;
-        session.congested = false;
-        self.sessions.set_aliases(id, None);
-        self.announce(id, false, out);
-        self.arm_will(id, out);
-        self.note_away(id);
-        self.count_end(id, out);
-        let session = self.sessions.get_mut(id);
-        let (expiry_s, generation) = (session.expiry_s, session.generation);
-        // [MQTT-3.1.2-23] [MQTT-4.1.0-1]
-        if expiry_s == 0 {
-            return self.end_session(id, false, out);
-        }
-        if expiry_s != FOREVER {
-            let at = Now(now.0 + u64::from(expiry_s) * 1000);
-            session.rare().ends_at = Some(at);
-            self.timers.set(at, Timer::Session { index: id.0, generation });
-        }
-        self.sessions.return_waiting(id);
-        let session = self.sessions.get_mut(id);
-        session.rest();
-        if session.is_member {
-            self.sessions.rooms.push(id);
-        }
-    }
-
-    /// A timer of a session whose client may be away fired.
-    pub(crate) fn check_away(&mut self, id: SessionId, out: &mut Outbox) {
-        let now = self.now;
-        let Some(rare) = &self.sessions.get(id).rare else { return };
-        let (will_at, ends_at) = (rare.will_at, rare.ends_at);
-        if will_at.is_some_and(|at| now >= at) {
-            self.publish_will(id, out);
-        }
-        // [MQTT-4.1.0-2]
-        if ends_at.is_some_and(|at| now >= at) {
-            self.sessions.counters.sessions_expired += 1;
-            self.end_session(id, true, out);
-        }
-    }
-
-    /// The session is over: its will, if one waits, its subscriptions, its messages. Retained
-    /// messages are no part of it [3.1.1:MQTT-3.1.2-7].
-    pub(crate) fn end_session(&mut self, id: SessionId, expired: bool, out: &mut Outbox) {
-        self.publish_will(id, out);
-        while let Some(last) = self.sessions.get(id).subscriptions.len().checked_sub(1) {
-            let filter = self.sessions.get(id).subscriptions[last].filter;
-            let text = self.topics.filter(filter).text.clone();
-            self.erase_filter(id, &text);
-            self.drop_subscription(id, last as u32);
-        }
-        let member = self.member(id);
-        let rare = self.sessions.get_mut(id).rare.as_mut();
-        let groups: Vec<_> = rare
-            .map(|rare| rare.shares.iter().map(|share| share.group.clone()).collect())
-            .unwrap_or_default();
-        for group in groups {
-            self.erase_filter(id, &group);
-            let owner = self.home_of(&group);
-            if owner == self.id {
-                self.leave(&group, member);
-            } else {
-                out.lanes[usize::from(owner.0)].push_back(Cross::Leave { group, member });
-            }
-        }
-        self.forget_lasting(id);
-        if let Some(session) = self.sessions.remove(id) {
-            out.notes.push(Note::SessionEnded { client_id: session.client_id, expired });
-        }
-    }
-}
-
-/// CONNACK for a client that is welcome. In 3.1 the byte of Session Present is reserved.
-fn welcoming(version: Version, present: bool, agreed: &Agreed) -> ConnAck<'_> {
-    ConnAck {
-        session_present: present && version != Version::V31,
-        reason: Reason::Success,
-        properties: agreed.properties.as_properties(),
-    }
 }
 
 /// The level byte that follows the protocol name, in a CONNECT that could not be decoded.
@@ -569,32 +333,4 @@ fn protocol_level(body: &[u8]) -> u8 {
         _ => 0,
     };
     body.get(2 + name_len).copied().unwrap_or(0)
-}
-
-impl Sessions {
-    /// What a shared group gave to a member that went away before it was sent goes to another;
-    /// what was sent stays with the member [MQTT-4.8.2-4].
-    fn return_waiting(&mut self, id: SessionId) {
-        let Some(flight) = &mut self.get_mut(id).flight else { return };
-        if flight.waiting.iter().all(|slot| slot.group == NONE) {
-            return;
-        }
-        let waiting = std::mem::take(&mut flight.waiting);
-        flight.waiting_bytes = 0;
-        flight.waiting_qos0 = 0;
-        let lasting = self.get_mut(id).lasting.take();
-        for slot in waiting {
-            if slot.group != NONE && slot.may_move(false) {
-                self.abandon(lasting.as_deref(), slot, true);
-                continue;
-            }
-            let released = slot.marks.has(Marks::RELEASED);
-            let bytes = if released { 0 } else { self.messages.get(slot.message).bytes() as u64 };
-            let flight = self.get_mut(id).flight();
-            flight.waiting_bytes += bytes;
-            flight.waiting_qos0 += u32::from(slot.qos == QoS::AtMostOnce);
-            flight.waiting.push_back(slot);
-        }
-        self.get_mut(id).lasting = lasting;
-    }
 }

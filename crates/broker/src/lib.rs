@@ -13,7 +13,9 @@ pub mod options;
 mod memory;
 mod shard;
 
+mod agreed;
 pub mod arrivals;
+mod away;
 pub mod bans;
 mod conn;
 mod connect;
