@@ -1,22 +1,25 @@
 //! What a CONNECT asks for, what is in force for its connection then, and what CONNACK says of it.
 
+use crate::exchange::{self, Exchange};
+use crate::input::ConnId;
+use crate::judge::Pass;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use mqtt::{ConnAck, Connect, Properties, PropertiesBuf, Property, Reason, Version};
 
 /// What CONNECT's properties say, with the specification's defaults.
-pub(crate) struct Asked {
+pub(crate) struct Asked<'a> {
     pub(crate) session_expiry_s: Option<u32>,
     pub(crate) receive_maximum: u16,
     pub(crate) packet_bytes_max: u32,
     pub(crate) topic_alias_max: u16,
     pub(crate) response_information: bool,
     pub(crate) problem_information: bool,
-    pub(crate) authentication: bool,
+    pub(crate) method: Option<&'a str>,
 }
 
-impl Asked {
-    pub(crate) fn new(properties: Properties<'_>) -> Asked {
+impl<'a> Asked<'a> {
+    pub(crate) fn new(properties: Properties<'a>) -> Asked<'a> {
         let mut asked = Asked {
             session_expiry_s: None,
             receive_maximum: u16::MAX,
@@ -24,7 +27,7 @@ impl Asked {
             topic_alias_max: 0,
             response_information: false,
             problem_information: true,
-            authentication: false,
+            method: None,
         };
         for property in properties.iter() {
             match property {
@@ -36,7 +39,7 @@ impl Asked {
                     asked.response_information = flag == 1;
                 }
                 Property::RequestProblemInformation(flag) => asked.problem_information = flag == 1,
-                Property::AuthenticationMethod(_) => asked.authentication = true,
+                Property::AuthenticationMethod(method) => asked.method = Some(method),
                 _ => {}
             }
         }
@@ -49,6 +52,7 @@ pub(crate) struct Agreed {
     pub(crate) keep_alive_s: u16,
     pub(crate) session_expiry_s: u32,
     pub(crate) properties: PropertiesBuf,
+    pub(crate) exchange: Option<Exchange>,
 }
 
 impl Shard {
@@ -56,8 +60,9 @@ impl Shard {
     /// [MQTT-3.1.2-24]; for whoever takes it, every other answer of fixed length is shorter.
     pub(crate) fn agree(
         &self,
+        conn: ConnId,
         packet: &Connect<'_>,
-        asked: &Asked,
+        asked: &Asked<'_>,
         client_id: &str,
     ) -> Result<Agreed, Refusal> {
         let options = &self.options;
@@ -73,10 +78,22 @@ impl Shard {
             // [3.1.1:MQTT-3.1.2-4]
             _ => options.session_expiry_s_default.min(options.session_expiry_s_max),
         };
-        let mut agreed =
-            Agreed { keep_alive_s, session_expiry_s, properties: PropertiesBuf::default() };
+        let mut agreed = Agreed {
+            keep_alive_s,
+            session_expiry_s,
+            properties: PropertiesBuf::default(),
+            exchange: None,
+        };
         if packet.version == Version::V5 {
             self.tell_agreed(packet, asked, client_id, &mut agreed);
+        }
+        // Without a method in CONNECT there is none in CONNACK [MQTT-4.12.0-6].
+        if let Some(method) = asked.method {
+            let pass = self.conn(conn).and_then(|known| known.peer.pass());
+            let says = pass.and_then(Pass::grant).and_then(|grant| grant.says.as_deref());
+            exchange::say(method, says, &mut agreed.properties);
+            let answers = pass.map_or(0, |pass| pass.answers);
+            agreed.exchange = Some(Exchange::accepted(method, asked.packet_bytes_max, answers));
         }
         let mut bytes = Vec::with_capacity(64);
         welcoming(packet.version, false, &agreed).encode(packet.version, &mut bytes);
@@ -90,7 +107,7 @@ impl Shard {
     fn tell_agreed(
         &self,
         packet: &Connect<'_>,
-        asked: &Asked,
+        asked: &Asked<'_>,
         client_id: &str,
         agreed: &mut Agreed,
     ) {

@@ -194,7 +194,8 @@ impl Shard {
         }
     }
 
-    /// First as a CONNECT says, then as the verdict does. Behind a proxy this is where the address is met for the first time.
+    /// First as a CONNECT says, then as the verdict does. Behind a proxy this is where the address
+    /// is met for the first time.
     pub(crate) fn check_bans(
         &mut self,
         conn: ConnId,

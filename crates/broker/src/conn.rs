@@ -1,5 +1,6 @@
 //! One socket's protocol state, and the way of its packets to where they are decided.
 
+use crate::exchange::Exchange;
 use crate::explain::explained;
 use crate::input::{ConnId, Now, SessionId};
 use crate::limits;
@@ -36,6 +37,8 @@ pub(crate) struct Conn {
     pub(crate) alias_bytes: u32,
     /// Where there are limits to how fast it may talk.
     pub(crate) meter: Option<Box<Meter>>,
+    /// Where CONNECT named an authentication method.
+    pub(crate) exchange: Option<Box<Exchange>>,
     /// Answers to it that wait for the disk.
     pub(crate) owed: u32,
 }
@@ -46,6 +49,9 @@ pub(crate) enum State {
     Greeting,
     /// CONNECT came, and waits for a verdict.
     Asked,
+    /// The backend wants to know more, and the client was told: nothing but AUTH and DISCONNECT may
+    /// come.
+    Challenged,
     Live {
         session: SessionId,
     },
@@ -102,7 +108,7 @@ impl From<Refusal> for End {
 impl Conn {
     pub(crate) fn session(&self) -> Option<SessionId> {
         match self.state {
-            State::Asked | State::Greeting => None,
+            State::Asked | State::Challenged | State::Greeting => None,
             State::Live { session }
             | State::Crowded { session }
             | State::Paced { session }
@@ -142,13 +148,11 @@ impl Shard {
                 return;
             };
             let live = match known.state {
-                State::Asked
-                | State::Crowded { .. }
-                | State::Held { .. }
-                | State::Paced { .. }
-                | State::Unwelcomed { .. } => return,
+                State::Challenged => return self.hear_answer(conn, bytes, out),
                 State::Greeting => None,
                 State::Live { session } => Some(session),
+                // It waits for somebody.
+                _ => return,
             };
             let is_metered = known.meter.is_some();
             let rest = &bytes[out.consumed..];
@@ -202,7 +206,7 @@ impl Shard {
 
     /// The longest packet that is taken [MQTT-3.2.2-15].
     #[inline]
-    fn frame_bytes_max(&self, live: bool) -> u32 {
+    pub(crate) fn frame_bytes_max(&self, live: bool) -> u32 {
         match live {
             true => self.options.packet_bytes_max,
             false => self.options.packet_bytes_max.min(limits::CONNECT_BYTES_MAX),
@@ -266,9 +270,7 @@ impl Shard {
                 self.disconnect(session, &packet)
             }
             Some(PacketType::Auth) if version == Version::V5 => {
-                // [MQTT-4.12.0-7]: no connection here has an authentication method.
-                mqtt::Auth::decode(frame, version)?;
-                Err(Violation::AuthWithoutMethod.into())
+                self.auth(conn, session, frame, out)
             }
             // [MQTT-3.1.0-2]
             Some(PacketType::Connect) => Err(Violation::SecondConnect.into()),

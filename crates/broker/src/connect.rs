@@ -3,6 +3,7 @@
 use crate::agreed::{Agreed, Asked, welcoming};
 use crate::alias::AliasesOut;
 use crate::conn::{End, Moved, State};
+use crate::exchange::Step;
 use crate::explain::explained;
 use crate::input::{ConnId, Now, SessionId, ShardId};
 use crate::limits::NONE;
@@ -45,12 +46,12 @@ impl Shard {
         let asked = Asked::new(packet.properties);
         let admitted = self.check_bans(conn, packet.client_id, packet.user_name, out);
         let admitted = admitted.and_then(|()| self.admit(&packet, &asked));
-        if admitted.is_ok() && self.options.judges && self.verdict(conn).is_none() {
-            self.inquire(conn, &packet, out);
+        if admitted.is_ok() && self.options.judges && self.decided(conn).is_none() {
+            self.inquire(conn, &packet, Step::first(packet.properties), out);
             return Ok(Moved::Nowhere);
         }
         let admitted = admitted.and_then(|id| self.obey(conn, &packet, id, out));
-        let agreed = admitted.and_then(|id| Ok((self.agree(&packet, &asked, &id)?, id)));
+        let agreed = admitted.and_then(|id| Ok((self.agree(conn, &packet, &asked, &id)?, id)));
         let (agreed, client_id) = match agreed {
             Ok(agreed) => agreed,
             Err(refusal) => return Err(self.refuse(conn, &packet, &asked, refusal, out)),
@@ -101,12 +102,12 @@ impl Shard {
         self.sessions.find(client_id).is_none()
     }
 
-    /// CONNACK with why not.
+    /// CONNACK with why not [MQTT-4.12.0-4].
     fn refuse(
         &mut self,
         conn: ConnId,
         packet: &Connect<'_>,
-        asked: &Asked,
+        asked: &Asked<'_>,
         refusal: Refusal,
         out: &mut Outbox,
     ) -> End {
@@ -117,12 +118,12 @@ impl Shard {
     }
 
     /// The client id to go on with, or why not [MQTT-3.1.4-2].
-    fn admit(&mut self, packet: &Connect<'_>, asked: &Asked) -> Result<Box<str>, Refusal> {
+    fn admit(&mut self, packet: &Connect<'_>, asked: &Asked<'_>) -> Result<Box<str>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
-        if asked.authentication {
-            // [MQTT-4.12.0-1]: with none supported, none is ever named [MQTT-4.12.0-6].
+        // [MQTT-4.12.0-1]
+        if asked.method.is_some_and(|method| !self.options.knows_method(method)) {
             return Err(Refusal::AuthMethodUnsupported);
         }
         if let Some(will) = &packet.will {
@@ -182,7 +183,7 @@ impl Shard {
         }
     }
 
-    fn refuse_connect(
+    pub(crate) fn refuse_connect(
         &mut self,
         conn: ConnId,
         version: Version,
@@ -207,7 +208,7 @@ impl Shard {
         &mut self,
         conn: ConnId,
         packet: &Connect<'_>,
-        asked: &Asked,
+        asked: &Asked<'_>,
         agreed: &Agreed,
         client_id: &str,
         rights: Option<Box<Rights>>,
@@ -273,7 +274,7 @@ impl Shard {
         conn: ConnId,
         id: SessionId,
         packet: &Connect<'_>,
-        asked: &Asked,
+        asked: &Asked<'_>,
         agreed: &Agreed,
         rights: Option<Box<Rights>>,
     ) {
@@ -309,6 +310,7 @@ impl Shard {
             known.state = State::Live { session: id };
             known.meter = crate::meter::Meter::new(options.of(known.peer.listener));
             known.version = packet.version;
+            known.exchange = agreed.exchange.clone().map(Box::new);
             known.silence_ms_max = silence_ms_max;
             if packet.version == Version::V5 {
                 known.topic_alias_max = options.topic_alias_max;

@@ -11,6 +11,7 @@
 //! whatever followed it keeps its order, and a refusal has one way.
 
 use crate::conn::State;
+use crate::exchange::{Exchange, Step};
 use crate::input::{ConnId, Now};
 use crate::outbox::{Effect, Outbox};
 use crate::peer::{Address, Certificate, ListenerId};
@@ -18,7 +19,7 @@ use crate::permissions::Permissions;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use crate::timer::Timer;
-use mqtt::{Connect, Version};
+use mqtt::{Connect, Property, Version};
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct Claim {
     pub password: Option<Secret>,
     pub listener: ListenerId,
     pub certificate: Option<Arc<Certificate>>,
+    /// What it says in an authentication exchange.
+    pub step: Option<Step>,
 }
 
 /// Bytes that no log and no panic shows.
@@ -48,6 +51,11 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow(Box<Grant>),
+    /// It has to say more, in AUTH. `memory` comes back with that.
+    Challenge {
+        data: Box<[u8]>,
+        memory: Secret,
+    },
     Deny(Refusal),
 }
 
@@ -65,35 +73,50 @@ pub struct Grant {
     pub permissions: Option<Arc<Permissions>>,
     /// When it has to go.
     pub expires_in_ms: Option<u64>,
+    /// The last word of an authentication exchange, for the client.
+    pub says: Option<Box<[u8]>>,
 }
 
 /// What was decided of a client, as its peer carries it from shard to shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pass {
-    pub(crate) verdict: Verdict,
+    pub(crate) decided: Result<Box<Grant>, Refusal>,
     /// When the client has to go.
     pub(crate) expires: Option<Now>,
+    /// AUTH packets behind the CONNECT that led to it.
+    pub(crate) answers: u8,
 }
 
 impl Pass {
     pub(crate) fn grant(&self) -> Option<&Grant> {
-        match &self.verdict {
-            Verdict::Allow(grant) => Some(grant),
-            Verdict::Deny(_) => None,
-        }
+        self.decided.as_deref().ok()
     }
 }
 
 impl Shard {
     /// What was decided of the client, or nothing before somebody did.
-    pub(crate) fn verdict(&self, conn: ConnId) -> Option<&Verdict> {
-        self.conn(conn)?.peer.pass().map(|pass| &pass.verdict)
+    pub(crate) fn decided(&self, conn: ConnId) -> Option<&Result<Box<Grant>, Refusal>> {
+        self.conn(conn)?.peer.pass().map(|pass| &pass.decided)
     }
 
     /// The connection waits for a verdict.
-    pub(crate) fn inquire(&mut self, conn: ConnId, packet: &Connect<'_>, out: &mut Outbox) {
+    pub(crate) fn inquire(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        step: Option<Step>,
+        out: &mut Outbox,
+    ) {
         let deadline = Now(self.now.0 + u64::from(self.options.verdict_timeout_ms));
         let Some(known) = self.conn_mut(conn) else { return };
+        if let Some(step) = step.as_ref().filter(|step| step.memory.is_none()) {
+            let max = packet.properties.iter().find_map(|property| match property {
+                Property::MaximumPacketSize(max) => Some(max),
+                _ => None,
+            });
+            let exchange = Exchange::new(&step.method, max.unwrap_or(u32::MAX));
+            known.exchange = Some(Box::new(exchange));
+        }
         let claim = Claim {
             peer: known.peer.address,
             version: packet.version,
@@ -102,6 +125,7 @@ impl Shard {
             password: packet.password.map(|password| Secret(password.into())),
             listener: known.peer.listener,
             certificate: known.peer.certificate().cloned(),
+            step,
         };
         let case = known.generation;
         known.state = State::Asked;
@@ -115,15 +139,25 @@ impl Shard {
     pub(crate) fn judged(&mut self, conn: ConnId, case: u32, verdict: Verdict, out: &mut Outbox) {
         let now = self.now;
         let Some(known) = self.conn_mut(conn) else { return };
-        if known.generation != case || !matches!(known.state, State::Asked) {
+        if known.generation != case {
             return;
         }
-        let expires = match &verdict {
-            Verdict::Allow(grant) => grant.expires_in_ms,
-            Verdict::Deny(_) => None,
+        if !matches!(known.state, State::Asked | State::Challenged) {
+            return self.judged_again(conn, verdict, out);
+        }
+        let decided = match verdict {
+            Verdict::Challenge { data, memory } => match self.challenge(conn, &data, memory, out) {
+                Ok(()) => return,
+                Err(refusal) => Err(refusal),
+            },
+            Verdict::Allow(grant) => Ok(grant),
+            Verdict::Deny(refusal) => Err(refusal),
         };
+        let Some(known) = self.conn_mut(conn) else { return };
+        let expires = decided.as_ref().ok().and_then(|grant| grant.expires_in_ms);
+        let answers = known.exchange.as_ref().map_or(0, |exchange| exchange.answers());
         let expires = expires.map(|ms| Now(now.0.saturating_add(ms)));
-        known.peer.give(Pass { verdict, expires });
+        known.peer.give(Pass { decided, expires, answers });
         known.state = State::Greeting;
         out.effects.push(Effect::Resume { conn });
     }
@@ -136,15 +170,15 @@ impl Shard {
         admitted: Box<str>,
         out: &mut Outbox,
     ) -> Result<Box<str>, Refusal> {
-        let (client_id, user) = match self.verdict(conn) {
+        let (client_id, user) = match self.decided(conn) {
             None => return Ok(admitted),
-            Some(Verdict::Deny(refusal)) => {
+            Some(Err(refusal)) => {
                 let refusal = *refusal;
                 let is_about_who = !matches!(refusal, Refusal::QuotaExceeded | Refusal::TooFast);
                 self.sessions.counters.denied_connects += u64::from(is_about_who);
                 return Err(refusal);
             }
-            Some(Verdict::Allow(grant)) => (grant.client_id.clone(), grant.user.clone()),
+            Some(Ok(grant)) => (grant.client_id.clone(), grant.user.clone()),
         };
         let client_id = match client_id {
             Some(id) if id.len() > usize::from(self.options.client_id_bytes_max) => {
@@ -160,10 +194,8 @@ impl Shard {
 
     /// Whether the verdict gave the client another id than it asked for.
     pub(crate) fn is_renamed(&self, conn: ConnId) -> bool {
-        let renamed = |verdict: &Verdict| match verdict {
-            Verdict::Allow(grant) => grant.client_id.as_ref().is_some_and(|id| !id.is_empty()),
-            Verdict::Deny(_) => false,
-        };
-        self.verdict(conn).is_some_and(renamed)
+        let grant = self.conn(conn).and_then(|known| known.peer.pass()).and_then(Pass::grant);
+        let given = grant.and_then(|grant| grant.client_id.as_ref());
+        given.is_some_and(|id| !id.is_empty())
     }
 }

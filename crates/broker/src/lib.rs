@@ -19,6 +19,7 @@ mod away;
 pub mod bans;
 mod conn;
 mod connect;
+mod exchange;
 mod flapping;
 pub mod judge;
 mod meter;
@@ -66,6 +67,7 @@ pub mod outbox;
 mod peer;
 pub mod refusal;
 
+pub use exchange::Step;
 pub use input::{Command, ConnId, Cross, Input, Now, ShardId};
 pub use interest::Interest;
 pub use journal::{Change, Space, Stored, Unreadable};

@@ -84,6 +84,8 @@ pub struct Options {
     pub inflight_max: u16,
     /// Whether a CONNECT waits for a verdict: see `judge`.
     pub judges: bool,
+    /// Authentication methods of MQTT 5.0 that the judge knows.
+    pub methods: Arc<[Box<str>]>,
     /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
     /// for them only the check is shorter.
     pub keep_alive_s_max: u16,
@@ -134,6 +136,10 @@ pub struct Options {
 }
 
 impl Options {
+    pub(crate) fn knows_method(&self, method: &str) -> bool {
+        self.judges && self.methods.iter().any(|known| **known == *method)
+    }
+
     /// The limits of a listener.
     pub(crate) fn of(&self, at: ListenerId) -> &Options {
         match self.listeners.get(usize::from(at.0)) {
@@ -162,6 +168,7 @@ impl Default for Options {
             flapping_window_s: 60,
             inflight_max: 1024,
             judges: false,
+            methods: Arc::default(),
             keep_alive_s_max: 0,
             listeners: Vec::new(),
             memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,

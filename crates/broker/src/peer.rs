@@ -1,7 +1,7 @@
 //! Who is at the other end of a transport: what the transport itself can tell, and what was decided
 //! of it. All of it goes with the connection from shard to shard.
 
-use crate::judge::{Pass, Verdict};
+use crate::judge::Pass;
 use crate::refusal::Refusal;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -95,7 +95,7 @@ impl Peer {
 
     /// It is above a limit: its CONNECT is answered with this, and nobody asks who it is.
     pub fn turn_down(&mut self, refusal: Refusal) {
-        self.give(Pass { verdict: Verdict::Deny(refusal), expires: None });
+        self.give(Pass { decided: Err(refusal), expires: None, answers: 0 });
     }
 
     pub(crate) fn take_pass(&mut self) {

@@ -27,6 +27,7 @@ pub enum Refusal {
     NoVerdict,
     NotAuthorized,
     NotPermitted,
+    NotRenewed,
     NotWelcome,
     PayloadFormatInvalid,
     QoSUnsupported,
@@ -56,9 +57,10 @@ impl Refusal {
             Refusal::ClientIdMissing | Refusal::ClientIdTooLong => Reason::ClientIdentifierNotValid,
             Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
             Refusal::Expired => Reason::MaximumConnectTime,
-            Refusal::NotAuthorized | Refusal::NotPermitted | Refusal::NotWelcome => {
-                Reason::NotAuthorized
-            }
+            Refusal::NotAuthorized
+            | Refusal::NotPermitted
+            | Refusal::NotRenewed
+            | Refusal::NotWelcome => Reason::NotAuthorized,
             Refusal::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
             Refusal::QoSUnsupported => Reason::QoSNotSupported,
             Refusal::QueueFull | Refusal::QuotaExceeded | Refusal::StoreFull => {
@@ -90,6 +92,7 @@ impl Refusal {
             Refusal::NoVerdict => "nobody could say in time whether the client may connect",
             Refusal::NotAuthorized => "not permitted: $SYS topics belong to the server",
             Refusal::NotPermitted => "not permitted by the rules of the server",
+            Refusal::NotRenewed => "the client did not prove again who it is",
             Refusal::NotWelcome => "the client may not connect",
             Refusal::PayloadFormatInvalid => "the payload is not the UTF-8 that it promises",
             Refusal::QoSUnsupported => "the QoS is above the server's maximum",
@@ -127,6 +130,7 @@ impl Refusal {
             | Refusal::Expired
             | Refusal::Flapping
             | Refusal::NoVerdict
+            | Refusal::NotRenewed
             | Refusal::NotWelcome
             | Refusal::QoSUnsupported
             | Refusal::QueueFull

@@ -256,6 +256,7 @@ impl Shard {
             aliases: Vec::new(),
             alias_bytes: 0,
             meter: None,
+            exchange: None,
             owed: 0,
         });
     }
@@ -391,7 +392,7 @@ impl Shard {
         if known.generation != generation || now < known.timer_at {
             return;
         }
-        if matches!(known.state, State::Asked) {
+        if matches!(known.state, State::Asked | State::Challenged) {
             let case = known.generation;
             return self.judged(conn, case, Verdict::Deny(Refusal::NoVerdict), out);
         }

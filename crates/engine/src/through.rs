@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Spent on handshakes in one turn, and then those that are ready wait.
 pub(crate) const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(1);
-/// What layers take off in one turn, and then all that have layers wait: frames of a byte or of none
-/// are work, and nothing of MQTT that a tick would be full of.
+/// What layers take off in one turn, and then all that have layers wait: frames of a byte or of
+/// none are work, and nothing of MQTT that a tick would be full of.
 const PEEL_BYTES_PER_TURN: usize = 64 * 1024;
 
 impl Body {

@@ -122,6 +122,7 @@ impl Process {
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
         let security = Security::load(&settings, &ports)?;
         let judges = settings.security.authenticates();
+        let methods = security.chain.methods();
         let (permissions, bans) = (security.permissions.clone(), security.bans.clone());
         let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
         let shards = shards.min(broker::limits::SHARDS_MAX);
@@ -139,6 +140,7 @@ impl Process {
             store: shelter(&settings),
             options: Arc::new(Options {
                 judges,
+                methods,
                 permissions,
                 bans,
                 listeners: limits(&settings, &wishes),
@@ -233,10 +235,11 @@ impl Process {
         self.server.change_doors(self.wishes.iter().map(|at| doors[*at].clone()).collect());
         // Who is let in before what they may do: nobody is in by the old list under the new rules.
         let judges = settings.security.authenticates();
+        let methods = security.chain.methods();
         let (permissions, bans) = (security.permissions, security.bans);
         self.porter.change(security.chain, settings.security.limits());
         let listeners = limits(&settings, &self.wishes);
-        let options = Options { judges, permissions, bans, listeners, ..settings.broker };
+        let options = Options { judges, methods, permissions, bans, listeners, ..settings.broker };
         self.server.command(Command::Reload(Arc::new(options)));
         // Who reads the line may rely on it.
         self.server.wait_until_done();

@@ -10,6 +10,9 @@ use std::fmt;
 pub enum Violation {
     AliasOutOfRange,
     AliasUnknown,
+    AuthExpected,
+    AuthMethodChanged,
+    AuthOutOfTurn,
     AuthWithoutMethod,
     ConnAckFlagsInvalid,
     ConnectExpected,
@@ -76,6 +79,9 @@ impl Violation {
             | Violation::WillFlagsInconsistent => Reason::MalformedPacket,
 
             Violation::AliasUnknown
+            | Violation::AuthExpected
+            | Violation::AuthMethodChanged
+            | Violation::AuthOutOfTurn
             | Violation::AuthWithoutMethod
             | Violation::ConnectExpected
             | Violation::NoLocalOnShared
@@ -110,6 +116,9 @@ impl Violation {
         match self {
             Violation::AliasOutOfRange => "used a topic alias of 0 or above the maximum",
             Violation::AliasUnknown => "used a topic alias before giving it a topic",
+            Violation::AuthExpected => "sent another packet before its authentication was over",
+            Violation::AuthMethodChanged => "changed the authentication method",
+            Violation::AuthOutOfTurn => "sent AUTH out of turn",
             Violation::AuthWithoutMethod => "sent authentication without a method",
             Violation::ConnAckFlagsInvalid => "sent CONNACK flags that contradict it",
             Violation::ConnectExpected => "sent another packet before CONNECT",
@@ -171,6 +180,9 @@ mod tests {
     const ALL: &[Violation] = &[
         Violation::AliasOutOfRange,
         Violation::AliasUnknown,
+        Violation::AuthExpected,
+        Violation::AuthMethodChanged,
+        Violation::AuthOutOfTurn,
         Violation::AuthWithoutMethod,
         Violation::ConnAckFlagsInvalid,
         Violation::ConnectExpected,

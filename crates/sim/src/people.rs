@@ -4,7 +4,7 @@
 use broker::bans::{Ban, Bans, Whom};
 use broker::judge::{Claim, Grant, Secret, Verdict};
 use broker::permissions::{ANY_QOS, Name, Network, Pattern, Permissions, Rule};
-use broker::{ConnId, Refusal};
+use broker::{ConnId, Refusal, Step};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default)]
@@ -22,10 +22,15 @@ struct Person {
     name: Option<String>,
     password: Vec<u8>,
     grant: Grant,
+    /// How often it has to prove itself.
+    steps: usize,
 }
 
 impl People {
     pub fn verdict(&self, claim: &Claim) -> Verdict {
+        if let Some(step) = &claim.step {
+            return self.next_step(step);
+        }
         let same = |person: &&Person| person.name.as_deref() == claim.user_name.as_deref();
         let Some(person) = self.users.iter().find(same) else {
             return Verdict::Deny(Refusal::BadCredentials);
@@ -37,8 +42,33 @@ impl People {
         }
     }
 
-    /// `anonymous`, or `alice password=secret superuser id=x group=ops expires=5s`, and rules of
-    /// its own after `:`.
+    /// The method `STEPS`: a name, then the password as often as the user has steps.
+    fn next_step(&self, step: &Step) -> Verdict {
+        let said = String::from_utf8_lossy(&step.data.0);
+        let memory = step.memory.as_ref().map(|memory| String::from_utf8_lossy(&memory.0));
+        let (name, done) = match &memory {
+            Some(memory) => memory.split_once(' ').expect("ours"),
+            None => (&*said, "0"),
+        };
+        let done: usize = done.parse().expect("ours");
+        let known = self.users.iter().find(|person| person.name.as_deref() == Some(name));
+        let Some(person) = known else { return Verdict::Deny(Refusal::BadCredentials) };
+        let is_right = memory.is_none() || said.as_bytes() == person.password;
+        match (is_right, done == person.steps) {
+            (false, _) => Verdict::Deny(Refusal::BadCredentials),
+            (true, true) => {
+                let says = Some(Box::from(&b"welcome"[..]));
+                Verdict::Allow(Box::new(Grant { says, ..person.grant.clone() }))
+            }
+            (true, false) => {
+                let memory = Secret(format!("{name} {}", done + 1).into_bytes().into());
+                Verdict::Challenge { data: Box::from(&b"prove it"[..]), memory }
+            }
+        }
+    }
+
+    /// `anonymous`, or `alice password=secret superuser id=x group=ops expires=5s steps=2`, and
+    /// rules of its own after `:`.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         let (text, own) = text.split_once(" : ").map_or((text, None), |(a, b)| (a, Some(b)));
         let mut words = text.split_whitespace();
@@ -46,7 +76,8 @@ impl People {
         let name = Some(name).filter(|name| *name != "anonymous");
         let user = name.map(Arc::from);
         let grant = Grant { user, permissions: own.map(rules).transpose()?, ..Grant::default() };
-        let mut person = Person { name: name.map(String::from), password: Vec::new(), grant };
+        let (name, password) = (name.map(String::from), Vec::new());
+        let mut person = Person { name, password, grant, steps: 1 };
         for word in words {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             match key {
@@ -58,6 +89,7 @@ impl People {
                 "group" => person.grant.groups.push(value.into()),
                 "id" => person.grant.client_id = Some(value.into()),
                 "password" => person.password = value.into(),
+                "steps" => person.steps = value.parse().map_err(|_| "how many steps?")?,
                 "superuser" => person.grant.is_superuser = true,
                 _ => return Err(format!("a user has no {key}")),
             }

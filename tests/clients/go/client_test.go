@@ -40,6 +40,7 @@ type options struct {
 	connect   paho.Connect
 	session   session.SessionManager
 	manualAck bool
+	auth      paho.Auther
 }
 
 // A client with channels in place of callbacks.
@@ -86,6 +87,7 @@ func try(t *testing.T, given options) (*client, error) {
 	c.Client = paho.NewClient(paho.ClientConfig{
 		Conn:                       conn,
 		Session:                    given.session,
+		AuthHandler:                given.auth,
 		OnPublishReceived:          []func(paho.PublishReceived) (bool, error){received},
 		OnServerDisconnect:         func(d *paho.Disconnect) { c.ended <- d.ReasonCode },
 		EnableManualAcknowledgment: given.manualAck,

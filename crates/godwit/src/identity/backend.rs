@@ -5,7 +5,7 @@
 //! nor each other. `contract.rs` is what each of them has to stand.
 
 use super::{Porter, is_nobody};
-use broker::judge::{Grant, Verdict};
+use broker::judge::{Grant, Secret, Verdict};
 use broker::{Claim, Refusal};
 use std::sync::Arc;
 use tracing::{debug, info, warn};
@@ -14,6 +14,12 @@ pub(crate) trait Backend: Send + Sync {
     /// One word, for logs and options.
     fn name(&self) -> &'static str;
 
+    /// The authentication methods of MQTT 5.0 that it knows. It is asked about clients that name
+    /// one of them, and about those that name none.
+    fn methods(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Answers once, now or later. A reply that is dropped is a fault of the backend's.
     fn judge(&self, claim: &Claim, reply: Reply);
 }
@@ -21,6 +27,11 @@ pub(crate) trait Backend: Send + Sync {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Allow(Box<Grant>),
+    /// The client has to say more. What has to be remembered comes back with it.
+    Challenge {
+        data: Box<[u8]>,
+        memory: Secret,
+    },
     /// It knows the client, and this is not the client. The words are for the log only.
     Deny(&'static str),
     /// It knows nothing of the client: the next one is asked.
@@ -35,6 +46,13 @@ pub(crate) struct Chain {
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     /// Whether clients may come in that say nothing of who they are.
     pub(crate) anonymous: bool,
+}
+
+impl Chain {
+    pub(crate) fn methods(&self) -> Arc<[Box<str>]> {
+        let methods = self.backends.iter().flat_map(|backend| backend.methods());
+        methods.map(|method| Box::from(*method)).collect()
+    }
 }
 
 /// A client at the door, and how far it has come.
@@ -53,11 +71,17 @@ pub(crate) struct Reply {
 
 impl Case {
     /// Asks the backend whose turn it is.
-    pub(crate) fn go_on(self, porter: &Arc<Porter>) {
-        let (chain, at) = (self.chain.clone(), self.at);
-        let Some(backend) = chain.backends.get(at) else {
+    pub(crate) fn go_on(mut self, porter: &Arc<Porter>) {
+        let chain = self.chain.clone();
+        let knows = |backend: &Arc<dyn Backend>| match &self.claim.step {
+            Some(step) => backend.methods().contains(&&*step.method),
+            None => true,
+        };
+        let rest = chain.backends.iter().enumerate().skip(self.at);
+        let Some((at, backend)) = rest.into_iter().find(|(_, backend)| knows(backend)) else {
             return self.end_unknown(porter);
         };
+        self.at = at;
         let claim = self.claim.clone();
         backend.judge(&claim, Reply { case: Some(Box::new(self)), porter: porter.clone() });
     }
@@ -109,6 +133,9 @@ impl Reply {
         let backend = case.chain.backends.get(case.at).map_or("", |backend| backend.name());
         match outcome {
             Outcome::Allow(grant) => case.end(&self.porter, Ok((backend, grant))),
+            Outcome::Challenge { data, memory } => {
+                (case.answer)(Verdict::Challenge { data, memory });
+            }
             Outcome::Deny(why) => {
                 case.end(&self.porter, Err((backend, why, Refusal::BadCredentials)));
             }

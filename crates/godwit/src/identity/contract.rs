@@ -5,9 +5,9 @@ use super::backend::{Backend, Chain, Outcome, Reply};
 use super::certificate::{Certificates, Part};
 use super::hash::Hash;
 use super::users::Users;
-use super::{Limits, Porter, jwt};
+use super::{Limits, Porter, jwt, scram};
 use broker::judge::{Secret, Verdict};
-use broker::{Address, AlternativeName, Certificate, Claim, ListenerId, Refusal};
+use broker::{Address, AlternativeName, Certificate, Claim, ListenerId, Refusal, Step};
 use mqtt::Version;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ fn claim(user_name: Option<&str>, password: Option<&[u8]>) -> Claim {
         password: password.map(|password| Secret(password.into())),
         listener: ListenerId(0),
         certificate: None,
+        step: None,
     }
 }
 
@@ -66,10 +67,20 @@ fn subjects() -> Vec<Subject> {
     let seven = scratch("contract-7", include_str!("vectors/mosquitto_7.txt"));
     let mosquitto = Users::read(&seven).unwrap();
     let _ = std::fs::remove_file(seven);
+    let file = scratch("contract-scram", &format!("ann:{}\n", Hash::scram_of(b"right").unwrap()));
+    let provers = Users::read(&file).unwrap();
+    let _ = std::fs::remove_file(file);
     let certificates = Certificates { user: Part::CommonName, client_id: None };
     vec![
         Subject {
             backend: Arc::new(users),
+            right: claim(Some("ann"), Some(b"right")),
+            wrong: claim(Some("ann"), Some(b"wrong")),
+            stranger: claim(Some("bob"), Some(b"right")),
+            user: "ann",
+        },
+        Subject {
+            backend: Arc::new(provers),
             right: claim(Some("ann"), Some(b"right")),
             wrong: claim(Some("ann"), Some(b"wrong")),
             stranger: claim(Some("bob"), Some(b"right")),
@@ -116,6 +127,7 @@ fn chain(backends: &[Arc<dyn Backend>]) -> Chain {
 fn user_of(verdict: Verdict) -> Result<String, Refusal> {
     match verdict {
         Verdict::Allow(grant) => Ok(grant.user.as_deref().unwrap_or_default().to_string()),
+        Verdict::Challenge { .. } => panic!("it asked for more"),
         Verdict::Deny(refusal) => Err(refusal),
     }
 }
@@ -295,4 +307,40 @@ fn each_name_of_a_certificate_can_be_the_user() {
         assert_eq!(answer(&porter, &known), Ok(name.to_string()));
         assert_eq!(answer(&porter, &certified("")), Err(Refusal::BadCredentials), "it has none");
     }
+}
+
+/// A client that proves by SCRAM that it knows its password.
+fn exchange(porter: &Arc<Porter>, first: &str, password: &[u8]) -> Result<String, Refusal> {
+    let step = |data: &str, memory| {
+        let data = Secret(data.as_bytes().into());
+        let step = Some(Step { method: scram::METHOD.into(), data, memory });
+        ask(porter, &Claim { step, ..claim(None, None) }).recv_timeout(SOON).expect("an answer")
+    };
+    match step(first, None) {
+        Verdict::Challenge { data, memory } => {
+            let challenge = std::str::from_utf8(&data).unwrap();
+            user_of(step(&scram::tests::prove(first, challenge, password), Some(memory)))
+        }
+        verdict => user_of(verdict),
+    }
+}
+
+#[test]
+fn who_proves_its_password_without_saying_it_comes_in() {
+    let lines =
+        format!("ann:{}\nbob:{}\n", Hash::scram_of(b"right").unwrap(), Hash::of(b"right").unwrap());
+    let file = scratch("contract-exchange", &lines);
+    let users: Arc<dyn Backend> = Arc::new(Users::read(&file).unwrap());
+    let _ = std::fs::remove_file(file);
+    let porter = porter(&[ignorant(), users.clone()]);
+    assert_eq!(*chain(&[users]).methods(), [Box::from(scram::METHOD)]);
+    assert_eq!(exchange(&porter, "n,,n=ann,r=abc", b"right"), Ok("ann".into()));
+    let wrong = Err(Refusal::BadCredentials);
+    assert_eq!(exchange(&porter, "n,,n=ann,r=abc", b"wrong"), wrong);
+    // Neither is told from a wrong password before the last step.
+    assert_eq!(exchange(&porter, "n,,n=bob,r=abc", b"right"), wrong);
+    assert_eq!(exchange(&porter, "n,,n=eve,r=abc", b"right"), wrong);
+    assert_eq!(exchange(&porter, "n,a=eve,n=ann,r=abc", b"right"), wrong);
+    assert_eq!(exchange(&porter, "p=tls-unique,,n=ann,r=abc", b"right"), wrong);
+    assert_eq!(exchange(&porter, "ann", b"right"), wrong);
 }

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `$argon2id$v=19$m=KIB,t=PASSES,p=LANES$SALT$HASH` | argon2id (RFC 9106), as a PHC string |
 //! | `$7$ROUNDS$SALT$HASH` | PBKDF2 with HMAC-SHA-512 |
+//! | `$scram-sha-256$ROUNDS$SALT$STORED$SERVER` | keys of SCRAM (RFC 5802, 3) |
 //! | `$6$SALT$HASH` | SHA-512 of the password and the salt, once: weak |
 
 use super::base64::Alphabet;
+use super::scram::{self, Verifier};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, pbkdf2};
@@ -17,6 +19,7 @@ use std::num::NonZeroU32;
 pub(crate) enum Hash {
     Argon2id { cost: Cost, salt: Box<[u8]>, hash: Box<[u8]> },
     Pbkdf2 { rounds: NonZeroU32, salt: Box<[u8]>, hash: Box<[u8]> },
+    Scram(Box<Verifier>),
     Sha512 { salt: Box<[u8]>, hash: Box<[u8]> },
 }
 
@@ -51,6 +54,12 @@ impl Hash {
         Ok(Hash::Argon2id { cost: COST, salt: salt.into(), hash })
     }
 
+    /// Of a new password, for clients that prove it by SCRAM.
+    pub(crate) fn scram_of(password: &[u8]) -> Result<Hash, String> {
+        let verifier = Verifier::of(password).ok_or("the system gives no random bytes")?;
+        Ok(Hash::Scram(verifier.into()))
+    }
+
     /// The error says what is wrong and what would be right. It never repeats the text, which may
     /// be somebody's password.
     pub(crate) fn parse(text: &str) -> Result<Hash, &'static str> {
@@ -74,7 +83,10 @@ impl Hash {
             ("argon2id", ["v=19", cost, salt, hash]) => Cost::parse(cost)
                 .zip(bytes(salt).zip(bytes(hash)))
                 .map(|(cost, (salt, hash))| Hash::Argon2id { cost, salt, hash }),
-            ("6" | "7" | "argon2id", _) => None,
+            ("scram-sha-256", [rounds, salt, stored, server]) => {
+                scram_parts(rounds, bytes(salt), bytes(stored), bytes(server))
+            }
+            ("6" | "7" | "argon2id" | "scram-sha-256", _) => None,
             _ => return Err(NO_HASH),
         };
         parsed.filter(Hash::is_whole).ok_or(BROKEN_HASH)
@@ -83,6 +95,7 @@ impl Hash {
     fn is_whole(&self) -> bool {
         match self {
             Hash::Argon2id { salt, hash, .. } => salt.len() >= 8 && hash.len() >= 16,
+            Hash::Scram(verifier) => verifier.salt.len() >= 8,
             Hash::Pbkdf2 { hash, .. } | Hash::Sha512 { hash, .. } => hash.len() == SHA512_BYTES,
         }
     }
@@ -98,6 +111,7 @@ impl Hash {
                 let by = pbkdf2::PBKDF2_HMAC_SHA512;
                 pbkdf2::verify(by, *rounds, salt, password, hash).is_ok()
             }
+            Hash::Scram(verifier) => verifier.is_of(password),
             Hash::Sha512 { salt, hash } => {
                 let mut salted = digest::Context::new(&digest::SHA512);
                 salted.update(password);
@@ -106,6 +120,18 @@ impl Hash {
             }
         }
     }
+}
+
+fn scram_parts(
+    rounds: &str,
+    salt: Option<Box<[u8]>>,
+    stored: Option<Box<[u8]>>,
+    server: Option<Box<[u8]>>,
+) -> Option<Hash> {
+    let rounds = rounds.parse().ok().filter(|n: &NonZeroU32| n.get() <= ROUNDS_MAX)?;
+    let key = |key: Box<[u8]>| <[u8; scram::KEY_BYTES]>::try_from(&*key).ok();
+    let (stored, server) = (stored.and_then(key)?, server.and_then(key)?);
+    Some(Hash::Scram(Verifier { rounds, salt: salt?, stored, server }.into()))
 }
 
 impl Cost {
@@ -136,7 +162,7 @@ fn argon2id(cost: Cost, salt: &[u8], password: &[u8], len: usize) -> Option<Box<
 }
 
 /// In a time that does not tell where they differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other)) == 0
 }
@@ -153,6 +179,11 @@ impl fmt::Display for Hash {
             Hash::Pbkdf2 { rounds, salt, hash } => {
                 write!(f, "$7${rounds}${}${}", text(salt), text(hash))
             }
+            Hash::Scram(known) => {
+                let (salt, stored, server) =
+                    (text(&known.salt), text(&known.stored), text(&known.server));
+                write!(f, "$scram-sha-256${}${salt}${stored}${server}", known.rounds)
+            }
             Hash::Sha512 { salt, hash } => write!(f, "$6${}${}", text(salt), text(hash)),
         }
     }
@@ -165,7 +196,8 @@ impl fmt::Debug for Hash {
     }
 }
 
-const NO_HASH: &str = "no hash that we know stands after the colon ($argon2id$, $7$ and $6$ are \
+const NO_HASH: &str = "no hash that we know stands after the colon ($argon2id$, $7$, $6$ and \
+                       $scram-sha-256$ are \
                        known); `godwit passwd FILE USER` writes one";
 const BROKEN_HASH: &str = "the hash is not whole, or asks for more work than we would do; \
                            `godwit passwd FILE USER` writes a new one";

@@ -12,6 +12,7 @@ pub(crate) mod hash;
 pub(crate) mod jwt;
 pub(crate) mod keys;
 pub(crate) mod passwd;
+pub(crate) mod scram;
 pub(crate) mod throttle;
 pub(crate) mod users;
 
@@ -194,10 +195,13 @@ const NICENESS: i32 = 10;
 fn bytes_of(claim: &Claim) -> usize {
     let password = claim.password.as_ref().map_or(0, |secret| secret.0.len());
     let user_name = claim.user_name.as_ref().map_or(0, |name| name.len());
-    size_of::<Case>() + claim.client_id.len() + user_name + password
+    let step = claim.step.as_ref().map_or(0, |step| {
+        step.data.0.len() + step.memory.as_ref().map_or(0, |memory| memory.0.len())
+    });
+    size_of::<Case>() + claim.client_id.len() + user_name + password + step
 }
 
 /// Brings no proof of its own.
 fn is_nobody(claim: &Claim) -> bool {
-    claim.user_name.is_none() && claim.password.is_none()
+    claim.user_name.is_none() && claim.password.is_none() && claim.step.is_none()
 }

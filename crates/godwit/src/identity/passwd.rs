@@ -21,12 +21,18 @@ const FLAGS: &[Flag] = &[
     },
     Flag { names: &["-c"], values: &[], doc: "begin the file anew, without the users in it" },
     Flag { names: &["-D"], values: &[], doc: "remove the user" },
+    Flag {
+        names: &["--scram"],
+        values: &[],
+        doc: "for clients of MQTT 5.0 that prove it by SCRAM-SHA-256, which never say it",
+    },
     Flag { names: &["-h", "--help"], values: &[], doc: "this" },
 ];
 
 const HELP: &str = "\
-Usage: godwit passwd [-c | -D] FILE USER
-       godwit passwd [-c] -b FILE USER PASSWORD
+Usage: godwit passwd [-c] [--scram] FILE USER
+       godwit passwd -D FILE USER
+       godwit passwd [-c] [--scram] -b FILE USER PASSWORD
 
 Gives a user of the file a password, or another one; option auth.users names the file. The broker
 reads it again on SIGHUP. The password is asked for, or is the first line of stdin.
@@ -39,6 +45,7 @@ struct Order {
     password: Option<Vec<u8>>,
     anew: bool,
     removes: bool,
+    scram: bool,
 }
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
@@ -65,7 +72,8 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
         return Ok(None);
     }
     let (batch, anew, removes) = (has("-b"), has("-c"), has("-D"));
-    if removes && (anew || batch) {
+    let scram = has("--scram");
+    if removes && (anew || batch || scram) {
         return Err(vec!["-D stands alone: the user goes, and nothing else changes".into()]);
     }
     let wanted = if batch { 3 } else { 2 };
@@ -77,7 +85,7 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
     check_name(user).map_err(|why| vec![why])?;
     let password = rest.get(2).map(|text| text.as_encoded_bytes().to_vec());
     let file = PathBuf::from(&rest[0]);
-    Ok(Some(Order { file, user: user.into(), password, anew, removes }))
+    Ok(Some(Order { file, user: user.into(), password, anew, removes, scram }))
 }
 
 fn carry_out(order: Order) -> Result<(), String> {
@@ -103,7 +111,8 @@ fn carry_out(order: Order) -> Result<(), String> {
         if password.is_empty() {
             return Err("the password is empty; nothing was changed".into());
         }
-        lines.push(format!("{}:{}", order.user, Hash::of(&password)?));
+        let hash = if order.scram { Hash::scram_of(&password) } else { Hash::of(&password) };
+        lines.push(format!("{}:{}", order.user, hash?));
     }
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     replace(&order.file, &text).map_err(|error| format!("{shown}: {error}"))

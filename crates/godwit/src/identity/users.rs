@@ -3,9 +3,11 @@
 
 use super::backend::{Backend, Outcome, Reply};
 use super::hash::Hash;
+use super::scram::{self, Said, Verifier};
 use crate::source::{self, Wrongs};
-use broker::Claim;
-use broker::judge::Grant;
+use broker::judge::{Grant, Secret};
+use broker::{Claim, Step};
+use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -16,6 +18,8 @@ pub(crate) struct Users {
     /// The names, to choose one by chance that is the same for the same stranger.
     names: Vec<Box<str>>,
     chance: RandomState,
+    /// Makes what we say of users that there are none of.
+    decoy_key: [u8; 32],
 }
 
 /// A line is no longer than this, which no name and no hash of ours ever is.
@@ -29,6 +33,8 @@ impl Users {
 
     fn parse(text: &str) -> Result<Users, Wrongs> {
         let (mut users, mut wrongs) = (Users::default(), Vec::new());
+        // Without chance a stranger could tell who there is, and no more.
+        let _ = SystemRandom::new().fill(&mut users.decoy_key);
         for (at, line) in text.lines().enumerate() {
             let line = line.trim_end();
             if line.is_empty() || line.starts_with('#') {
@@ -89,6 +95,37 @@ impl Users {
     }
 }
 
+impl Users {
+    fn verifier(&self, user: &str) -> Option<&Verifier> {
+        match self.by_name.get(user) {
+            Some(Hash::Scram(verifier)) => Some(verifier),
+            _ => None,
+        }
+    }
+
+    /// A step of SCRAM. Whether there is the user at all shows in the last only.
+    fn go_on(&self, step: &Step) -> Result<Outcome, &'static str> {
+        let Some(Secret(memory)) = &step.memory else {
+            let said = Said::read(&step.data.0)?;
+            let decoy = || Verifier::decoy(&self.decoy_key, &said.user);
+            let verifier = self.verifier(&said.user).cloned().unwrap_or_else(decoy);
+            let Some(nonce) = scram::nonce() else {
+                return Ok(Outcome::Fail("the system gives no random bytes".into()));
+            };
+            let said = said.answer(&verifier, &nonce);
+            let data = said.server_first().as_bytes().into();
+            return Ok(Outcome::Challenge { data, memory: Secret(said.memory().into()) });
+        };
+        let said = Said::recall(memory).ok_or("its memory is not ours")?;
+        let decoy = Verifier::decoy(&self.decoy_key, &said.user);
+        let verifier = self.verifier(&said.user);
+        let proof = said.verify(verifier.unwrap_or(&decoy), &step.data.0)?;
+        verifier.ok_or("unknown to all")?;
+        let (user, says) = (Some(said.user.into()), Some(proof.into_bytes().into()));
+        Ok(Outcome::Allow(Box::new(Grant { user, says, ..Grant::default() })))
+    }
+}
+
 /// What a line can hold before its colon.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     match name {
@@ -106,8 +143,16 @@ impl Backend for Users {
         "users"
     }
 
+    fn methods(&self) -> &'static [&'static str] {
+        let knows = self.by_name.values().any(|hash| matches!(hash, Hash::Scram(_)));
+        if knows { &[scram::METHOD] } else { &[] }
+    }
+
     fn judge(&self, claim: &Claim, reply: Reply) {
-        reply.give(self.check(claim));
+        reply.give(match &claim.step {
+            Some(step) => self.go_on(step).unwrap_or_else(Outcome::Deny),
+            None => self.check(claim),
+        });
     }
 }
 

@@ -16,6 +16,7 @@ mod c4_01_queues;
 mod c4_03_qos;
 mod c4_07_topics;
 mod c4_08_shared;
+mod c4_12_authentication;
 mod c5_04_security;
 mod durable;
 mod kept_queues;

@@ -1,0 +1,266 @@
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677), the server's half: a client proves that it knows its
+//! password without saying it, and learns whether the server knows it too.
+//!
+//! Names and passwords are compared byte by byte, without SASLprep (RFC 4013), as everywhere else
+//! here. There is no channel binding.
+
+use super::base64::Alphabet;
+use base64ct::{Base64, Encoding};
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::{digest, hmac, pbkdf2};
+use std::num::NonZeroU32;
+
+pub(crate) const METHOD: &str = "SCRAM-SHA-256";
+pub(crate) const KEY_BYTES: usize = 32;
+const SALT_BYTES: usize = 16;
+/// RFC 7677, 4: at least this. It is the client that does the work.
+const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).expect("it is not 0");
+
+/// What a server keeps of a password: not enough to prove anything with.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Verifier {
+    pub(crate) rounds: NonZeroU32,
+    pub(crate) salt: Box<[u8]>,
+    /// Hash of the key that the client proves to have, ...
+    pub(crate) stored: [u8; KEY_BYTES],
+    /// ... and the key that we prove to have.
+    pub(crate) server: [u8; KEY_BYTES],
+}
+
+/// What both sides said before the proof.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Said<'a> {
+    pub(crate) user: String,
+    /// What `c=` repeats: whether the client would bind, and as whom it acts.
+    header: &'a str,
+    client_first: &'a str,
+    server_first: String,
+}
+
+impl Verifier {
+    /// Of a new password.
+    pub(crate) fn of(password: &[u8]) -> Option<Verifier> {
+        let mut salt = [0; SALT_BYTES];
+        SystemRandom::new().fill(&mut salt).ok()?;
+        Some(Verifier::derive(password, ROUNDS, &salt))
+    }
+
+    fn derive(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> Verifier {
+        let mut salted = [0; KEY_BYTES];
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, salt, password, &mut salted);
+        let client = mac(&salted, b"Client Key");
+        Verifier {
+            rounds,
+            salt: salt.into(),
+            stored: hash(&client),
+            server: mac(&salted, b"Server Key"),
+        }
+    }
+
+    /// For a user that there is none of: always the same, so that nobody learns by asking twice.
+    pub(crate) fn decoy(key: &[u8], user: &str) -> Verifier {
+        let bytes = mac(key, user.as_bytes());
+        let salt = bytes[..SALT_BYTES].into();
+        Verifier { rounds: ROUNDS, salt, stored: bytes, server: bytes }
+    }
+
+    pub(crate) fn is_of(&self, password: &[u8]) -> bool {
+        let own = Verifier::derive(password, self.rounds, &self.salt);
+        super::hash::is_same(&own.stored, &self.stored)
+    }
+}
+
+impl<'a> Said<'a> {
+    /// Reads the client's first message. The answer still has to be found: see `answer`.
+    pub(crate) fn read(data: &'a [u8]) -> Result<Said<'a>, &'static str> {
+        let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
+        let mut parts = text.splitn(3, ',');
+        let (flag, acts_as) = (parts.next().unwrap_or_default(), parts.next().ok_or(NO_SCRAM)?);
+        let client_first = parts.next().ok_or(NO_SCRAM)?;
+        if flag.starts_with("p=") {
+            return Err("it wants channel binding, which we do not have");
+        }
+        if !matches!(flag, "n" | "y") {
+            return Err(NO_SCRAM);
+        }
+        let mut parts = client_first.split(',');
+        let user = parts.next().and_then(|part| part.strip_prefix("n=")).ok_or(NO_SCRAM)?;
+        let user = name(user).ok_or(NO_SCRAM)?;
+        match acts_as {
+            "" => {}
+            _ if acts_as.strip_prefix("a=").and_then(name).as_deref() == Some(&user) => {}
+            _ => return Err("it wants to act as somebody else"),
+        }
+        let nonce = parts.next().and_then(|part| part.strip_prefix("r=")).ok_or(NO_SCRAM)?;
+        if nonce.is_empty() || !nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(NO_SCRAM);
+        }
+        let header = &text[..text.len() - client_first.len()];
+        Ok(Said { user, header, client_first, server_first: String::new() })
+    }
+
+    /// Our first message.
+    pub(crate) fn answer(mut self, verifier: &Verifier, nonce: &str) -> Said<'a> {
+        let theirs = field(self.client_first, "r=").unwrap_or_default();
+        let (salt, rounds) = (Base64::encode_string(&verifier.salt), verifier.rounds);
+        self.server_first = format!("r={theirs}{nonce},s={salt},i={rounds}");
+        self
+    }
+
+    pub(crate) fn server_first(&self) -> &str {
+        &self.server_first
+    }
+
+    /// For `recall`, once the client has answered. No name or message has a NUL.
+    pub(crate) fn memory(&self) -> Vec<u8> {
+        [&self.user, self.header, self.client_first, &self.server_first].join("\0").into_bytes()
+    }
+
+    pub(crate) fn recall(memory: &'a [u8]) -> Option<Said<'a>> {
+        let mut parts = std::str::from_utf8(memory).ok()?.split('\0');
+        let user = parts.next()?.into();
+        let (header, client_first) = (parts.next()?, parts.next()?);
+        Some(Said { user, header, client_first, server_first: parts.next()?.into() })
+    }
+
+    /// The client's last message: whether it proves that the client knows the password. Then comes
+    /// our own proof.
+    pub(crate) fn verify(&self, verifier: &Verifier, data: &[u8]) -> Result<String, &'static str> {
+        let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
+        let (without_proof, proof) = text.rsplit_once(",p=").ok_or(NO_SCRAM)?;
+        if field(text, "c=") != Some(&Base64::encode_string(self.header.as_bytes())) {
+            return Err("it repeats another beginning");
+        }
+        if field(text, "r=") != field(&self.server_first, "r=") {
+            return Err("it repeats another nonce");
+        }
+        let proof = Alphabet::Standard.decode(proof).and_then(|proof| proof.try_into().ok());
+        let proof: [u8; KEY_BYTES] = proof.ok_or(NO_SCRAM)?;
+        let said = format!("{},{},{without_proof}", self.client_first, self.server_first);
+        let mut key = mac(&verifier.stored, said.as_bytes());
+        key.iter_mut().zip(proof).for_each(|(key, proof)| *key ^= proof);
+        if !super::hash::is_same(&hash(&key), &verifier.stored) {
+            return Err("wrong password");
+        }
+        Ok(format!("v={}", Base64::encode_string(&mac(&verifier.server, said.as_bytes()))))
+    }
+}
+
+/// Our half of a nonce.
+pub(crate) fn nonce() -> Option<String> {
+    let mut bytes = [0; 18];
+    SystemRandom::new().fill(&mut bytes).ok()?;
+    Some(Base64::encode_string(&bytes))
+}
+
+/// The value of the first part with this name.
+fn field<'t>(message: &'t str, name: &str) -> Option<&'t str> {
+    message.split(',').find_map(|part| part.strip_prefix(name))
+}
+
+/// A name with its commas and equals signs back (RFC 5802, 5.1).
+fn name(text: &str) -> Option<String> {
+    let mut parts = text.split('=');
+    let mut name = parts.next()?.to_string();
+    for part in parts {
+        let rest = match part.split_at_checked(2)? {
+            ("2C", rest) => ",".to_string() + rest,
+            ("3D", rest) => "=".to_string() + rest,
+            _ => return None,
+        };
+        name += &rest;
+    }
+    (!name.is_empty() && !name.contains('\0')).then_some(name)
+}
+
+fn mac(key: &[u8], of: &[u8]) -> [u8; KEY_BYTES] {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), of);
+    let mut bytes = [0; KEY_BYTES];
+    bytes.copy_from_slice(tag.as_ref());
+    bytes
+}
+
+fn hash(of: &[u8]) -> [u8; KEY_BYTES] {
+    let mut bytes = [0; KEY_BYTES];
+    bytes.copy_from_slice(digest::digest(&digest::SHA256, of).as_ref());
+    bytes
+}
+
+const NO_SCRAM: &str = "that is not SCRAM";
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The client's half.
+    pub(crate) fn prove(client_first: &str, server_first: &str, password: &[u8]) -> String {
+        let salt = Base64::decode_vec(field(server_first, "s=").unwrap()).unwrap();
+        let rounds = field(server_first, "i=").unwrap().parse().unwrap();
+        let mut salted = [0; KEY_BYTES];
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, password, &mut salted);
+        let client = mac(&salted, b"Client Key");
+        let bare = client_first.splitn(3, ',').nth(2).unwrap();
+        let header = &client_first[..client_first.len() - bare.len()];
+        let nonce = field(server_first, "r=").unwrap();
+        let without = format!("c={},r={nonce}", Base64::encode_string(header.as_bytes()));
+        let mut proof = mac(&hash(&client), format!("{bare},{server_first},{without}").as_bytes());
+        proof.iter_mut().zip(client).for_each(|(proof, client)| *proof ^= client);
+        format!("{without},p={}", Base64::encode_string(&proof))
+    }
+
+    /// RFC 7677, 3.
+    #[test]
+    fn the_example_of_the_standard_holds() {
+        let salt = Base64::decode_vec("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
+        let verifier = Verifier::derive(b"pencil", ROUNDS, &salt);
+        let first = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
+        let said = Said::read(first.as_bytes()).unwrap();
+        let said = said.answer(&verifier, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0");
+        assert_eq!(
+            said.server_first(),
+            "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+        );
+        let last = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+                    p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
+        assert_eq!(prove(first, said.server_first(), b"pencil"), last);
+        let memory = said.memory();
+        let said = Said::recall(&memory).unwrap();
+        assert_eq!(said.user, "user");
+        assert_eq!(
+            said.verify(&verifier, last.as_bytes()),
+            Ok("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=".into())
+        );
+        for (wrong, right) in [("c=biws", "c=eSws"), ("k0,", "k1,"), ("dHz", "eHz"), (",p=", ",q=")]
+        {
+            let last = last.replacen(wrong, right, 1);
+            assert!(said.verify(&verifier, last.as_bytes()).is_err(), "{last}");
+        }
+        assert!(verifier.is_of(b"pencil") && !verifier.is_of(b"pencils"));
+    }
+
+    #[test]
+    fn names_have_commas_and_a_client_acts_as_itself() {
+        let user = |first: &str| Said::read(first.as_bytes()).map(|said| said.user);
+        assert_eq!(user("n,,n=a=2Cb=3Dc,r=x"), Ok("a,b=c".into()));
+        assert_eq!(user("y,a=ann,n=ann,r=x"), Ok("ann".into()));
+        for first in [
+            "",
+            "n",
+            "n,",
+            "n,,",
+            "n,,n=,r=x",
+            "n,,n=a=2c,r=x",
+            "n,,n=a=,r=x",
+            "n,,n=a",
+            "n,,n=a,r=",
+            "n,,n=a,r=\u{e4}",
+            "n,,m=x,n=a,r=x",
+            "n,a=bob,n=ann,r=x",
+            "p=tls-unique,,n=a,r=x",
+            "x,,n=a,r=x",
+        ] {
+            assert!(user(first).is_err(), "{first}");
+        }
+        assert!(Said::read(b"\xff").is_err());
+    }
+}
