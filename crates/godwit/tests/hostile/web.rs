@@ -179,6 +179,7 @@ fn pings_of_who_does_not_read_end_in_a_bounded_queue() {
         let (mut said, mut buffer) = (0, vec![0; 1 << 20]);
         stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
         let mut messages = 0;
+        let began = Instant::now();
         loop {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
@@ -186,7 +187,12 @@ fn pings_of_who_does_not_read_end_in_a_bounded_queue() {
                     said += read;
                     messages += buffer[..read].iter().filter(|byte| **byte == b'm').count();
                 }
-                Err(fault) if fault.kind() == ErrorKind::WouldBlock => break,
+                Err(fault) if fault.kind() == ErrorKind::WouldBlock => {
+                    // A busy host may be slow to send what waits; what is over is over.
+                    if messages >= 1000 || began.elapsed() > Duration::from_secs(20) {
+                        break;
+                    }
+                }
                 Err(fault) => panic!("{fault}"),
             }
         }
