@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One row of a file of brokers: a command, or a URL of one that runs already.
+/// One row of a file of brokers: a command, or a URL of one that runs already. A command whose
+/// broker does not speak plain MQTT has a URL as well.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -57,12 +58,15 @@ impl Launched {
         let folder = scratch(&entry.name, address.port());
         fs::create_dir_all(&folder).map_err(says)?;
         // From here on the folder goes with it, also where the program cannot be run.
-        let url = format!("tcp://{address}");
-        let mut launched = Launched { child: None, folder: Some(folder.clone()), url };
         let filled = |text: &str| {
             let text = text.replace("{port}", &address.port().to_string());
             text.replace("{dir}", &folder.to_string_lossy())
         };
+        let url = match entry.url.is_empty() {
+            true => format!("tcp://{address}"),
+            false => filled(&entry.url),
+        };
+        let mut launched = Launched { child: None, folder: Some(folder.clone()), url };
         if !entry.file.is_empty() {
             fs::write(folder.join(&entry.file), filled(&entry.content)).map_err(says)?;
         }

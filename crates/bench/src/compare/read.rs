@@ -148,8 +148,8 @@ fn broker(table: &DeTable<'_>) -> Result<Entry, String> {
         };
         *into = text.to_string();
     }
-    if entry.name.is_empty() || entry.command.is_empty() == entry.url.is_empty() {
-        return Err("a broker has a name, and either a command or a url".into());
+    if entry.name.is_empty() || entry.command.is_empty() && entry.url.is_empty() {
+        return Err("a broker has a name, and a command or a url".into());
     }
     Ok(entry)
 }
@@ -205,6 +205,9 @@ mod tests {
         assert_eq!((comparison.rounds, comparison.duration_s), (5, Some(5.0)));
         assert_eq!(comparison.brokers.len(), 2);
         assert_eq!(comparison.tasks[0].scale, 0.1);
+        let text = "scenarios = [\"a\"]\n[[broker]]\nname = \"x\"\ncommand = \"y {port}\"\n\
+                    url = \"tls://127.0.0.1:{port}\"\n";
+        assert_eq!(read(text).expect("it is right").brokers[0].url, "tls://127.0.0.1:{port}");
         let text = "rate = 2\nuse = [\"rumqttd\"]\n[[run]]\nscenario = \"a\"\nscale = 0.5\n";
         let task = Task { scenario: "a".into(), scale: 0.5, rate: 2.0 };
         assert_eq!(read(text).expect("it is right").tasks, [task]);
