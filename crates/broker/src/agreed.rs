@@ -85,7 +85,7 @@ impl Shard {
             exchange: None,
         };
         if packet.version == Version::V5 {
-            self.tell_agreed(packet, asked, client_id, &mut agreed);
+            self.tell_agreed(conn, packet, asked, client_id, &mut agreed);
         }
         // Without a method in CONNECT there is none in CONNACK [MQTT-4.12.0-6].
         if let Some(method) = asked.method {
@@ -106,12 +106,13 @@ impl Shard {
     /// CONNACK's properties: what differs from the specification's defaults or from what was asked.
     fn tell_agreed(
         &self,
+        conn: ConnId,
         packet: &Connect<'_>,
         asked: &Asked<'_>,
         client_id: &str,
         agreed: &mut Agreed,
     ) {
-        let (options, properties) = (&self.options, &mut agreed.properties);
+        let (options, properties) = (self.limits_at(conn), &mut agreed.properties);
         if asked.session_expiry_s.is_some_and(|asked| asked != agreed.session_expiry_s) {
             properties.push(Property::SessionExpiryInterval(agreed.session_expiry_s));
         }

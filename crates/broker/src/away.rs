@@ -2,6 +2,7 @@
 
 use crate::conn::Conn;
 use crate::flight::Marks;
+use crate::gate::Gate;
 use crate::input::{Cross, Now, SessionId};
 use crate::limits::NONE;
 use crate::note::Note;
@@ -36,7 +37,13 @@ impl Shard {
         let now = self.now;
         let session = self.sessions.get_mut(id);
         session.conn = NONE;
-        session.congested = false;
+        session.gate = Gate::default();
+        if let Some(rights) = &mut session.rights {
+            rights.presence = None;
+        }
+        if let Some(rare) = &mut session.rare {
+            rare.meter = None;
+        }
         self.sessions.set_aliases(id, None);
         self.announce(id, false, out);
         self.arm_will(id, out);

@@ -3,7 +3,6 @@
 use crate::exchange::Exchange;
 use crate::explain::explained;
 use crate::input::{ConnId, Now, SessionId};
-use crate::limits;
 use crate::meter::Meter;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
@@ -31,6 +30,10 @@ pub(crate) struct Conn {
     /// When the only timer that counts is due.
     pub(crate) timer_at: Now,
     pub(crate) topic_alias_max: u16,
+    /// As CONNACK said, whatever the options say since.
+    pub(crate) receive_maximum: u16,
+    /// [MQTT-3.2.2-15]
+    pub(crate) packet_bytes_max: u32,
     /// Alias `n` stands at `n - 1`. Gone with the connection [MQTT-3.3.2-7].
     pub(crate) aliases: Vec<Option<Arc<str>>>,
     /// What those cost.
@@ -154,7 +157,7 @@ impl Shard {
                 // It waits for somebody.
                 _ => return,
             };
-            let is_metered = known.meter.is_some();
+            let (is_metered, bytes_max) = (known.meter.is_some(), known.packet_bytes_max);
             let rest = &bytes[out.consumed..];
             if let Some(session) = live
                 && rest.first() == Some(&PUBACK)
@@ -167,7 +170,7 @@ impl Shard {
                     continue;
                 }
             }
-            let frame = match mqtt::cut(rest, self.frame_bytes_max(live.is_some())) {
+            let frame = match mqtt::cut(rest, bytes_max) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
                 Err(violation) => {
@@ -201,15 +204,6 @@ impl Shard {
             if let Err(end) = ended {
                 self.end(conn, end, out);
             }
-        }
-    }
-
-    /// The longest packet that is taken [MQTT-3.2.2-15].
-    #[inline]
-    pub(crate) fn frame_bytes_max(&self, live: bool) -> u32 {
-        match live {
-            true => self.options.packet_bytes_max,
-            false => self.options.packet_bytes_max.min(limits::CONNECT_BYTES_MAX),
         }
     }
 

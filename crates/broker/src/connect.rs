@@ -5,9 +5,11 @@ use crate::alias::AliasesOut;
 use crate::conn::{End, Moved, State};
 use crate::exchange::Step;
 use crate::explain::explained;
+use crate::gate::Gate;
 use crate::input::{ConnId, Now, SessionId, ShardId};
 use crate::limits::NONE;
 use crate::memory::SMALL;
+use crate::meter::Meter;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
@@ -45,7 +47,7 @@ impl Shard {
         }
         let asked = Asked::new(packet.properties);
         let admitted = self.check_bans(conn, packet.client_id, packet.user_name, out);
-        let admitted = admitted.and_then(|()| self.admit(&packet, &asked));
+        let admitted = admitted.and_then(|()| self.admit(conn, &packet, &asked));
         if admitted.is_ok() && self.options.judges && self.decided(conn).is_none() {
             self.inquire(conn, &packet, Step::first(packet.properties), out);
             return Ok(Moved::Nowhere);
@@ -78,10 +80,13 @@ impl Shard {
         if self.store_is_full && agreed.session_expiry_s > 0 && self.is_new(&client_id) {
             return Err(self.refuse(conn, &packet, &asked, Refusal::StoreFull, out));
         }
-        let rights = self.take_rights(conn);
+        let mut rights = self.take_rights(conn);
         if let Some(will) = &packet.will
             && let Err(refusal) = self.permit_will(rights.as_deref(), &client_id, will)
         {
+            return Err(self.refuse(conn, &packet, &asked, refusal, out));
+        }
+        if let Err(refusal) = self.take_place(conn, &client_id, rights.as_deref_mut()) {
             return Err(self.refuse(conn, &packet, &asked, refusal, out));
         }
         self.welcome(conn, &packet, &asked, &agreed, &client_id, rights, out);
@@ -118,7 +123,12 @@ impl Shard {
     }
 
     /// The client id to go on with, or why not [MQTT-3.1.4-2].
-    fn admit(&mut self, packet: &Connect<'_>, asked: &Asked<'_>) -> Result<Box<str>, Refusal> {
+    fn admit(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        asked: &Asked<'_>,
+    ) -> Result<Box<str>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
@@ -134,7 +144,7 @@ impl Shard {
             if will.retain && !self.options.retain_available {
                 return Err(Refusal::RetainUnsupported);
             }
-            self.permit_topic(will.topic)?;
+            self.limits_at(conn).permit_topic(will.topic)?;
         }
         if !packet.client_id.is_empty() {
             // [MQTT-3.1.3-5]: any text up to the option's length.
@@ -278,13 +288,17 @@ impl Shard {
         agreed: &Agreed,
         rights: Option<Box<Rights>>,
     ) {
-        let options = self.options.clone();
+        let Some(listener) = self.conn(conn).map(|known| known.peer.listener) else { return };
+        let all = self.options.clone();
+        let class = rights.as_ref().and_then(|rights| rights.class);
+        let options = all.of_client(listener, class);
         self.sessions.online += 1;
         self.sessions.counters.connections_accepted += 1;
         let session = self.sessions.get_mut(id);
         session.conn = conn.0;
         session.version = packet.version;
-        session.congested = false;
+        session.gate = Gate::default();
+        session.listener = listener;
         session.problem_information = asked.problem_information;
         session.window = asked.receive_maximum.min(options.inflight_max);
         session.packet_bytes_max = asked.packet_bytes_max;
@@ -303,12 +317,15 @@ impl Shard {
         let aliases = (aliases > 0).then(|| Box::new(AliasesOut::new(aliases)));
         self.sessions.set_aliases(id, aliases);
         self.sessions.set_rights(id, rights);
+        self.sessions.set_meter(id, Meter::outward(options));
         let expires = self.sessions.get(id).expires();
         let silence_ms_max = u32::from(agreed.keep_alive_s) * 1500;
         let now = self.now;
         if let Some(known) = self.conn_mut(conn) {
             known.state = State::Live { session: id };
-            known.meter = crate::meter::Meter::new(options.of(known.peer.listener));
+            known.meter = Meter::inward(options);
+            known.receive_maximum = options.receive_maximum;
+            known.packet_bytes_max = options.packet_bytes_max;
             known.version = packet.version;
             known.exchange = agreed.exchange.clone().map(Box::new);
             known.silence_ms_max = silence_ms_max;

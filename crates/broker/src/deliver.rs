@@ -4,6 +4,7 @@
 use crate::alias::Alias;
 use crate::encode::Form;
 use crate::flight::{Marks, Slot, State, granted};
+use crate::gate::Gate;
 use crate::input::{ConnId, SessionId};
 use crate::limits::NONE;
 use crate::memory::{CROWDED_WINDOW, SMALL};
@@ -13,7 +14,7 @@ use crate::outbox::{Outbox, Range};
 use crate::session::{Session, Sessions, ids};
 use crate::sys::Drop;
 use crate::topics::Packed;
-use mqtt::{PacketId, PacketType, QoS, Reason, Version};
+use mqtt::{PacketId, QoS, Version};
 
 /// One subscriber's claim on a message.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,7 @@ pub(crate) struct Hit {
 impl Session {
     /// Puts a slot into the flight, under the next packet id.
     #[inline(always)]
-    fn number_slot(&mut self, slot: Slot) -> PacketId {
+    pub(crate) fn number_slot(&mut self, slot: Slot) -> PacketId {
         match &self.lasting {
             None => self.flight().send(slot),
             Some(lasting) => {
@@ -56,12 +57,12 @@ impl Session {
 /// What the wire says of a message whose slot is in the flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbered {
-    id: PacketId,
-    qos: QoS,
-    retain: bool,
+    pub(crate) id: PacketId,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
     /// It was sent before [MQTT-3.3.1-1].
-    dup: bool,
-    ids: u32,
+    pub(crate) dup: bool,
+    pub(crate) ids: u32,
 }
 
 impl Sessions {
@@ -71,7 +72,7 @@ impl Sessions {
         let qos = granted(draft.qos, hit.options);
         // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
         let retain = draft.retain && (hit.from_retained || hit.options.retain_as_published());
-        let online = session.conn != NONE && !session.congested;
+        let online = session.conn != NONE && session.gate.is_open();
         // What waits goes first [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         if qos == QoS::AtMostOnce {
             let behind = session.flight.as_ref().is_some_and(|flight| flight.waiting_qos0 > 0);
@@ -118,7 +119,13 @@ impl Sessions {
         self.send_numbered(hit.session, numbered, hit.alone, draft, out);
     }
 
-    fn send_qos0(&mut self, hit: Hit, retain: bool, draft: &mut Draft<'_>, out: &mut Outbox) {
+    pub(crate) fn send_qos0(
+        &mut self,
+        hit: Hit,
+        retain: bool,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
         let list = self.ids_of(hit.ids);
         let mut form = Form {
             version: Version::V311,
@@ -186,7 +193,7 @@ impl Sessions {
     }
 
     #[inline]
-    fn count_sent(&mut self, id: SessionId, sent: Option<usize>, out: &mut Outbox) {
+    pub(crate) fn count_sent(&mut self, id: SessionId, sent: Option<usize>, out: &mut Outbox) {
         out.deliveries += 1;
         match sent {
             Some(bytes) => {
@@ -222,7 +229,7 @@ impl Sessions {
         let mut slot = Slot::new(message, qos, retain, hit.ids, hit.group);
         let full = self.queue_is_full(hit.session, bytes);
         let drop = if full { Drop::QueueFull } else { Drop::OutOfMemory };
-        let policy = match self.options.queue_policy {
+        let policy = match self.options.of_session(self.get(hit.session)).queue_policy {
             QueuePolicy::Disconnect if away => QueuePolicy::DropOldest,
             policy => policy,
         };
@@ -249,6 +256,10 @@ impl Sessions {
         flight.waiting_bytes += bytes;
         flight.waiting_qos0 += u32::from(qos == QoS::AtMostOnce);
         flight.waiting.push_back(slot);
+        let gate = self.get(hit.session).gate;
+        if gate.has(Gate::METERED) && !gate.is_shut() {
+            self.postpone(hit.session);
+        }
     }
 
     /// Whether a message with room in the client's window may be kept until it is acknowledged.
@@ -264,9 +275,11 @@ impl Sessions {
     }
 
     fn queue_is_full(&self, id: SessionId, bytes: u64) -> bool {
-        let Some(flight) = &self.get(id).flight else { return false };
-        flight.waiting.len() >= self.options.queue_messages_max as usize
-            || flight.waiting_bytes + bytes > self.options.queue_bytes_max
+        let session = self.get(id);
+        let Some(flight) = &session.flight else { return false };
+        let limits = self.options.of_session(session);
+        flight.waiting.len() >= limits.queue_messages_max as usize
+            || flight.waiting_bytes + bytes > limits.queue_bytes_max
     }
 
     /// Makes room for one message of so many bytes: in the session's own queue, since there it is
@@ -292,7 +305,7 @@ impl Sessions {
         }
     }
 
-    fn take_waiting(&mut self, id: SessionId, at: usize) -> Option<Slot> {
+    pub(crate) fn take_waiting(&mut self, id: SessionId, at: usize) -> Option<Slot> {
         let flight = self.get_mut(id).flight.as_mut()?;
         let slot = flight.waiting.remove(at)?;
         flight.waiting_qos0 -= u32::from(slot.qos == QoS::AtMostOnce);
@@ -304,175 +317,6 @@ impl Sessions {
             self.get_mut(id).flight().waiting_bytes -= bytes;
         }
         Some(slot)
-    }
-
-    /// Sends what waits, as far as the window, the socket and the tick have room.
-    pub(crate) fn flow(&mut self, id: SessionId, out: &mut Outbox) {
-        self.resend(id, out);
-        self.read_on_if_lasting(id, out);
-        loop {
-            let session = self.get_mut(id);
-            let window = session.window;
-            if session.conn == NONE || session.congested {
-                break;
-            }
-            let Some(flight) = &session.flight else { break };
-            let Some(&front) = flight.waiting.front() else { break };
-            if front.qos != QoS::AtMostOnce
-                && (!flight.has_room(window) || !self.may_go(id, &front))
-            {
-                break;
-            }
-            if out.is_full() {
-                return self.postpone(id);
-            }
-            let Some(slot) = self.take_waiting(id, 0) else { break };
-            self.send_waiting(id, slot, out);
-        }
-        self.lift_barrier(id);
-        self.feed(id);
-        if self.get(id).is_member {
-            self.rooms.push(id);
-        }
-        self.get_mut(id).rest();
-    }
-
-    #[inline]
-    fn read_on_if_lasting(&mut self, id: SessionId, out: &mut Outbox) {
-        let session = self.get(id);
-        if session.lasting.is_some() && session.conn != NONE {
-            self.read_on(id, out);
-        }
-    }
-
-    /// Whether the disk has what this slot waits for, and its id is free.
-    #[inline]
-    fn may_go(&self, id: SessionId, slot: &Slot) -> bool {
-        let session = self.get(id);
-        let Some(lasting) = &session.lasting else { return true };
-        let position = lasting.positions.whole(slot.position);
-        let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(position));
-        reaches && lasting.is_open(position) && self.is_settled(id, slot)
-    }
-
-    /// A message whose turn has come.
-    fn send_waiting(&mut self, id: SessionId, mut slot: Slot, out: &mut Outbox) {
-        // PUBREL is all that is left of it, and had no place beside what was sent.
-        if slot.marks.has(Marks::RELEASED) {
-            let packet_id = self.get_mut(id).number_slot(slot);
-            return self.acknowledge(id, PacketType::PubRel, packet_id, Reason::Success, out);
-        }
-        // [MQTT-3.3.2-5]
-        if slot.may_be_dropped() && self.messages.get(slot.message).is_expired(self.now) {
-            self.strike(id, &slot);
-            self.forget(slot);
-            return self.dropped(id, Drop::Expired, 1, out);
-        }
-        let bytes = self.messages.lend(slot.message);
-        let mut draft = bytes.view().draft();
-        draft.kept = Some(slot.message);
-        if slot.qos == QoS::AtMostOnce {
-            let hit = Hit {
-                session: id,
-                options: Packed::default(),
-                ids: slot.ids,
-                group: slot.group,
-                from_retained: false,
-                alone: true,
-            };
-            self.send_qos0(hit, slot.retain, &mut draft, out);
-            self.messages.release(slot.message);
-        } else {
-            slot.state = State::Sent;
-            let packet_id = self.get_mut(id).number_slot(slot);
-            let (qos, retain, ids) = (slot.qos, slot.retain, slot.ids);
-            let dup = slot.marks.has(Marks::WAS_SENT);
-            let numbered = Numbered { id: packet_id, qos, retain, dup, ids };
-            self.send_numbered(id, numbered, true, &mut draft, out);
-        }
-        self.messages.restore(slot.message, bytes);
-    }
-
-    /// Retained messages that wait for this session may have room now.
-    pub(crate) fn feed(&mut self, id: SessionId) {
-        let waits = self.get(id).rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
-        if waits {
-            self.hungry.push(id);
-        }
-    }
-
-    /// Goes on with this session in the next tick.
-    pub(crate) fn postpone(&mut self, id: SessionId) {
-        let session = self.get_mut(id);
-        if !session.unfinished {
-            session.unfinished = true;
-            self.unfinished.push(id);
-        }
-    }
-
-    /// Everything unfinished again after the client came back, in order [MQTT-4.4.0-1], as far as
-    /// its new window goes.
-    pub(crate) fn resend(&mut self, id: SessionId, out: &mut Outbox) {
-        let session = self.get_mut(id);
-        let window = session.window;
-        let suspended = session.lasting.as_ref().is_some_and(|lasting| lasting.suspended);
-        if session.conn == NONE || session.congested || suspended {
-            return;
-        }
-        loop {
-            let Some(flight) = &mut self.get_mut(id).flight else { return };
-            if out.is_full() && flight.has_unseen() {
-                return self.postpone(id);
-            }
-            let Some((packet_id, slot)) = flight.resend(window) else { return };
-            match slot.state {
-                State::Released => {
-                    self.acknowledge(id, PacketType::PubRel, packet_id, Reason::Success, out);
-                }
-                State::Sent => self.resend_publish(id, packet_id, slot, out),
-            }
-        }
-    }
-
-    /// Once sent, a message no longer expires [MQTT-4.3.3-7].
-    fn resend_publish(&mut self, id: SessionId, at: PacketId, slot: Slot, out: &mut Outbox) {
-        let bytes = self.messages.lend(slot.message);
-        self.resend_copy(id, at, slot, &bytes.view().draft(), out);
-        self.messages.restore(slot.message, bytes);
-    }
-
-    fn resend_copy(
-        &mut self,
-        id: SessionId,
-        at: PacketId,
-        slot: Slot,
-        draft: &Draft<'_>,
-        out: &mut Outbox,
-    ) {
-        let list = self.ids_of(slot.ids);
-        let session = self.get_mut(id);
-        let form = Form {
-            version: session.version,
-            qos: slot.qos,
-            retain: slot.retain,
-            dup: true, // [MQTT-3.3.1-1]
-            id: Some(at),
-            subscription_ids: list.as_slice(),
-            alias: Alias::None,
-            waited_s: waited_s(self.now, draft),
-        };
-        let session = self.get_mut(id);
-        let len = form.len(draft);
-        if len > session.packet_bytes_max as usize {
-            session.flight().finish(at, slot.state, slot.qos);
-            self.strike(id, &slot);
-            self.forget(slot);
-            return self.count_sent(id, None, out);
-        }
-        let Some(conn) = session.conn() else { return };
-        form.write(draft, &mut out.write(conn, &mut session.write).own);
-        out.count_bytes(len);
-        self.count_sent(id, Some(len), out);
     }
 
     #[cold]
@@ -490,7 +334,7 @@ impl Sessions {
     }
 }
 
-fn waited_s(now: crate::Now, draft: &Draft<'_>) -> u32 {
+pub(crate) fn waited_s(now: crate::Now, draft: &Draft<'_>) -> u32 {
     (now.0.saturating_sub(draft.at.0) / 1000) as u32
 }
 

@@ -147,10 +147,9 @@ impl Shard {
     }
 
     fn find_answer(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) -> Result<(), End> {
-        let Some(exchange) = self.conn(conn).and_then(|known| known.exchange.as_ref()) else {
-            return Ok(());
-        };
-        let max = self.frame_bytes_max(false);
+        let Some(known) = self.conn(conn) else { return Ok(()) };
+        let Some(exchange) = &known.exchange else { return Ok(()) };
+        let max = known.packet_bytes_max;
         let Some(first) = mqtt::cut(bytes, max)? else { return Ok(()) };
         let mut rest = &bytes[first.len..];
         for _ in 0..exchange.answers {
@@ -274,9 +273,15 @@ impl Shard {
         let expires = grant.expires_in_ms.map(|ms| Now(now.0.saturating_add(ms)));
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
         known.peer.give(Pass { decided: Ok(grant), expires, answers: 0 });
-        let rights = self.take_rights(conn);
+        let mut rights = self.take_rights(conn);
         if self.is_of_another(id, rights.as_deref()) {
             return Err(Refusal::NotRenewed);
+        }
+        // Its place in its class stays its own.
+        let before = self.sessions.get_mut(id).rights.as_mut();
+        let presence = before.and_then(|before| before.presence.take());
+        if let Some(rights) = &mut rights {
+            rights.presence = presence;
         }
         self.sessions.set_rights(id, rights);
         if self.options.permissions.is_some() {

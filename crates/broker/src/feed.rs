@@ -63,7 +63,7 @@ impl Shard {
     pub(crate) fn feed_cursors(&mut self, id: SessionId, out: &mut Outbox) {
         loop {
             let session = self.sessions.get_mut(id);
-            let (online, room) = (session.conn != NONE && !session.congested, session.has_room());
+            let (online, room) = (session.takes_at_once(), session.has_room());
             let Some(rare) = &mut session.rare else { return };
             let Some(cursor) = rare.cursors.first() else { return session.settle() };
             if !online {

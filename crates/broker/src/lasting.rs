@@ -115,7 +115,8 @@ impl Sessions {
         let waits = qos == QoS::ExactlyOnce && draft.durability == Durability::Sync;
         let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(next))
             && lasting.is_open(next);
-        if waits || !reaches || !session.has_room() || !self.has_memory_for(hit.session, draft) {
+        let room = session.gate.is_open() && session.has_room();
+        if waits || !reaches || !room || !self.has_memory_for(hit.session, draft) {
             return self.enqueue(hit, qos, retain, draft, out);
         }
         let message = self.messages.keep(draft);
@@ -181,7 +182,8 @@ impl Sessions {
         out.deliveries += 1;
         let message = self.messages.keep(draft);
         let bytes = self.messages.get(message).bytes() as u64;
-        let most = (self.options.queue_messages_max, self.options.queue_bytes_max);
+        let limits = self.options.of_session(self.get(hit.session));
+        let most = (limits.queue_messages_max, limits.queue_bytes_max);
         let lasting = self.get_mut(hit.session).lasting.as_mut();
         let lasting = lasting
             .filter(|lasting| lasting.spooled < most.0 && lasting.spooled_bytes + bytes <= most.1);

@@ -9,7 +9,7 @@
 //! | write bytes (option) | the connection is congested: messages wait in its session's queue |
 //! | inflight (option, Receive Maximum) | messages wait in the session's queue |
 //! | shared groups of a session | refused with 0x97 |
-//! | listeners | the process does not start |
+//! | listeners, classes | the process does not start |
 //! | a WebSocket's request: bytes, headers | it is answered with 431 |
 //! | a WebSocket's frame | the connection closes with 1009 |
 //! | memory bytes (option) | see `memory`: queues count as full, then what needs it is refused |
@@ -51,5 +51,9 @@ pub const WEB_HEADERS_MAX: usize = 64;
 /// The longest packet of MQTT. Nothing waits for a frame's end, and nothing is kept of it.
 pub const WEB_FRAME_BYTES_MAX: u64 = 5 + 268_435_455;
 
+/// Groups of users that have limits of their own.
+pub const CLASSES_MAX: usize = 255;
+
+const _: () = assert!(LISTENERS_MAX < u8::MAX as usize);
 const _: () = assert!(FLIGHT_SPAN_MAX < u16::MAX as usize);
 const _: () = assert!(OUTBOX_BYTES_MAX >= READ_BYTES_PER_TICK);

@@ -1,16 +1,21 @@
-//! How fast a client may talk: so many messages and bytes a second. Above that it is not read until
-//! time has paid for what it said. Nothing is dropped, and nobody else waits.
+//! How fast a client may talk, and be talked to: so many messages and bytes a second. Above that
+//! it is not read until time has paid for what it said: nothing is dropped, and nobody else waits.
+//! What is for it waits in its session's queue, under the queue's policy, as if its window were
+//! full.
 
 use crate::conn::State;
+use crate::gate::Gate;
 use crate::input::{ConnId, Now, SessionId};
 use crate::options::Options;
 use crate::outbox::{Effect, Outbox};
 use crate::pace::Pace;
+use crate::session::Sessions;
 use crate::shard::Shard;
 use crate::timer::Timer;
 use mqtt::{Frame, PacketType};
 
-/// Of one connection, as long as it lasts. There is none where there is no limit.
+/// Of one connection and one direction, as long as it lasts. There is none where there is no
+/// limit.
 #[derive(Debug)]
 pub(crate) struct Meter {
     messages: Pace,
@@ -21,8 +26,17 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(options: &Options) -> Option<Box<Meter>> {
-        let (messages_per_s, bytes_per_s) = (options.messages_per_s, options.bytes_per_s);
+    /// Of what comes from a client.
+    pub(crate) fn inward(options: &Options) -> Option<Box<Meter>> {
+        Meter::new(options.messages_per_s, options.bytes_per_s)
+    }
+
+    /// Of what goes to it.
+    pub(crate) fn outward(options: &Options) -> Option<Box<Meter>> {
+        Meter::new(options.messages_out_per_s, options.bytes_out_per_s)
+    }
+
+    fn new(messages_per_s: u32, bytes_per_s: u32) -> Option<Box<Meter>> {
         (messages_per_s > 0 || bytes_per_s > 0).then(|| {
             let (messages, bytes) = (Pace::default(), Pace::default());
             Box::new(Meter { messages, bytes, messages_per_s, bytes_per_s })
@@ -35,13 +49,12 @@ impl Meter {
     }
 
     /// A packet that is larger than a second's worth is taken whole.
-    fn take(&mut self, now: Now, frame: Frame<'_>) {
-        let publishes = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
+    fn take(&mut self, now: Now, publishes: bool, bytes: u64) {
         if self.messages_per_s > 0 && publishes {
             self.messages.take(now, 1, self.messages_per_s);
         }
         if self.bytes_per_s > 0 {
-            self.bytes.take(now, frame.len as u64, self.bytes_per_s);
+            self.bytes.take(now, bytes, self.bytes_per_s);
         }
     }
 }
@@ -60,7 +73,8 @@ impl Shard {
         let Some(known) = self.conn_mut(conn) else { return false };
         let Some(meter) = &mut known.meter else { return false };
         let Some(until) = meter.waits(now) else {
-            meter.take(now, frame);
+            let publishes = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
+            meter.take(now, publishes, frame.len as u64);
             return false;
         };
         known.state = State::Paced { session };
@@ -82,6 +96,63 @@ impl Shard {
             // Until now it was we who did not listen.
             known.heard = now;
             out.effects.push(Effect::Resume { conn });
+        }
+    }
+
+    /// When what waits for clients that are ahead of their rates goes on.
+    pub(crate) fn time_ahead(&mut self) {
+        while let Some((id, until)) = self.sessions.ahead.pop() {
+            if self.sessions.contains(id) {
+                let generation = self.sessions.get(id).generation;
+                self.timers.set(until, Timer::Flow { index: id.0, generation });
+            }
+        }
+    }
+}
+
+impl Sessions {
+    /// How fast the client that has come may be sent messages.
+    pub(crate) fn set_meter(&mut self, id: SessionId, meter: Option<Box<Meter>>) {
+        let session = self.get_mut(id);
+        session.gate.set(Gate::METERED, meter.is_some());
+        if meter.is_some() || session.rare.is_some() {
+            session.rare().meter = meter;
+        }
+    }
+
+    /// Whether a client was sent what its rate allows for now. Time will pay for it.
+    #[cold]
+    pub(crate) fn is_ahead(&mut self, id: SessionId) -> bool {
+        let now = self.now;
+        let session = self.get_mut(id);
+        let meter = session.rare.as_ref().and_then(|rare| rare.meter.as_ref());
+        let Some(until) = meter.and_then(|meter| meter.waits(now)) else { return false };
+        session.gate.set(Gate::AHEAD, true);
+        self.ahead.push((id, until));
+        true
+    }
+
+    /// A client that has a rate was sent a message.
+    #[cold]
+    pub(crate) fn meter_sent(&mut self, id: SessionId, bytes: u64) {
+        let now = self.now;
+        let rare = self.get_mut(id).rare.as_mut();
+        if let Some(meter) = rare.and_then(|rare| rare.meter.as_mut()) {
+            meter.take(now, true, bytes);
+        }
+    }
+
+    /// Time has paid for what a client was sent. A timer of an earlier connection says nothing.
+    pub(crate) fn flow_again(&mut self, id: SessionId, generation: u32, out: &mut Outbox) {
+        if !self.current(id, generation) || !self.get(id).gate.has(Gate::AHEAD) {
+            return;
+        }
+        let now = self.now;
+        let session = self.get_mut(id);
+        let meter = session.rare.as_ref().and_then(|rare| rare.meter.as_ref());
+        if meter.is_none_or(|meter| meter.waits(now).is_none()) {
+            session.gate.set(Gate::AHEAD, false);
+            self.flow(id, out);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! default text and documentation; the defaults here are the ones in force.
 
 use crate::bans::Bans;
+use crate::classes::Class;
 use crate::limits;
 use crate::peer::ListenerId;
 use crate::permissions::Permissions;
@@ -64,12 +65,15 @@ pub struct Options {
     pub address_connections_per_s: u32,
     /// Who may not come in; none lets everyone.
     pub bans: Option<Arc<Bans>>,
-    /// From one client; 0 is any number.
+    /// To one client, and from it; 0 is any number.
+    pub bytes_out_per_s: u32,
     pub bytes_per_s: u32,
     pub check_payload_format: bool,
+    /// Groups of users with limits of their own: only to be read by `of_client`.
+    pub classes: Vec<Class>,
     pub client_id_bytes_max: u16,
     pub connect_timeout_ms: u32,
-    /// Of one listener.
+    /// Of one listener, or of one class.
     pub connections_max: u32,
     pub connections_per_s: u32,
     pub durability: Durability,
@@ -94,7 +98,8 @@ pub struct Options {
     /// Everything that clients have the process hold: see `memory`.
     pub memory_bytes_max: u64,
     pub message_expiry_s_max: u32,
-    /// From one client; 0 is any number.
+    /// To one client, and from it; 0 is any number.
+    pub messages_out_per_s: u32,
     pub messages_per_s: u32,
     pub packet_bytes_max: u32,
     /// Who may do what; none lets everyone do everything.
@@ -155,8 +160,10 @@ impl Default for Options {
             address_connections_max: 0,
             address_connections_per_s: 0,
             bans: None,
+            bytes_out_per_s: 0,
             bytes_per_s: 0,
             check_payload_format: false,
+            classes: Vec::new(),
             client_id_bytes_max: 1024,
             connect_timeout_ms: 10_000,
             connections_max: 0,
@@ -173,6 +180,7 @@ impl Default for Options {
             listeners: Vec::new(),
             memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,
             message_expiry_s_max: u32::MAX,
+            messages_out_per_s: 0,
             messages_per_s: 0,
             packet_bytes_max: 2 * 1024 * 1024,
             permissions: None,

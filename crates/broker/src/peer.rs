@@ -28,6 +28,11 @@ struct Proof {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u8);
 
+impl ListenerId {
+    /// Of nobody: it is not known where a client came in.
+    pub(crate) const NONE: ListenerId = ListenerId(u8::MAX);
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     Network(SocketAddr),

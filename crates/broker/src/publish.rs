@@ -8,7 +8,7 @@ use crate::input::{ConnId, Cross, SessionId, ShardId, Stamp};
 use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::message::{Draft, Message, NO_EXPIRY};
-use crate::options::Durability;
+use crate::options::{Durability, Options};
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::session::{Sessions, ids};
@@ -41,12 +41,12 @@ impl Shard {
         let aliased = self.resolve_alias(conn, &packet, said.alias)?;
         let topic = aliased.as_deref().unwrap_or(packet.topic);
         self.check_ability(&packet)?;
-        if packet.qos == QoS::ExactlyOnce && self.is_duplicate(id, &packet)? {
+        if packet.qos == QoS::ExactlyOnce && self.is_duplicate(conn, id, &packet)? {
             self.receipt(conn, &packet, Reason::Success, false, out);
             return Ok(());
         }
         self.weigh();
-        if let Err(refusal) = self.permit(topic, &packet, &said) {
+        if let Err(refusal) = self.permit(id, topic, &packet, &said) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
         if self.options.permissions.is_some() {
@@ -189,16 +189,21 @@ impl Shard {
 
     /// A QoS 2 message that we have already and the client has not released: answered again, not
     /// delivered again [MQTT-4.3.3-10].
-    fn is_duplicate(&mut self, id: SessionId, packet: &Publish<'_>) -> Result<bool, End> {
+    fn is_duplicate(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Publish<'_>,
+    ) -> Result<bool, End> {
         let Some(packet_id) = packet.packet_id else { return Ok(false) };
-        let receive_maximum = usize::from(self.options.receive_maximum);
+        let receive_maximum = self.conn(conn).map_or(u16::MAX, |known| known.receive_maximum);
         let session = self.sessions.get(id);
         let Some(flight) = &session.flight else { return Ok(false) };
         if flight.received.contains(&packet_id) {
             return Ok(true);
         }
         // [MQTT-3.3.4-7]: 3.x clients know of no such maximum.
-        if session.version == Version::V5 && flight.received.len() >= receive_maximum {
+        if session.version == Version::V5 && flight.received.len() >= usize::from(receive_maximum) {
             return Err(Violation::ReceiveMaximumExceeded.into());
         }
         Ok(false)
@@ -206,9 +211,15 @@ impl Shard {
 
     /// What a client may not say, and what we have no room for.
     #[inline]
-    fn permit(&self, topic: &str, packet: &Publish<'_>, said: &Said) -> Result<(), Refusal> {
-        let options = &self.options;
-        self.permit_topic(topic)?;
+    fn permit(
+        &self,
+        id: SessionId,
+        topic: &str,
+        packet: &Publish<'_>,
+        said: &Said,
+    ) -> Result<(), Refusal> {
+        let options = self.options.of_session(self.sessions.get(id));
+        options.permit_topic(topic)?;
         if said.is_text
             && options.check_payload_format
             && std::str::from_utf8(packet.payload).is_err()
@@ -227,17 +238,6 @@ impl Shard {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())
-    }
-
-    /// What a client may name, in a PUBLISH or as its will.
-    #[inline]
-    pub(crate) fn permit_topic(&self, topic: &str) -> Result<(), Refusal> {
-        if topic.len() > usize::from(self.options.topic_bytes_max)
-            || deeper_than(topic, usize::from(self.options.topic_levels_max))
-        {
-            return Err(Refusal::TopicNameInvalid);
-        }
-        if topic.starts_with("$SYS/") { Err(Refusal::NotAuthorized) } else { Ok(()) }
     }
 
     /// Whether a bound stands against retaining this message. One that takes the place of another
@@ -530,6 +530,19 @@ impl Shard {
             self.sessions.deliver(hit, draft, out);
         }
         self.scratch.hits = hits;
+    }
+}
+
+impl Options {
+    /// What a client may name, in a PUBLISH or as its will.
+    #[inline]
+    pub(crate) fn permit_topic(&self, topic: &str) -> Result<(), Refusal> {
+        if topic.len() > usize::from(self.topic_bytes_max)
+            || deeper_than(topic, usize::from(self.topic_levels_max))
+        {
+            return Err(Refusal::TopicNameInvalid);
+        }
+        if topic.starts_with("$SYS/") { Err(Refusal::NotAuthorized) } else { Ok(()) }
     }
 }
 

@@ -1,8 +1,10 @@
 //! What one session may do, and what happens when the rules change under it.
 
+use crate::classes::{ClassId, Presence};
 use crate::input::{ConnId, Now, SessionId};
 use crate::judge::Pass;
 use crate::note::Note;
+use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::peer::Peer;
 use crate::permissions::{Deed, Permissions, Who};
@@ -16,6 +18,10 @@ use mqtt::Share;
 #[derive(Debug)]
 pub(crate) struct Rights {
     pub(crate) who: Who,
+    /// Of those that have limits of their own, ...
+    pub(crate) class: Option<ClassId>,
+    /// ... and where there may be only so many the place that the connection has.
+    pub(crate) presence: Option<Presence>,
     /// When the client has to go.
     expires: Option<Now>,
     /// Of the rules that `decided` follows.
@@ -48,7 +54,7 @@ const NOTED_EVERY_MS: u64 = 1_000;
 const DOUBTED_PER_TICK: usize = 1_024;
 
 impl Rights {
-    fn new(peer: &Peer) -> Rights {
+    fn new(peer: &Peer, options: &Options) -> Rights {
         let grant = peer.pass().and_then(Pass::grant);
         let certificate = peer.certificate();
         let who = Who {
@@ -62,6 +68,8 @@ impl Rights {
             own: grant.and_then(|grant| grant.permissions.clone()),
         };
         Rights {
+            class: options.class_of(&who.groups),
+            presence: None,
             who,
             expires: peer.pass().and_then(|pass| pass.expires),
             generation: 0,
@@ -139,7 +147,7 @@ impl Shard {
         let needed = self.options.permissions.is_some()
             || self.options.judges
             || peer.pass().is_some_and(|pass| pass.grant().is_some());
-        needed.then(|| Box::new(Rights::new(peer)))
+        needed.then(|| Box::new(Rights::new(peer, &self.options)))
     }
 
     /// Those of a new session: from now on it has what was decided of its client.

@@ -5,12 +5,15 @@
 use crate::alias::AliasesOut;
 use crate::feed::Cursors;
 use crate::flight::{Flight, Marks, Slot};
+use crate::gate::Gate;
 use crate::input::{ConnId, Now, SessionId};
 use crate::journal::Journal;
 use crate::lasting::{Lasting, Origin};
 use crate::limits::NONE;
 use crate::memory::cost;
 use crate::message::Messages;
+use crate::meter::Meter;
+use crate::peer::ListenerId;
 use crate::rights::Rights;
 use crate::slab::Slab;
 use crate::sys::{Counters, DROPS, Drop};
@@ -29,8 +32,7 @@ pub(crate) struct Session {
     /// Its place among the writes of this tick: see `Outbox::write`.
     pub(crate) write: u32,
     pub(crate) version: Version,
-    /// More unsent bytes than `write_bytes_max`: messages wait in the queue.
-    pub(crate) congested: bool,
+    pub(crate) gate: Gate,
     /// Waits in `Shard::unfinished` for a tick with room.
     pub(crate) unfinished: bool,
     /// Member of a shared group: its room is reported.
@@ -43,6 +45,8 @@ pub(crate) struct Session {
     /// The client's Receive Maximum or ours, whichever is lower.
     pub(crate) window: u16,
     pub(crate) packet_bytes_max: u32,
+    /// Where its client came in last: its limits go for the queue while the client is away.
+    pub(crate) listener: ListenerId,
     pub(crate) flight: Option<Box<Flight>>,
     pub(crate) aliases: Option<Box<AliasesOut>>,
     pub(crate) client_id: Box<str>,
@@ -75,6 +79,8 @@ pub(crate) struct Rare {
     pub(crate) shares: Vec<Share>,
     /// Retained messages still to be sent.
     pub(crate) cursors: Cursors,
+    /// How fast the client may be sent messages, where there is a limit.
+    pub(crate) meter: Option<Box<Meter>>,
     pub(crate) drops: [u64; DROPS],
     /// The drop that was noted last, to say no more than once a second.
     pub(crate) drop_noted: Option<Now>,
@@ -89,6 +95,7 @@ impl Rare {
             && self.ends_at.is_none()
             && self.shares.is_empty()
             && self.cursors.is_empty()
+            && self.meter.is_none()
             && self.by_filter.is_empty()
             && self.drop_noted.is_none()
             && self.drops == [0; DROPS]
@@ -154,14 +161,25 @@ impl Session {
         if !self.has_room() {
             return 0;
         }
+        // With a rate each may be the last for a while.
+        if self.gate.has(Gate::METERED) {
+            return 1;
+        }
         let unacknowledged = self.flight.as_ref().map_or(0, |flight| flight.unacknowledged);
         u32::from(self.window - unacknowledged)
+    }
+
+    /// Connected, and what comes now is not only put into the queue.
+    pub(crate) fn takes_at_once(&self) -> bool {
+        let waits = self.flight.as_ref().is_some_and(|flight| !flight.waiting.is_empty());
+        let is_queued = waits && self.gate.has(Gate::METERED);
+        self.conn != NONE && !self.gate.is_shut() && !is_queued
     }
 
     /// Connected, with room for one more QoS 1 message right now.
     pub(crate) fn has_room(&self) -> bool {
         self.conn != NONE
-            && !self.congested
+            && !self.gate.is_shut()
             && self
                 .flight
                 .as_ref()
@@ -266,6 +284,8 @@ pub(crate) struct Sessions {
     pub(crate) unsettled: Vec<(SessionId, u64)>,
     /// Sessions whose retained cursors may go on.
     pub(crate) hungry: Vec<SessionId>,
+    /// Sessions that were sent what their rate allows, and until when they wait.
+    pub(crate) ahead: Vec<(SessionId, Now)>,
     /// Sessions whose queue overflowed under the policy `Disconnect`.
     pub(crate) overruns: Vec<SessionId>,
     /// Members whose room may have changed in this tick.
@@ -299,6 +319,7 @@ impl Sessions {
             dirty: Vec::new(),
             unsettled: Vec::new(),
             hungry: Vec::new(),
+            ahead: Vec::new(),
             overruns: Vec::new(),
             rooms: Vec::new(),
             online: 0,
@@ -337,6 +358,10 @@ impl Sessions {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.slab.iter().map(|(id, session)| (SessionId(id), session))
+    }
+
+    pub(crate) fn each_mut(&mut self, change: impl FnMut(&mut Session)) {
+        self.slab.iter_mut().for_each(change);
     }
 
     pub(crate) fn find(&self, client_id: &str) -> Option<SessionId> {
@@ -415,13 +440,14 @@ impl Sessions {
             conn: NONE,
             write: NONE,
             version,
-            congested: false,
+            gate: Gate::default(),
             unfinished: false,
             is_member: false,
             problem_information: true,
             asked_to_stay: false,
             window: u16::MAX,
             packet_bytes_max: u32::MAX,
+            listener: ListenerId::NONE,
             flight: None,
             aliases: None,
             client_id: client_id.into(),

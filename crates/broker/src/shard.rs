@@ -3,12 +3,14 @@
 use crate::bans::Watch;
 use crate::conn::{Conn, End, State};
 use crate::flapping::Flapping;
+use crate::gate::Gate;
 use crate::home::Homes;
 use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
 use crate::interest::{Interest, Wants};
 use crate::journal::Number;
 use crate::judge::Verdict;
 use crate::leftovers::Search;
+use crate::limits::CONNECT_BYTES_MAX;
 use crate::memory::{Ledger, Memory};
 use crate::message::Draft;
 use crate::note::{Note, Seldom};
@@ -196,6 +198,7 @@ impl Shard {
                 }
             }
         }
+        self.time_ahead();
         while let Some(id) = self.sessions.overruns.pop() {
             // It may have left meanwhile, session and all.
             let conn = if self.sessions.contains(id) { self.sessions.get(id).conn() } else { None };
@@ -241,6 +244,8 @@ impl Shard {
         }
         self.conn_generation = self.conn_generation.wrapping_add(1);
         let generation = self.conn_generation;
+        let options = self.options.of(peer.listener);
+        let packet_bytes_max = options.packet_bytes_max.min(CONNECT_BYTES_MAX);
         let timer_at = Now(since.0 + u64::from(self.options.connect_timeout_ms));
         self.timers.set(timer_at, Timer::Conn { index: conn.0, generation });
         self.conns[index] = Some(Conn {
@@ -253,6 +258,8 @@ impl Shard {
             heard: self.now,
             timer_at,
             topic_alias_max: 0,
+            receive_maximum: u16::MAX,
+            packet_bytes_max,
             aliases: Vec::new(),
             alias_bytes: 0,
             meter: None,
@@ -291,7 +298,7 @@ impl Shard {
     fn set_congested(&mut self, conn: ConnId, congested: bool, out: &mut Outbox) {
         let Some(id) = self.conn(conn).and_then(Conn::session) else { return };
         let session = self.sessions.get_mut(id);
-        session.congested = congested;
+        session.gate.set(Gate::CONGESTED, congested);
         if session.is_member {
             self.sessions.rooms.push(id);
         }
@@ -314,6 +321,9 @@ impl Shard {
                     }
                 }
                 Timer::Leftovers => self.search(out),
+                Timer::Flow { index, generation } => {
+                    self.sessions.flow_again(SessionId(index), generation, out);
+                }
                 Timer::Pace { index, generation } => self.read_paced(index, generation, out),
                 Timer::Sys => self.sys_round(out),
                 Timer::Sweep => {
@@ -361,6 +371,7 @@ impl Shard {
                 let conn = conns.get(index as usize).and_then(Option::as_ref);
                 conn.is_some_and(|conn| conn.generation == generation)
             }
+            Timer::Flow { index, generation } => sessions.current(SessionId(index), generation),
             Timer::Session { index, generation } => {
                 let id = SessionId(index);
                 let is_due = |at: Option<Now>| at.is_some_and(|at| turn_of(at) == due);
@@ -426,6 +437,7 @@ impl Shard {
                 self.sessions.options = options.clone();
                 self.options = options;
                 self.choose_strategies();
+                self.classify();
                 self.trace_anew();
                 self.plan_sys(SYS_FIRST_MS);
                 self.watch_anew();

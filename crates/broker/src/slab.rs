@@ -63,6 +63,10 @@ impl<T> Slab<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.places.iter().enumerate().filter_map(|(at, place)| Some((at as u32, place.as_ref()?)))
     }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
 }
 
 impl<T> std::ops::Index<u32> for Slab<T> {

@@ -164,7 +164,8 @@ impl Shard {
         group: Option<&str>,
         subscription_id: u32,
     ) -> Result<(), Refusal> {
-        let options = &self.options;
+        let session = self.sessions.get(id);
+        let options = self.options.of_session(session);
         if subscription_id != 0 && !options.subscription_ids_available {
             return Err(Refusal::SubscriptionIdsUnsupported);
         }
@@ -180,7 +181,6 @@ impl Shard {
         {
             return Err(Refusal::TopicFilterInvalid);
         }
-        let session = self.sessions.get(id);
         let room = options.subscriptions_max as usize;
         let shares = session.rare.as_ref().map_or(&[][..], |rare| &rare.shares);
         if self.store_is_full && session.lasting.is_some() {

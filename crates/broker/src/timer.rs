@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     Conn { index: u32, generation: u32 },
     /// Expiry or will delay of a session that is away.
     Session { index: u32, generation: u32 },
+    /// A client that was sent what its rate allows may be sent more.
+    Flow { index: u32, generation: u32 },
     /// What nobody wants any more is looked for in the store.
     Leftovers,
     /// A connection that was ahead of its rate is read again.

@@ -62,7 +62,7 @@ impl Security {
         let own = &settings.security;
         let (mut wrongs, mut banner) = (Vec::new(), Vec::new());
         let anonymous = settings.allow_anonymous == Anonymous::Always;
-        let mut chain = Chain { backends: Vec::new(), anonymous };
+        let mut chain = Chain { anonymous, ..Chain::default() };
         if let Some(user) = own.certificate_user {
             let client_id = own.certificate_client_id;
             chain.backends.push(Arc::new(Certificates { user, client_id }));
@@ -92,7 +92,8 @@ impl Security {
         let mut permissions = in_tokens.then(Arc::default);
         if !own.acl_file.as_os_str().is_empty() {
             match acl::read(&own.acl_file, ports) {
-                Ok(all) => {
+                Ok((all, members)) => {
+                    chain.members = members;
                     banner.push(("rules", format!("{} in {}", all.len(), own.acl_file.display())));
                     permissions = Some(Arc::new(all));
                 }

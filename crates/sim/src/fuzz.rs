@@ -1,7 +1,7 @@
 //! What the fuzz targets do with a fuzzer's bytes. The targets are three lines each, so that
 //! `cargo test` replays the corpora here without a fuzzer.
 
-use crate::world::Chance;
+use crate::chance::Chance;
 use broker::options::QueuePolicy;
 use broker::{
     ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Peer, Shard, ShardId,

@@ -9,12 +9,17 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 pub(crate) struct Kernel {
     arrivals: Arrivals,
-    backlog: VecDeque<(WireId, Address)>,
-    seats: HashMap<WireId, Option<Source>>,
+    backlog: VecDeque<Knock>,
+    seats: HashMap<WireId, (ListenerId, Option<Source>)>,
 }
 
-/// Everyone comes in by the same.
-const LISTENER: ListenerId = ListenerId(0);
+/// One connection that wants to come in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Knock {
+    pub(crate) wire: WireId,
+    pub(crate) listener: ListenerId,
+    pub(crate) address: Address,
+}
 
 impl Kernel {
     pub(crate) fn new(seed: u64) -> Kernel {
@@ -22,44 +27,47 @@ impl Kernel {
         Kernel { arrivals: Arrivals::new(seed), backlog, seats }
     }
 
-    pub(crate) fn push(&mut self, wire: WireId, address: Address) {
-        self.backlog.push_back((wire, address));
+    pub(crate) fn push(&mut self, wire: WireId, listener: ListenerId, address: Address) {
+        self.backlog.push_back(Knock { wire, listener, address });
     }
 
     pub(crate) fn is_waiting(&self, wire: WireId) -> bool {
-        self.backlog.iter().any(|(waiting, _)| *waiting == wire)
+        self.backlog.iter().any(|waiting| waiting.wire == wire)
     }
 
     /// The next one that is accepted, and what becomes of it.
-    pub(crate) fn accept(
-        &mut self,
-        now: Now,
-        options: &Options,
-    ) -> Option<(WireId, Address, Entry)> {
-        if self.arrivals.waits(now, LISTENER, options).is_some() {
-            return None;
+    pub(crate) fn accept(&mut self, now: Now, options: &Options) -> Option<(Knock, Entry)> {
+        let next = self.next(now, options)?;
+        let knock = self.backlog.remove(next)?;
+        let Knock { wire, listener, address } = knock;
+        if !options.counts_arrivals(listener) {
+            return Some((knock, Entry::In(None)));
         }
-        let (wire, address) = self.backlog.pop_front()?;
-        if !options.counts_arrivals(LISTENER) {
-            return Some((wire, address, Entry::In(None)));
-        }
-        let entry = self.arrivals.knock(now, LISTENER, Some(address.into()), options);
+        let entry = self.arrivals.knock(now, listener, Some(address.into()), options);
         if let Entry::In(source) = entry {
-            self.seats.insert(wire, source);
+            self.seats.insert(wire, (listener, source));
         }
-        Some((wire, address, entry))
+        Some((knock, entry))
+    }
+
+    /// The first whose listener need not wait: each has a backlog of its own.
+    fn next(&mut self, now: Now, options: &Options) -> Option<usize> {
+        let arrivals = &mut self.arrivals;
+        let mut all = self.backlog.iter();
+        all.position(|knock| arrivals.waits(now, knock.listener, options).is_none())
     }
 
     /// When the next one may be.
     pub(crate) fn due(&mut self, now: Now, options: &Options) -> Option<Now> {
-        let waits = !self.backlog.is_empty();
-        waits.then(|| self.arrivals.waits(now, LISTENER, options)).flatten()
+        let arrivals = &mut self.arrivals;
+        let due = |knock: &Knock| arrivals.waits(now, knock.listener, options);
+        self.backlog.iter().filter_map(due).min()
     }
 
     pub(crate) fn leave(&mut self, wire: WireId) {
-        self.backlog.retain(|(waiting, _)| *waiting != wire);
-        if let Some(source) = self.seats.remove(&wire) {
-            self.arrivals.leave(LISTENER, source);
+        self.backlog.retain(|waiting| waiting.wire != wire);
+        if let Some((listener, source)) = self.seats.remove(&wire) {
+            self.arrivals.leave(listener, source);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! against any broker.
 #![forbid(unsafe_code)]
 
+pub mod chance;
 pub mod disk;
 pub mod fuzz;
 mod kernel;

@@ -1,10 +1,11 @@
 //! One random life: clients on wires and beside each the oracle's word. Clients come, go, are cut,
 //! taken over, slow or silent, publish and subscribe, on one to three shards.
 
+use crate::chance::Chance;
 use crate::line;
 use crate::oracle::{FOREVER, Oracle, Published, Retain, Will};
 use crate::play::{Action, CLIENTS, FILTERS, GROUPS, Greeting, STEADY, TOPICS};
-use crate::world::{Chance, WireId, World};
+use crate::world::{WireId, World};
 use broker::Options;
 use mqtt::{Packet, Property, QoS, Version};
 use std::fmt::Write;

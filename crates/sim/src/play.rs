@@ -1,9 +1,9 @@
 //! Random lives against the oracle: what may happen in one is drawn from its seed. A failing life
 //! is made shorter, action by action, as long as it fails.
 
+use crate::chance::Chance;
 use crate::life::Life;
 use crate::oracle::FOREVER;
-use crate::world::Chance;
 
 pub const CLIENTS: usize = 6;
 /// Clients from here on have sessions that never end, and only they join groups.

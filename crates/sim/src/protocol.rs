@@ -32,6 +32,8 @@ pub mod c4_08_shared;
 pub mod c5_04_security;
 #[path = "../tests/protocol/durable.rs"]
 pub mod durable;
+#[path = "../tests/protocol/limits.rs"]
+pub mod limits;
 #[path = "../tests/protocol/paces.rs"]
 pub mod paces;
 #[path = "../tests/protocol/sys_tree.rs"]
@@ -53,6 +55,7 @@ pub const CHAPTERS: &[&[Transcript]] = &[
     arrivals::TRANSCRIPTS,
     bans::TRANSCRIPTS,
     durable::TRANSCRIPTS,
+    limits::TRANSCRIPTS,
     paces::TRANSCRIPTS,
     sys_tree::TRANSCRIPTS,
 ];

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   # options: inflight_max=2 queue_policy=drop_newest
+//!   # listener: 1 queue_messages_max=5    what listener 1 has for itself; the first is 0
+//!   # group: slow messages_per_s=2    what a group of users has for itself, at any listener
 //!   # shards: 2              only with so many; without it with one, two and three
 //!   # connack: whole         print also what CONNACK says of the server's usual limits
 //!   # disk: on               only with a store, which outlives `! power`; `off`: only without
@@ -15,6 +17,7 @@
 //!   a< CLOSED                the broker closed a's connection
 //!   a! cut                   a's network goes without a word
 //!   a! from 10.0.0.7         a's address from its next connection on
+//!   a! by 1                  the same of the listener by which it comes in
 //!   a! stall, a! resume      a reads nothing; a reads again
 //!   a! trickle               from now on a's bytes arrive one by one
 //!   ! drain, ! close_all     the control plane speaks
@@ -38,7 +41,9 @@ use crate::disk::Syncs;
 use crate::people::{self, People};
 use crate::settings;
 use broker::Options;
+use broker::classes::Class;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub struct Script {
@@ -46,6 +51,9 @@ pub struct Script {
     pub options: Options,
     /// The options of the header, as they are written.
     pub settings: Vec<(String, String)>,
+    /// What listeners and groups have for themselves.
+    listeners: Vec<(usize, Vec<(String, String)>)>,
+    groups: Vec<(String, Vec<(String, String)>)>,
     pub shards: Option<usize>,
     pub sim_only: bool,
     /// Whether there must be a store, or must not.
@@ -77,6 +85,10 @@ pub enum Act {
     },
     Bans {
         text: String,
+    },
+    By {
+        client: usize,
+        listener: u8,
     },
     CloseAll,
     /// More waits for the disk than it likes, or no longer.
@@ -130,7 +142,8 @@ pub enum Act {
 impl Act {
     pub fn client(&self) -> Option<usize> {
         match self {
-            Act::Cut { client }
+            Act::By { client, .. }
+            | Act::Cut { client }
             | Act::From { client, .. }
             | Act::Resume { client }
             | Act::Send { client, .. }
@@ -156,6 +169,7 @@ impl Act {
         match self {
             Act::Answer { .. }
             | Act::Bans { .. }
+            | Act::By { .. }
             | Act::CloseAll
             | Act::Crowd { .. }
             | Act::Disk { .. }
@@ -180,6 +194,8 @@ impl Script {
             // The tree of `$SYS` is for the transcripts that ask for it.
             options: Options { sys_interval_s: 0, ..Options::default() },
             settings: Vec::new(),
+            listeners: Vec::new(),
+            groups: Vec::new(),
             shards: None,
             sim_only: false,
             disk: None,
@@ -201,7 +217,35 @@ impl Script {
             script.lines.push(line);
             whole.clear();
         }
+        script.overrule()?;
         Ok(script)
+    }
+
+    /// Listeners and groups have for themselves what the header says, and else what all have.
+    fn overrule(&mut self) -> Result<(), String> {
+        self.options.classes = self.classes(&self.options)?;
+        for (at, list) in &self.listeners {
+            let mut own = self.options.clone();
+            set_all(&mut own, list)?;
+            own.classes = self.classes(&own)?;
+            let most = self.options.listeners.len().max(at + 1);
+            self.options.listeners.resize(most, None);
+            self.options.listeners[*at] = Some(Arc::new(own));
+        }
+        Ok(())
+    }
+
+    fn classes(&self, options: &Options) -> Result<Vec<Class>, String> {
+        let all = Options { connections_max: 0, classes: Vec::new(), ..options.clone() };
+        let mut classes = Vec::new();
+        for (at, (name, list)) in self.groups.iter().enumerate() {
+            let mut own = all.clone();
+            set_all(&mut own, list)?;
+            let present = options.classes.get(at).map(|class| class.present.clone());
+            let (name, present) = (name.as_str().into(), present.unwrap_or_default());
+            classes.push(Class { name, options: Arc::new(own), present });
+        }
+        Ok(classes)
     }
 
     fn line(&mut self, line: &str) -> Result<Line, String> {
@@ -235,6 +279,10 @@ impl Script {
                 let address = from[5..].parse().map_err(|_| "from where?")?;
                 Act::From { client, address }
             }
+            ('!', by) if by.starts_with("by ") => {
+                let listener = by[3..].parse().map_err(|_| "by which listener?")?;
+                Act::By { client, listener }
+            }
             ('!', "stall") => Act::Stall { client },
             ('!', "resume") => Act::Resume { client },
             ('!', "trickle") => Act::Trickle { client },
@@ -245,13 +293,19 @@ impl Script {
 
     fn header(&mut self, header: &str) -> Result<(), String> {
         if let Some(list) = header.strip_prefix("options:") {
-            for pair in list.split_whitespace() {
-                let (name, value) = pair.split_once('=').ok_or("name=value")?;
-                settings::set(&mut self.options, name, value)?;
-                self.settings.push((name.into(), value.into()));
-            }
+            self.settings.extend(pairs(list)?);
+            set_all(&mut self.options, &pairs(list)?)?;
         } else if let Some(shards) = header.strip_prefix("shards:") {
             self.shards = Some(shards.trim().parse().map_err(|_| "how many shards?")?);
+        }
+        if let Some(own) = header.strip_prefix("listener:") {
+            let (at, list) = own.trim().split_once(' ').ok_or("which listener has what?")?;
+            let at = at.parse().map_err(|_| "which listener?")?;
+            self.listeners.push((at, pairs(list)?));
+            self.sim_only = true;
+        } else if let Some(own) = header.strip_prefix("group:") {
+            let (name, list) = own.trim().split_once(' ').ok_or("which group has what?")?;
+            self.groups.push((name.into(), pairs(list)?));
         }
         if let Some(user) = header.strip_prefix("user:") {
             self.people.add(user.trim())?;
@@ -297,6 +351,16 @@ impl Script {
         let simulated = |line: &Line| matches!(line, Line::Act { act, .. } if act.is_simulated());
         !self.sim_only && self.disk.is_none() && !self.lines.iter().any(simulated)
     }
+}
+
+fn pairs(list: &str) -> Result<Vec<(String, String)>, String> {
+    let pair = |pair: &str| pair.split_once('=').map(|(name, value)| (name.into(), value.into()));
+    let pairs: Option<Vec<_>> = list.split_whitespace().map(pair).collect();
+    pairs.ok_or("name=value".into())
+}
+
+fn set_all(options: &mut Options, list: &[(String, String)]) -> Result<(), String> {
+    list.iter().try_for_each(|(name, value)| settings::set(options, name, value))
 }
 
 /// Ends a line that goes on in the next.

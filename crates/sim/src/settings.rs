@@ -11,6 +11,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
     match name {
         "address_connections_max" => options.address_connections_max = number()? as u32,
         "address_connections_per_s" => options.address_connections_per_s = number()? as u32,
+        "bytes_out_per_s" => options.bytes_out_per_s = number()? as u32,
         "bytes_per_s" => options.bytes_per_s = number()? as u32,
         "check_payload_format" => options.check_payload_format = flag()?,
         "client_id_bytes_max" => options.client_id_bytes_max = number()? as u16,
@@ -30,6 +31,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "keep_alive_s_max" => options.keep_alive_s_max = number()? as u16,
         "memory_bytes_max" => options.memory_bytes_max = number()?,
         "message_expiry_s_max" => options.message_expiry_s_max = number()? as u32,
+        "messages_out_per_s" => options.messages_out_per_s = number()? as u32,
         "messages_per_s" => options.messages_per_s = number()? as u32,
         "packet_bytes_max" => options.packet_bytes_max = number()? as u32,
         "qos_max" => options.qos_max = number()? as u8,

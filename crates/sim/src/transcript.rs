@@ -6,7 +6,7 @@ use crate::people;
 use crate::script::{Act, CONTINUES, Line, Script};
 use crate::settings;
 use crate::world::{WireId, World};
-use broker::{Command, Space};
+use broker::{Command, ListenerId, Space};
 use mqtt::Version;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -164,6 +164,7 @@ struct Client {
     wire: Option<WireId>,
     /// Where it comes from.
     address: Option<IpAddr>,
+    listener: ListenerId,
     version: Option<Version>,
     held: Vec<u8>,
     unread: Vec<u8>,
@@ -228,6 +229,9 @@ impl<'a> Stage<'a> {
                 options.bans = people::bans(text).map(Some).expect("bans");
                 self.world.command(&Command::Reload(Arc::new(options)));
             }
+            Act::By { client, listener } => {
+                self.clients[*client].listener = ListenerId(*listener);
+            }
             Act::From { client, address } => self.clients[*client].address = Some(*address),
             Act::Rules { text } => {
                 let mut options = self.script.options.clone();
@@ -269,7 +273,8 @@ impl<'a> Stage<'a> {
             return;
         }
         let address = client.address.unwrap_or(World::HERE);
-        let wire = *client.wire.get_or_insert_with(|| self.world.open_from(address));
+        let listener = client.listener;
+        let wire = *client.wire.get_or_insert_with(|| self.world.open_by(listener, address));
         let bytes = std::mem::take(&mut client.held);
         let chunk = if client.trickles { 1 } else { bytes.len().max(1) };
         for bytes in bytes.chunks(chunk) {
@@ -307,8 +312,8 @@ impl<'a> Stage<'a> {
             if !client.unread.is_empty() {
                 lines.push(format!("{} bytes of no packet", client.unread.len()));
             }
-            let (version, address) = (client.version, client.address);
-            *client = Client { version, address, ..Client::default() };
+            let Client { version, address, listener, .. } = *client;
+            *client = Client { version, address, listener, ..Client::default() };
             lines.push("CLOSED".into());
         }
         lines

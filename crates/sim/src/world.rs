@@ -3,8 +3,9 @@
 //! does with inputs and effects, so what holds here holds there. With a seed the order of events
 //! is drawn; without one it is fixed.
 
+use crate::chance::Chance;
 use crate::disk::{Disk, Syncs};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Knock};
 use crate::people::People;
 use crate::shelf::Shelf;
 use broker::arrivals::Entry;
@@ -71,32 +72,6 @@ const STALLED_ROOM: usize = 1024;
 const ROUNDS_MAX: usize = 100_000;
 /// How long the disk lets batches wait for which nobody waits.
 const LAZY_MS: u64 = 1000;
-
-/// A small generator: the same seed, the same run.
-#[derive(Clone, Debug)]
-pub struct Chance(u64);
-
-impl Chance {
-    pub fn new(seed: u64) -> Chance {
-        Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.draw() % bound.max(1) as u64) as usize
-    }
-
-    pub fn one_in(&mut self, bound: usize) -> bool {
-        self.below(bound) == 0
-    }
-}
 
 impl World {
     /// Where clients come from that say nothing else.
@@ -198,11 +173,11 @@ impl World {
 
     /// A client connects: to each shard in turn, so that every one greets and is moved to.
     pub fn open(&mut self) -> WireId {
-        self.open_from(World::HERE)
+        self.open_by(ListenerId(0), World::HERE)
     }
 
     /// It is as well closed as soon as it is accepted.
-    pub fn open_from(&mut self, address: IpAddr) -> WireId {
+    pub fn open_by(&mut self, listener: ListenerId, address: IpAddr) -> WireId {
         let wire = WireId(self.wires.len());
         self.wires.push(Wire {
             end: None,
@@ -217,17 +192,18 @@ impl World {
             cut: false,
         });
         let address = (address, 10_000 + wire.0 as u16).into();
-        self.kernel.push(wire, Address::Network(address));
+        self.kernel.push(wire, listener, Address::Network(address));
         self.accept();
         wire
     }
 
     /// Lets in who waits, as fast as that may be.
     fn accept(&mut self) {
-        while let Some((wire, address, entry)) = self.kernel.accept(self.now, &self.options) {
+        while let Some((knock, entry)) = self.kernel.accept(self.now, &self.options) {
+            let Knock { wire, listener, address } = knock;
             let at = wire.0 % self.places.len();
             let place = &mut self.places[at];
-            let mut peer = Peer::new(address, ListenerId(0));
+            let mut peer = Peer::new(address, listener);
             match entry {
                 _ if place.shard.turns_away(self.now, address, &mut place.out) => {
                     self.kernel.leave(wire);

@@ -6,14 +6,23 @@ mod rules;
 
 use crate::source;
 use broker::permissions::Permissions;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Reads a file by its name: what ends in `.toml` is ours. `ports` are those of the listeners, in
 /// their order; a unix socket has none.
-pub(crate) fn read(path: &Path, ports: &[Option<u16>]) -> Result<Permissions, Vec<String>> {
+pub(crate) fn read(
+    path: &Path,
+    ports: &[Option<u16>],
+) -> Result<(Permissions, Members), Vec<String>> {
     let is_ours = path.extension().is_some_and(|extension| extension == "toml");
-    let rules = source::read(path, "ACL file", "topics and names are", |text| {
-        if is_ours { rules::read(text, ports) } else { mosquitto::read(text) }
+    let rules = source::read(path, "ACL file", "topics and names are", |text| match is_ours {
+        true => rules::read(text, ports),
+        false => mosquitto::read(text).map(|rules| (rules, Members::default())),
     });
-    rules.map(Permissions::new)
+    rules.map(|(rules, members)| (Permissions::new(rules), members))
 }
+
+/// The groups that the file says a user is in.
+pub(crate) type Members = BTreeMap<Box<str>, Vec<Arc<str>>>;

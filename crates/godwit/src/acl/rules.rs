@@ -20,6 +20,7 @@
 //! retain = false
 //! ```
 
+use super::Members;
 use crate::options::nearest::nearest;
 use crate::source::{Entry, Reader, Wrongs};
 use broker::ListenerId;
@@ -27,7 +28,7 @@ use broker::permissions::{Name, Pattern, Rule};
 use std::collections::HashMap;
 use toml::de::{DeTable, DeValue};
 
-pub(super) fn read(source: &str, ports: &[Option<u16>]) -> Result<Vec<Rule>, Wrongs> {
+pub(super) fn read(source: &str, ports: &[Option<u16>]) -> Result<(Vec<Rule>, Members), Wrongs> {
     Reader::read(source, |reader, document| {
         let mut file = File { reader, ports, groups: HashMap::new() };
         if let Some(groups) = document.get("groups") {
@@ -44,7 +45,13 @@ pub(super) fn read(source: &str, ports: &[Option<u16>]) -> Result<Vec<Rule>, Wro
                 }
             }
         }
-        rules
+        let mut members = Members::default();
+        for (group, users) in &file.groups {
+            for user in users {
+                members.entry(user.as_str().into()).or_default().push(group.as_str().into());
+            }
+        }
+        (rules, members)
     })
 }
 
@@ -241,7 +248,8 @@ mod tests {
             .take_while(|line| *line != "//! ```")
             .map(|line| format!("{}\n", line.trim_start_matches("//!").trim_start()))
             .collect();
-        let rules = read(&example, &[Some(1883)]).unwrap();
+        let (rules, members) = read(&example, &[Some(1883)]).unwrap();
+        assert_eq!(members.get("ann"), Some(&vec!["operators".into()]));
         assert_eq!(rules.len(), 4);
         assert!(!rules[0].allows && !rules[0].publish && rules[0].subscribe);
         assert_eq!(rules[1].users, [Name::parse("ann"), Name::parse("bob")]);
@@ -254,8 +262,8 @@ mod tests {
     fn listeners_are_known_by_their_ports() {
         let ports = [Some(1883), Some(8883), None, Some(8883)];
         let rules = read("[[rule]]\nallow = \"all\"\nlistener = [8883]", &ports);
-        assert_eq!(rules.unwrap()[0].listeners, [ListenerId(1), ListenerId(3)]);
-        assert!(read("", &[]).unwrap().is_empty());
+        assert_eq!(rules.unwrap().0[0].listeners, [ListenerId(1), ListenerId(3)]);
+        assert!(read("", &[]).unwrap().0.is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! nor each other. `contract.rs` is what each of them has to stand.
 
 use super::{Porter, is_nobody};
+use crate::acl::Members;
 use broker::judge::{Grant, Secret, Verdict};
 use broker::{Claim, Refusal};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub(crate) struct Chain {
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     /// Whether clients may come in that say nothing of who they are.
     pub(crate) anonymous: bool,
+    /// The groups that users are in beside those that their backend names.
+    pub(crate) members: Members,
 }
 
 impl Chain {
@@ -104,7 +107,10 @@ impl Case {
         let (peer, client_id) = (self.claim.peer, &self.claim.client_id);
         let claimed = self.claim.user_name.as_deref().unwrap_or_default();
         match verdict {
-            Ok((backend, grant)) => {
+            Ok((backend, mut grant)) => {
+                let user = grant.user.as_deref();
+                let groups = user.and_then(|user| self.chain.members.get(user));
+                grant.groups.extend(groups.into_iter().flatten().cloned());
                 let user = grant.user.as_deref().unwrap_or_default();
                 debug!(target: "godwit::auth", %peer, %client_id, %user, backend, "let in");
                 (self.answer)(Verdict::Allow(grant));

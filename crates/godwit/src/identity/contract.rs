@@ -121,7 +121,7 @@ fn porter(backends: &[Arc<dyn Backend>]) -> Arc<Porter> {
 }
 
 fn chain(backends: &[Arc<dyn Backend>]) -> Chain {
-    Chain { backends: backends.to_vec(), anonymous: false }
+    Chain { backends: backends.to_vec(), ..Chain::default() }
 }
 
 fn user_of(verdict: Verdict) -> Result<String, Refusal> {

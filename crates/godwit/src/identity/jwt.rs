@@ -31,6 +31,7 @@ pub(crate) enum Place {
 pub(crate) struct Claims {
     pub(crate) user: String,
     pub(crate) client_id: String,
+    pub(crate) groups: String,
     pub(crate) permissions: String,
     pub(crate) issuer: String,
     pub(crate) audience: String,
@@ -89,9 +90,14 @@ impl Tokens {
             "" => None,
             name => body.get(name).map(read_rules).transpose()?.map(Arc::new),
         };
+        let groups = match names.groups.as_str() {
+            "" => Vec::new(),
+            name => body.get(name).map(read_groups).unwrap_or_default(),
+        };
         Ok(Grant {
             user: Some(user.into()),
             client_id,
+            groups,
             permissions,
             expires_in_ms,
             ..Grant::default()
@@ -107,6 +113,15 @@ impl Backend for Tokens {
     fn judge(&self, claim: &Claim, reply: Reply) {
         reply.give(self.check(claim));
     }
+}
+
+/// A list of names, or one name.
+fn read_groups(value: &Value) -> Vec<Arc<str>> {
+    let all = match value {
+        Value::Array(all) => &all[..],
+        one => std::slice::from_ref(one),
+    };
+    all.iter().filter_map(Value::as_str).map(Arc::from).collect()
 }
 
 /// `HEADER.BODY.SIGNATURE`, of which only the first is understood yet.
@@ -212,6 +227,7 @@ pub(crate) mod tests {
         let claims = Claims {
             user: "sub".into(),
             client_id: "device".into(),
+            groups: "groups".into(),
             permissions: "acl".into(),
             issuer: "us".into(),
             audience: "mqtt".into(),
@@ -237,7 +253,10 @@ pub(crate) mod tests {
         assert_eq!(grant.user.as_deref(), Some("ann"));
         assert_eq!(grant.client_id.as_deref(), Some("d1"));
         assert_eq!(grant.expires_in_ms, Some(10_000));
-        assert_eq!(grant.permissions, None);
+        assert_eq!((grant.permissions, grant.groups), (None, Vec::new()));
+        let groups = |claim: &str| read(HS256, &body(claim)).unwrap().groups;
+        assert_eq!(groups(r#","groups":["a","b"]"#), ["a".into(), "b".into()]);
+        assert_eq!(groups(r#","groups":"a""#), ["a".into()]);
         let rules = r#","acl":[{"allow":"publish","topic":"a/${clientid}"},
             {"deny":"all","topic":["b","c/#"]}]"#;
         assert_eq!(read(HS256, &body(rules)).unwrap().permissions.unwrap().len(), 2);

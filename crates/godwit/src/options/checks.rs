@@ -3,8 +3,8 @@
 
 use super::settings::{Anonymous, ListenerSettings, LogTarget, Settings};
 use super::{Plan, Wrong};
-use broker::limits;
 use broker::options::Durability;
+use broker::{Options, limits};
 use engine::tls::ClientCertificate;
 
 pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
@@ -18,6 +18,12 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
         ("queue.bytes_max", queue),
     ];
     listeners(plan, &settings, wrongs);
+    queues(plan, &settings, wrongs);
+    let (groups, most) = (plan.groups.len(), limits::CLASSES_MAX);
+    if let Some(beyond) = plan.groups.get(most) {
+        let why = format!("there are {groups} groups, use at most {most}");
+        wrongs.push(Wrong { origin: beyond.origin.clone(), why });
+    }
     for (key, check) in checks {
         if let Some(why) = check(&settings) {
             wrongs.push(Wrong { origin: plan.origin(key), why });
@@ -121,9 +127,26 @@ fn log_target(settings: &Settings) -> Option<String> {
     nowhere.then(|| "log.target = \"file\" needs the file's path in log.file".to_string())
 }
 
-/// A queue that cannot hold one packet would drop every large message without a hint why.
+/// The same for listeners and groups that have their own.
+fn queues(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+    for (at, listener) in settings.listeners.iter().enumerate() {
+        let Some(own) = &listener.broker else { continue };
+        let wrong = too_small(own).filter(|_| too_small(&settings.broker).is_none());
+        wrongs.extend(wrong.map(|why| Wrong { origin: plan.listener_origin(at), why }));
+    }
+    for class in &settings.broker.classes {
+        let wrong = too_small(&class.options).filter(|_| too_small(&settings.broker).is_none());
+        wrongs.extend(wrong.map(|why| Wrong { origin: plan.group_origin(&class.name), why }));
+    }
+}
+
 fn queue(settings: &Settings) -> Option<String> {
-    let (queue, packet) = (settings.broker.queue_bytes_max, settings.broker.packet_bytes_max);
+    too_small(&settings.broker)
+}
+
+/// A queue that cannot hold one packet would drop every large message without a hint why.
+fn too_small(options: &Options) -> Option<String> {
+    let (queue, packet) = (options.queue_bytes_max, options.packet_bytes_max);
     (queue < u64::from(packet)).then(|| {
         format!(
             "queue.bytes_max = {queue} is less than connection.packet_bytes_max = {packet}: one \

@@ -4,7 +4,7 @@ use super::Given;
 use super::table::listeners::SECTIONS;
 use super::table::{self, Row};
 use super::value::{Kind, Misfit};
-use super::{ListenerGiven, Origin, Plan, Wrong, unknown};
+use super::{GroupGiven, ListenerGiven, Origin, Plan, Wrong, unknown};
 use crate::listen::ListenUrl;
 use crate::source::{document, line_at, text_of};
 use std::collections::BTreeMap;
@@ -55,8 +55,10 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, key: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
-        if key == "listener" {
-            return self.listeners(at, value);
+        match key {
+            "group" => return self.groups(at, value),
+            "listener" => return self.listeners(at, value),
+            _ => {}
         }
         if let Some(row) = table::find(key) {
             return self.option(row, at, value);
@@ -94,15 +96,13 @@ impl Reader<'_> {
                     Ok(_) => own.url = url.to_string(),
                     Err(why) => self.wrong(value.span().start, format!("url: {why}")),
                 },
-                (section, DeValue::Table(options)) if SECTIONS.contains(&section) => {
-                    for (name, value) in options {
-                        let key = format!("{section}.{}", name.get_ref());
-                        self.listeners_option(&mut own, &key, name.span().start, value);
-                    }
+                (section, DeValue::Table(options)) => {
+                    let whose = ("listener", Row::is_listeners as fn(&Row) -> bool);
+                    self.own_section(&mut own.given, whose, section, options);
                 }
                 (other, _) => {
                     let why = format!(
-                        "a listener has no {other}, use url and options of {}",
+                        "a listener has no {other}, use url and options of {} and the like",
                         SECTIONS.join(", ")
                     );
                     self.wrong(name.span().start, why);
@@ -115,20 +115,63 @@ impl Reader<'_> {
         }
     }
 
-    fn listeners_option(
-        &mut self,
-        own: &mut ListenerGiven,
-        key: &str,
-        at: usize,
-        value: &Spanned<DeValue<'_>>,
-    ) {
-        let Some(row) = table::find(key).filter(|row| row.is_listeners()) else {
-            return self.wrong(at, unknown(key));
+    fn groups(&mut self, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        let DeValue::Array(all) = value.get_ref() else {
+            return self.wrong(at.start, "a group stands under [[group]]".to_string());
         };
-        let origin = self.origin(at);
-        match row.kind.read_toml(value) {
-            Ok(value) => _ = own.given.insert(row.key, Given { value, origin }),
-            Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
+        for one in all.iter() {
+            match one.get_ref() {
+                DeValue::Table(table) => self.group(one.span().start, table),
+                _ => self.wrong(one.span().start, "use [[group]] and name = ...".to_string()),
+            }
+        }
+    }
+
+    fn group(&mut self, at: usize, table: &DeTable<'_>) {
+        let mut own = GroupGiven::new(self.origin(at));
+        for (name, value) in table {
+            match (&**name.get_ref(), value.get_ref()) {
+                ("name", DeValue::String(name)) => own.name = name.to_string(),
+                (section, DeValue::Table(options)) => {
+                    let whose = ("group", Row::is_groups as fn(&Row) -> bool);
+                    self.own_section(&mut own.given, whose, section, options);
+                }
+                (other, _) => {
+                    let why = format!("a group has no {other}, use name and limits");
+                    self.wrong(name.span().start, why);
+                }
+            }
+        }
+        let is_known = self.plan.groups.iter().any(|group| group.name == own.name);
+        match own.name.is_empty() || is_known {
+            false => self.plan.groups.push(own),
+            true => self.wrong(at, "a group needs a name = \"...\" of its own".to_string()),
+        }
+    }
+
+    /// Options of one section that a listener or a group has for itself.
+    fn own_section(
+        &mut self,
+        given: &mut BTreeMap<&'static str, Given>,
+        (whose, is_one): (&str, fn(&Row) -> bool),
+        section: &str,
+        options: &DeTable<'_>,
+    ) {
+        for (name, value) in options {
+            let (key, at) = (format!("{section}.{}", name.get_ref()), name.span().start);
+            let Some(row) = table::find(&key) else {
+                self.wrong(at, unknown(&key));
+                continue;
+            };
+            if !is_one(row) {
+                self.wrong(at, format!("{key} goes for all, a {whose} has none of its own"));
+                continue;
+            }
+            let origin = self.origin(at);
+            match row.kind.read_toml(value) {
+                Ok(value) => _ = given.insert(row.key, Given { value, origin }),
+                Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
+            }
         }
     }
 

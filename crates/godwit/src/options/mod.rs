@@ -18,6 +18,7 @@ pub(crate) mod value;
 mod tests;
 
 use crate::listen::ListenUrl;
+use broker::classes::{Class, Headcount};
 use settings::{ListenerSettings, Settings};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,6 +39,7 @@ pub(crate) struct Sources {
 pub(crate) struct Plan {
     given: BTreeMap<&'static str, Given>,
     listeners: Vec<ListenerGiven>,
+    groups: Vec<GroupGiven>,
 }
 
 /// A `[[listener]]`: its URL, and the options that it has for itself.
@@ -46,6 +48,23 @@ pub(crate) struct ListenerGiven {
     pub(crate) url: String,
     pub(crate) origin: Origin,
     given: BTreeMap<&'static str, Given>,
+}
+
+/// A `[[group]]`: its name, and the limits that it has for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupGiven {
+    pub(crate) name: String,
+    pub(crate) origin: Origin,
+    given: BTreeMap<&'static str, Given>,
+    /// How many of it are here: the same number before and after a reload.
+    present: Headcount,
+}
+
+impl GroupGiven {
+    fn new(origin: Origin) -> GroupGiven {
+        let (given, present) = (BTreeMap::new(), Headcount::default());
+        GroupGiven { name: String::new(), origin, given, present }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -105,6 +124,7 @@ impl Plan {
         for row in table::rows() {
             (row.set)(&mut settings, &self.value(row));
         }
+        settings.broker.classes = self.classes(&settings);
         settings.listeners = self.listeners(&settings);
         settings
     }
@@ -118,16 +138,26 @@ impl Plan {
             ListenerSettings { url, door, broker: None }
         };
         let own = self.listeners.iter().map(|listener| {
-            let mut own = settings.clone();
-            for (key, given) in &listener.given {
-                let row = table::find(key).expect("only rows are given");
-                (row.set)(&mut own, &given.value);
-            }
+            let mut own = overruled(settings, &listener.given);
+            own.broker.classes = self.classes(&own);
             let url = ListenUrl::parse(&listener.url).expect("it was checked when it was read");
             let broker = (own.broker != settings.broker).then(|| own.broker.into());
             ListenerSettings { url, door: own.door, broker }
         });
         urls.map(like_all).chain(own).collect()
+    }
+
+    /// What each group has where `settings` go for everyone else.
+    fn classes(&self, settings: &Settings) -> Vec<Class> {
+        let mut settings = settings.clone();
+        // A listener's connections are not a group's.
+        settings.broker.connections_max = 0;
+        let class = |group: &GroupGiven| Class {
+            name: group.name.as_str().into(),
+            options: overruled(&settings, &group.given).broker.into(),
+            present: group.present.clone(),
+        };
+        self.groups.iter().map(class).collect()
     }
 
     /// Where a listener comes from, and each option behind it.
@@ -137,6 +167,11 @@ impl Plan {
             Some(own) => own.origin.clone(),
             None => self.origin("listen"),
         }
+    }
+
+    fn group_origin(&self, name: &str) -> Origin {
+        let group = self.groups.iter().find(|group| group.name == name);
+        group.map_or(Origin::Default, |group| group.origin.clone())
     }
 
     /// The rows whose value is not the default one, with where it comes from.
@@ -173,6 +208,21 @@ impl Plan {
             }
             self.listeners = next.listeners.clone();
         }
+        let own = |plan: &Plan| -> Vec<_> {
+            let values = |group: &GroupGiven| -> Vec<_> {
+                group.given.iter().map(|(key, given)| (*key, given.value.clone())).collect()
+            };
+            plan.groups.iter().map(|group| (group.name.clone(), values(group))).collect()
+        };
+        if own(self) != own(&next) {
+            changes.live.push("group");
+        }
+        let before = std::mem::replace(&mut self.groups, next.groups.clone());
+        for group in &mut self.groups {
+            if let Some(same) = before.iter().find(|same| same.name == group.name) {
+                group.present = same.present.clone();
+            }
+        }
         let fixed = |key: &&'static str| table::find(key).is_some_and(|row| !row.live);
         self.given.retain(|key, _| fixed(key));
         self.given.extend(next.given.into_iter().filter(|(key, _)| !fixed(key)));
@@ -182,6 +232,16 @@ impl Plan {
     fn give(&mut self, row: &'static Row, value: Value, origin: Origin) {
         self.given.insert(row.key, Given { value, origin });
     }
+}
+
+/// With some rows in place of what stands for all.
+fn overruled(settings: &Settings, given: &BTreeMap<&'static str, Given>) -> Settings {
+    let mut own = settings.clone();
+    for (key, given) in given {
+        let row = table::find(key).expect("only rows are given");
+        (row.set)(&mut own, &given.value);
+    }
+    own
 }
 
 impl fmt::Display for Origin {

@@ -105,7 +105,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     // A trace is one field of three rows.
     let names: BTreeSet<String> = set.iter().map(|line| name(line)).collect();
     // What follows from files that other rows name: see `security`.
-    let read = ["bans", "judges", "listeners", "methods", "permissions"];
+    let read = ["bans", "classes", "judges", "listeners", "methods", "permissions"];
     for line in fields(&format!("{:#?}", Options::default())) {
         let name = name(&line);
         let known = names.contains(&name) || read.contains(&name.as_str());
@@ -366,6 +366,63 @@ fn sizes_have_suffixes_and_words_stand_for_numbers() {
     let sources = Sources { config: Some(scratch("sizes.toml", source)), ..Sources::default() };
     let broker = settings(&sources).broker;
     assert_eq!((broker.queue_bytes_max, broker.queue_messages_max), (4 << 20, 1000));
+}
+
+fn from_file(name: &str, source: &str) -> Plan {
+    let sources = Sources { config: Some(scratch(name, source)), ..Sources::default() };
+    Plan::read(&sources).unwrap_or_else(|wrongs| panic!("{wrongs:?}"))
+}
+
+const OWN: &str = "topic.levels_max = 10\nlimits.connections_max = 1000\n[[listener]]\n\
+                   url = \"tcp://127.0.0.1:0\"\ntopic.levels_max = 11\n\
+                   [[group]]\nname = \"few\"\nsession.inflight_max = 12\n\
+                   limits.connections_max = 1\n[[group]]\nname = \"many\"\n";
+
+#[test]
+fn a_group_has_what_its_listener_has_but_the_number_of_connections() {
+    let broker = from_file("own.toml", OWN).settings(MEMORY);
+    let classes = |options: &Options| -> Vec<_> {
+        let limits = |own: &Options| (own.topic_levels_max, own.inflight_max, own.connections_max);
+        options.classes.iter().map(|class| limits(&class.options)).collect()
+    };
+    assert_eq!(classes(&broker.broker), [(10, 12, 1), (10, 1024, 0)]);
+    let listener = broker.listeners[0].broker.as_deref().expect("it has limits of its own");
+    assert_eq!((listener.topic_levels_max, listener.connections_max), (11, 1000));
+    assert_eq!(classes(listener), [(11, 12, 1), (11, 1024, 0)]);
+    let present = |at: usize| (&broker.broker.classes[at].present, &listener.classes[at].present);
+    assert_eq!(present(0).0, present(0).1);
+    assert_ne!(present(0).0, present(1).0);
+}
+
+#[test]
+fn a_reload_of_a_group_is_live_and_goes_on_counting() {
+    let mut plan = from_file("before.toml", OWN);
+    let before = plan.settings(MEMORY).broker.classes;
+    let changes = plan.reload(from_file("after.toml", &OWN.replace("_max = 12", "_max = 13")));
+    assert_eq!(changes, Changes { live: vec!["group"], restart: vec![] });
+    let after = plan.settings(MEMORY).broker.classes;
+    assert_eq!(before[0].present, after[0].present);
+    assert_eq!((before[0].options.inflight_max, after[0].options.inflight_max), (12, 13));
+}
+
+#[test]
+fn wrong_groups_are_refused_with_their_line() {
+    let source = "[[group]]\nname = \"a\"\nretain.available = true\nurl = \"x\"\n[[group]]\n\
+                  name = \"a\"\n[[group]]\nname = \"\"\nlimits.messages_per_s = -1\n";
+    assert_eq!(
+        file_complaints("groups.toml", source).lines().collect::<Vec<_>>(),
+        [
+            "groups.toml:3: retain.available goes for all, a group has none of its own",
+            "groups.toml:4: a group has no url, use name and limits",
+            "groups.toml:5: a group needs a name = \"...\" of its own",
+            "groups.toml:9: limits.messages_per_s: out of range, use 0 to 1000000000 messages a \
+             second, or \"off\"",
+            "groups.toml:7: a group needs a name = \"...\" of its own",
+        ]
+    );
+    let small = "[[group]]\nname = \"a\"\nqueue.bytes_max = \"1KiB\"\n";
+    let why = file_complaints("small.toml", small);
+    assert!(why.starts_with("small.toml:1: queue.bytes_max = 1024 is less than"), "{why}");
 }
 
 #[test]

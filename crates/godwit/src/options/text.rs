@@ -38,6 +38,12 @@ fn markdown_row(row: &Row) -> String {
         let _ = write!(text, " {}", row.long);
     }
     let mut text = wrap(&text, "");
+    let own = match (row.is_listeners(), row.is_groups()) {
+        (true, true) => "Also in a `[[listener]]` or `[[group]]`, for that one alone.\n",
+        (true, false) => "Also in a `[[listener]]`, for that one alone.\n",
+        (false, true) => "Also in a `[[group]]`, for that one alone.\n",
+        (false, false) => "",
+    };
     let change = if row.live { "live, by SIGHUP" } else { "by a restart" };
     let _ = write!(text, "\n| value | default | environment | changes |\n|---|---|---|---|\n");
     let _ = writeln!(
@@ -47,6 +53,9 @@ fn markdown_row(row: &Row) -> String {
         row.kind.write(&row.default_value()),
         row.environment(),
     );
+    if !own.is_empty() {
+        let _ = write!(text, "\n{own}");
+    }
     if !row.source.is_empty() {
         let _ = write!(text, "\nSource: {}.\n", row.source);
     }
@@ -123,8 +132,8 @@ In the environment and in flags text has no quotes, a list is `a,b` and a table 
 `godwit check` reads all three layers and prints what differs from the defaults. A wrong option is
 refused with its file and line, and exit code 2.
 
-Every `[[listener]]` of the file is one more listener, with options of `tls`, `proxy`, `unix` and
-`limits` for itself; what it does not say is as for all:
+Every `[[listener]]` of the file is one more listener, and every `[[group]]` a group of users. They
+may have those options for themselves that say so below; what they do not say is as for all:
 
 ```toml
 [tls]
@@ -136,7 +145,17 @@ url = \"tls://0.0.0.0:8883\"
 tls.client_certificate = \"required\"
 tls.client_ca = \"clients.pem\"
 limits.connections_max = 1000
+queue.messages_max = 500
+
+[[group]]
+name = \"sensors\"
+limits.messages_per_s = 10
+session.subscriptions_max = 5
 ```
+
+Where several speak of a client the more particular wins: its group, then its listener, then what is
+for all. A client of several groups has the limits of the first of them in the file. Who is in which
+group a token says (`auth.jwt_groups_claim`), or `[groups]` in the file of `acl.file`.
 
 SIGHUP reads all layers again. If anything is wrong, everything stays as it is; otherwise what can
 change live does, and the log names what needs a restart.

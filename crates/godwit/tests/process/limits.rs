@@ -139,3 +139,101 @@ fn whoever_talks_too_fast_waits_and_loses_nothing() {
     );
     assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
 }
+
+/// CONNECT of a client of 3.1.1 with a user name and a password.
+fn connect_as(client_id: &str, user: &str, password: &str) -> Vec<u8> {
+    let mut body = b"\0\x04MQTT\x04\xc2\0\0".to_vec();
+    for text in [client_id, user, password] {
+        body.extend_from_slice(&(text.len() as u16).to_be_bytes());
+        body.extend_from_slice(text.as_bytes());
+    }
+    [&[0x10, body.len() as u8], &body[..]].concat()
+}
+
+#[test]
+fn a_group_of_users_and_a_listener_have_limits_of_their_own() {
+    let folder = scratch("limits-groups");
+    let path = |name: &str| folder.join(name).to_str().expect("a path in UTF-8").to_string();
+    for user in ["ann", "bob"] {
+        assert_eq!(run(&["passwd", "-b", &path("users"), user, "secret"]).0, Some(0));
+    }
+    let rules = "[groups]\nfew = [\"ann\"]\n[[rule]]\nallow = \"all\"\n";
+    std::fs::write(path("acl.toml"), rules).expect("it can be written");
+    let write = |group: &str| {
+        let (users, acl) = (path("users"), path("acl.toml"));
+        let text = format!(
+            "auth.users = \"{users}\"\nacl.file = \"{acl}\"\n\
+             [[listener]]\nurl = \"tcp://127.0.0.1:0\"\nconnection.packet_bytes_max = 1024\n\
+             [[listener]]\nurl = \"tcp://127.0.0.1:0\"\n{group}"
+        );
+        std::fs::write(path("godwit.toml"), text).expect("it can be written");
+    };
+    let group = "[[group]]\nname = \"few\"\nlimits.connections_max = ";
+    write(&format!("{group}1\n"));
+    let broker = Doors::start(&["--config", &path("godwit.toml"), "--shards", "2"]);
+    let at = |at: usize| broker.urls[at].trim_start_matches("tcp://").parse().expect("an address");
+    let (narrow, wide): (SocketAddr, SocketAddr) = (at(0), at(1));
+    let knock = |address: SocketAddr, client_id: &str, user: &str| {
+        let mut stream = connect(address);
+        stream.write_all(&connect_as(client_id, user, "secret")).expect("it is open");
+        let answer = read(&mut stream, CONNACK.len());
+        (stream, answer)
+    };
+    // Ids of several homes, so that both shards count.
+    let first = knock(wide, "a1", "ann");
+    assert_eq!(first.1, CONNACK);
+    let others: Vec<_> = (0..4).map(|at| knock(wide, &format!("b{at}"), "bob")).collect();
+    assert!(others.iter().all(|(_, answer)| answer == CONNACK));
+    for at in 2..6 {
+        assert_eq!(knock(wide, &format!("a{at}"), "ann").1, UNAVAILABLE);
+    }
+    // A reload that allows one more counts who is there already.
+    write(&format!("{group}2\n"));
+    broker.program.signal("HUP");
+    let second = (0..100).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        let (stream, answer) = knock(wide, "a7", "ann");
+        (answer == CONNACK).then_some(stream)
+    });
+    assert!(second.is_some());
+    assert_eq!(knock(wide, "a8", "ann").1, UNAVAILABLE);
+    drop(first);
+    assert!((0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        knock(wide, "a9", "ann").1 == CONNACK
+    }));
+    // What is too large for one listener is not for the other.
+    let large = [&[0x30, 0x83, 0x10, 0, 1, b't'], &[b'x'; 2048][..]].concat();
+    for (address, closes) in [(narrow, true), (wide, false)] {
+        let (mut stream, answer) = knock(address, "large", "bob");
+        assert_eq!(answer, CONNACK);
+        stream.write_all(&large).expect("it is open");
+        stream.write_all(b"\xc0\0").expect("the kernel takes it");
+        let came = read(&mut stream, 2);
+        assert_eq!(came, if closes { &b""[..] } else { b"\xd0\0" });
+    }
+}
+
+#[test]
+fn what_is_for_a_client_above_its_rate_waits_and_its_publisher_does_not() {
+    let broker = Broker::start(&["--set", "limits.messages_out_per_s=2"]);
+    let (mut subscriber, mut publisher) = (welcomed(broker.address), welcomed_as(&broker, "p"));
+    subscriber.write_all(b"\x82\x06\0\x01\0\x01t\0").expect("it is open");
+    assert_eq!(read(&mut subscriber, 5), b"\x90\x03\0\x01\0");
+    let began = std::time::Instant::now();
+    let publish = |id: u8| [0x32, 6, 0, 1, b't', 0, id, b'0' + id];
+    publisher.write_all(&[1, 2, 3, 4].map(publish).concat()).expect("it is open");
+    assert_eq!(read(&mut publisher, 16).len(), 16);
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    let came = read(&mut subscriber, 24);
+    assert_eq!(came, [1, 2, 3, 4].map(|at| [0x30, 4, 0, 1, b't', b'0' + at]).concat());
+    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+}
+
+/// Another one.
+fn welcomed_as(broker: &Broker, client_id: &str) -> TcpStream {
+    let mut stream = connect(broker.address);
+    stream.write_all(&connect_as(client_id, "", "")).expect("it is open");
+    assert_eq!(read(&mut stream, CONNACK.len()), CONNACK);
+    stream
+}

@@ -234,14 +234,14 @@ fn a_required_certificate_opens_to_other_hosts_and_nothing_else_does() {
 fn wrong_listeners_in_a_file_are_named_with_their_line() {
     let file = scratch("listeners").join("godwit.toml");
     let text = "\n[[listener]]\nurl = \"tls://127.0.0.1:0\"\n\n[[listener]]\nurl = \"htp://a\"\n\n\
-                [[listener]]\nurl = \"tcp://127.0.0.1:0\"\nqueue.policy = \"x\"\n\
+                [[listener]]\nurl = \"tcp://127.0.0.1:0\"\nretain.available = true\n\
                 tls.version_min = \"1.1\"\ntls.certifcate = []\n";
     std::fs::write(&file, text).expect("it can be written");
     let output = Command::new(GODWIT).args(["check", "--config"]).arg(&file).output();
     let why = String::from_utf8(output.expect("it runs").stderr).expect("text");
     for (line, said) in [
         (6, "url: \"htp://a\": there are no htp listeners"),
-        (10, "a listener has no queue, use url and options of tls, proxy, unix, ws"),
+        (10, "retain.available goes for all, a listener has none of its own"),
         (11, "tls.version_min: no such choice, use \"1.2\" or \"1.3\""),
         (12, "tls.certifcate is no option, did you mean tls.certificate?"),
     ] {

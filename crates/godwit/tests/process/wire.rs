@@ -135,6 +135,7 @@ fn arguments(script: &Script, shards: usize) -> Vec<String> {
 const KEYS: &[(&str, &str)] = &[
     ("address_connections_max", "limits.address_connections_max"),
     ("address_connections_per_s", "limits.address_connections_per_s"),
+    ("bytes_out_per_s", "limits.bytes_out_per_s"),
     ("bytes_per_s", "limits.bytes_per_s"),
     ("check_payload_format", "message.check_payload_format"),
     ("client_id_bytes_max", "connect.client_id_bytes_max"),
@@ -148,6 +149,7 @@ const KEYS: &[(&str, &str)] = &[
     ("keep_alive_s_max", "connect.keep_alive_s_max"),
     ("memory_bytes_max", "memory.bytes_max"),
     ("message_expiry_s_max", "message.expiry_s_max"),
+    ("messages_out_per_s", "limits.messages_out_per_s"),
     ("messages_per_s", "limits.messages_per_s"),
     ("packet_bytes_max", "connection.packet_bytes_max"),
     ("qos_max", "message.qos_max"),

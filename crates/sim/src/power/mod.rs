@@ -6,8 +6,8 @@ mod client;
 mod judge;
 mod run;
 
+use crate::chance::Chance;
 use crate::play::Failure;
-use crate::world::Chance;
 use run::Run;
 
 /// Clients up to here publish, the others subscribe.

@@ -3,9 +3,10 @@
 use super::client::{Asked, Client, Pending};
 use super::judge::{Judge, qos_of};
 use super::{Act, Action, CLIENTS, Cut, FILTERS, FOREVER, GROUPS, Greeting, Keep, TOPICS};
+use crate::chance::Chance;
 use crate::disk::{Disk, Syncs};
 use crate::line;
-use crate::world::{Chance, World};
+use crate::world::World;
 use broker::{Options, Space};
 use mqtt::{Packet, Property, QoS, Reason, Version};
 use std::fmt::Write;

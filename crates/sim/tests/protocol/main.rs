@@ -20,5 +20,6 @@ mod c4_12_authentication;
 mod c5_04_security;
 mod durable;
 mod kept_queues;
+mod limits;
 mod paces;
 mod sys_tree;

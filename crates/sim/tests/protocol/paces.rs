@@ -1,4 +1,4 @@
-//! How fast a client may talk. Above that it waits, and nobody else does.
+//! How fast a client may talk, and be talked to. Above that it waits, and nobody else does.
 
 crate::transcripts! {
     fn who_is_ahead_of_its_rate_is_not_read_and_loses_nothing() {
@@ -63,6 +63,130 @@ crate::transcripts! {
         + 2s
         a< DISCONNECT KeepAliveTimeout reason_string="was silent for longer than its keep alive"
         a< CLOSED
+        "##
+    }
+
+    // [MQTT-4.6.0-6]
+    fn what_is_for_a_client_above_its_rate_waits_in_its_queue_and_no_publisher_does() {
+        r##"
+        # options: messages_out_per_s=2
+        # sim only
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "t" qos=1
+        b< SUBACK 1 [1]
+        c> CONNECT id=c
+        c< CONNACK present=0
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> PUBLISH 1 "t" qos=1 "1" &
+        a> PUBLISH "t" qos=0 "2" &
+        a> PUBLISH 3 "t" qos=1 "3" &
+        a> PUBLISH "t" qos=0 "4"
+        a< PUBACK 1
+        a< PUBACK 3
+        b< PUBLISH 1 "t" qos=1 "1"
+        b< PUBLISH "t" qos=0 "2"
+        b> PUBACK 1
+        + 400ms
+        + 100ms
+        b< PUBLISH 2 "t" qos=1 "3"
+        b> PINGREQ
+        b< PINGRESP
+        + 500ms
+        b< PUBLISH "t" qos=0 "4"
+        "##
+    }
+
+    fn bytes_to_a_client_count_with_their_packets() {
+        r##"
+        # options: bytes_out_per_s=1024
+        # sim only
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "t" qos=0
+        b< SUBACK 1 [0]
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> PUBLISH "t" qos=0 "x"*2048 &
+        a> PUBLISH "t" qos=0 "2"
+        b< PUBLISH "t" qos=0 "x"*2048
+        + 900ms
+        + 200ms
+        b< PUBLISH "t" qos=0 "2"
+        "##
+    }
+
+    fn the_queue_of_a_client_above_its_rate_has_its_bound() {
+        r##"
+        # options: messages_out_per_s=1 queue_messages_max=2
+        # sim only
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "t" qos=0
+        b< SUBACK 1 [0]
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> PUBLISH "t" qos=0 "1"
+        b< PUBLISH "t" qos=0 "1"
+        a> PUBLISH "t" qos=0 "2"
+        a> PUBLISH "t" qos=0 "3"
+        a> PUBLISH "t" qos=0 "4"
+        + 1s
+        b< PUBLISH "t" qos=0 "3"
+        + 1s
+        b< PUBLISH "t" qos=0 "4"
+        "##
+    }
+
+    // The memory of the broker is not filled with what a slow client asked for.
+    fn retained_messages_come_at_the_clients_rate() {
+        r##"
+        # options: messages_out_per_s=1 queue_messages_max=1
+        # sim only
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> PUBLISH 1 "t/1" qos=1 retain "1"
+        a< PUBACK 1 NoMatchingSubscribers
+        a> PUBLISH 2 "t/2" qos=1 retain "2"
+        a< PUBACK 2 NoMatchingSubscribers
+        a> PUBLISH 3 "t/3" qos=1 retain "3"
+        a< PUBACK 3 NoMatchingSubscribers
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "t/+" qos=0
+        b< SUBACK 1 [0]
+        b< PUBLISH "t/1" qos=0 retain "1"
+        + 1s
+        b< PUBLISH "t/2" qos=0 retain "2"
+        + 1s
+        b< PUBLISH "t/3" qos=0 retain "3"
+        "##
+    }
+
+    fn a_member_above_its_rate_leaves_messages_to_the_others() {
+        r##"
+        # listener: 1 messages_out_per_s=1
+        b! by 1
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/t" qos=1
+        b< SUBACK 1 [1]
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> PUBLISH 1 "t" qos=1 "1"
+        a< PUBACK 1
+        b< PUBLISH 1 "t" qos=1 "1"
+        c> CONNECT id=c
+        c< CONNACK present=0
+        c> SUBSCRIBE 1 "$share/g/t" qos=1
+        c< SUBACK 1 [1]
+        a> PUBLISH 2 "t" qos=1 "2"
+        a< PUBACK 2
+        c< PUBLISH 1 "t" qos=1 "2"
+        a> PUBLISH 3 "t" qos=1 "3"
+        a< PUBACK 3
+        c< PUBLISH 2 "t" qos=1 "3"
         "##
     }
 

@@ -1,5 +1,5 @@
 //! Options of who and how much may come in by one listener. All of them may also stand in a
-//! `[[listener]]`, for that one alone.
+//! `[[listener]]`, for that one alone, and some in a `[[group]]`.
 
 use super::{GIB, Row};
 use crate::options::value::{Kind, Unit};
@@ -35,6 +35,19 @@ pub(super) const ROWS: &[Row] = &[
         set: |settings, value| settings.broker.address_connections_per_s = value.u32(),
     },
     Row {
+        key: "limits.bytes_out_per_s",
+        kind: Kind::Number { min: 0, max: GIB, unit: Unit::Bytes, word: Some(("off", 0)) },
+        default: "off",
+        live: true,
+        short: "bytes of messages a second to one client",
+        long: "Whole PUBLISH packets count. A second's worth may go at once. What comes faster \
+               waits in the session's queue, under its bounds and policy, as if the client did \
+               not acknowledge; no publisher waits. A change holds for a client from its next \
+               CONNECT on.",
+        source: "",
+        set: |settings, value| settings.broker.bytes_out_per_s = value.u32(),
+    },
+    Row {
         key: "limits.bytes_per_s",
         kind: Kind::Number { min: 0, max: GIB, unit: Unit::Bytes, word: Some(("off", 0)) },
         default: "off",
@@ -53,8 +66,9 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "connections of one listener",
         long: "Further ones are refused with 0x97; once many are, most are closed without a word, \
-               and so are those that would need a TLS handshake to be told. A limit that is set \
-               while the broker runs counts who comes from then on.",
+               and so are those that would need a TLS handshake to be told. In a `[[group]]` its \
+               clients count, once it is known who they are. A limit that is set while the broker \
+               runs counts who comes from then on.",
         source: "MQTT 5.0, 3.2.2.2",
         set: |settings, value| settings.broker.connections_max = value.u32(),
     },
@@ -67,6 +81,16 @@ pub(super) const ROWS: &[Row] = &[
         long: "A second's worth may come at once. Further ones wait to be accepted.",
         source: "",
         set: |settings, value| settings.broker.connections_per_s = value.u32(),
+    },
+    Row {
+        key: "limits.messages_out_per_s",
+        kind: limit("messages a second"),
+        default: "off",
+        live: true,
+        short: "messages a second to one client",
+        long: "Of every QoS. What happens above is as with `limits.bytes_out_per_s`.",
+        source: "",
+        set: |settings, value| settings.broker.messages_out_per_s = value.u32(),
     },
     Row {
         key: "limits.messages_per_s",

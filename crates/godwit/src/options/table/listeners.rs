@@ -1,5 +1,5 @@
 //! Options of what stands behind a listener: TLS, a proxy before it, who may use its file. All of
-//! them may also stand in a `[[listener]]`, for that one alone.
+//! them may also stand in a `[[listener]]`, for that one alone, and so may some of other sections.
 
 use super::Row;
 use crate::options::value::Kind;
@@ -8,6 +8,28 @@ use engine::tls::{ClientCertificate, Oldest};
 
 /// The sections whose options a `[[listener]]` may have.
 pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "unix", "ws", "limits"];
+
+/// Those of other sections that it may have, ...
+pub(crate) const KEYS: &[&str] = &[
+    "connection.packet_bytes_max",
+    "connection.receive_maximum",
+    "queue.bytes_max",
+    "queue.messages_max",
+    "queue.policy",
+    "session.inflight_max",
+    "session.subscriptions_max",
+    "topic.bytes_max",
+    "topic.levels_max",
+];
+
+/// ... and those that a `[[group]]` may have beside the same.
+pub(crate) const GROUP_KEYS: &[&str] = &[
+    "limits.bytes_out_per_s",
+    "limits.bytes_per_s",
+    "limits.connections_max",
+    "limits.messages_out_per_s",
+    "limits.messages_per_s",
+];
 
 const FILE: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
 const FILES: Kind = Kind::List { of: "paths", check: |_| Ok(()) };

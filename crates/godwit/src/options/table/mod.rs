@@ -37,7 +37,12 @@ pub(crate) struct Row {
 impl Row {
     /// Whether a `[[listener]]` may have it for itself.
     pub(crate) fn is_listeners(&self) -> bool {
-        listeners::SECTIONS.contains(&self.section())
+        listeners::SECTIONS.contains(&self.section()) || listeners::KEYS.contains(&self.key)
+    }
+
+    /// Whether a `[[group]]` may.
+    pub(crate) fn is_groups(&self) -> bool {
+        listeners::GROUP_KEYS.contains(&self.key) || listeners::KEYS.contains(&self.key)
     }
 
     /// Empty for the keys that stand at the top of a file.

@@ -116,6 +116,16 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
     Row {
+        key: "auth.jwt_groups_claim",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "claim of a token that names the client's groups",
+        long: "A list of names, or one; a token without it is of no group. Empty reads none.",
+        source: "",
+        set: |settings, value| settings.security.jwt_claims.groups = value.text().into(),
+    },
+    Row {
         key: "auth.jwt_issuer",
         kind: ANY,
         default: "",

@@ -1,0 +1,162 @@
+//! Classes: groups of users that have limits of their own, and how many of each are here.
+//!
+//! The more particular wins: what a class says goes before what its listener says, and that before
+//! what is said for all. A client that is in several classes is of the first.
+
+use crate::input::ConnId;
+use crate::options::Options;
+use crate::peer::{ListenerId, Peer};
+use crate::refusal::Refusal;
+use crate::rights::Rights;
+use crate::session::Session;
+use crate::shard::Shard;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Of the group that a verdict names.
+    pub name: Arc<str>,
+    pub options: Arc<Options>,
+    pub present: Headcount,
+}
+
+/// Its place among the classes, which are the same and in the same order at every listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClassId(u8);
+
+/// How many connections of a class the process has: one number that all shards count in.
+#[derive(Clone, Debug, Default)]
+pub struct Headcount(Arc<AtomicU32>);
+
+/// One of them, as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Presence(Headcount);
+
+impl Headcount {
+    /// One more, unless there are as many as there may be.
+    fn admit(&self, max: u32) -> Option<Presence> {
+        let one_more = |count: u32| (count < max).then_some(count + 1);
+        self.0.fetch_update(Relaxed, Relaxed, one_more).ok()?;
+        Some(Presence(self.clone()))
+    }
+}
+
+impl PartialEq for Headcount {
+    fn eq(&self, other: &Headcount) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Headcount {}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Options {
+    /// The limits of a client that came in by a listener and is of a class.
+    #[inline]
+    pub(crate) fn of_client(&self, at: ListenerId, class: Option<ClassId>) -> &Options {
+        let own = self.of(at);
+        match class.and_then(|ClassId(class)| own.classes.get(usize::from(class))) {
+            Some(class) => &class.options,
+            None => own,
+        }
+    }
+
+    /// The limits of a session, by where its client was last.
+    #[inline]
+    pub(crate) fn of_session(&self, session: &Session) -> &Options {
+        let class = session.rights.as_ref().and_then(|rights| rights.class);
+        self.of_client(session.listener, class)
+    }
+
+    pub(crate) fn class_of(&self, groups: &[Arc<str>]) -> Option<ClassId> {
+        let at = self.classes.iter().position(|class| groups.contains(&class.name))?;
+        u8::try_from(at).ok().map(ClassId)
+    }
+
+    /// The limits of a client that is not in yet, as far as it is known who that is.
+    pub(crate) fn of_peer(&self, peer: &Peer) -> &Options {
+        let grant = peer.pass().and_then(|pass| pass.grant());
+        let class = grant.and_then(|grant| self.class_of(&grant.groups));
+        self.of_client(peer.listener, class)
+    }
+}
+
+impl Shard {
+    pub(crate) fn limits_at(&self, conn: ConnId) -> &Options {
+        self.conn(conn).map_or(&self.options, |known| self.options.of_peer(&known.peer))
+    }
+
+    /// Counts a client with its class, if that may have only so many. The one before it on the same
+    /// session, which goes now, makes room for it.
+    pub(crate) fn take_place(
+        &mut self,
+        conn: ConnId,
+        client_id: &str,
+        rights: Option<&mut Rights>,
+    ) -> Result<(), Refusal> {
+        let Some(rights) = rights else { return Ok(()) };
+        let Some(ClassId(class)) = rights.class else { return Ok(()) };
+        let max = self.limits_at_class(conn, rights.class).connections_max;
+        let class = self.options.classes.get(usize::from(class));
+        let Some(class) = class.filter(|_| max > 0) else { return Ok(()) };
+        let present = class.present.clone();
+        let kept = self.sessions.find(client_id).map(|id| self.sessions.get_mut(id));
+        let before = kept.and_then(|session| session.rights.as_mut());
+        let before = before
+            .and_then(|before| before.presence.take_if(|Presence(counted)| *counted == present));
+        rights.presence = before.or_else(|| present.admit(max));
+        if rights.presence.is_some() { Ok(()) } else { Err(Refusal::QuotaExceeded) }
+    }
+
+    fn limits_at_class(&self, conn: ConnId, class: Option<ClassId>) -> &Options {
+        let listener = self.conn(conn).map(|known| known.peer.listener);
+        self.options.of_client(listener.unwrap_or_default(), class)
+    }
+
+    /// The options may have other classes than before.
+    pub(crate) fn classify(&mut self) {
+        let options = self.options.clone();
+        self.sessions.each_mut(|session| {
+            if let Some(rights) = &mut session.rights {
+                rights.class = options.class_of(&rights.who.groups);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_counts_up_to_its_limit_and_who_goes_makes_room() {
+        let present = Headcount::default();
+        let (one, two) = (present.admit(2), present.admit(2));
+        assert!(one.is_some() && two.is_some() && present.admit(2).is_none());
+        drop(one);
+        assert!(present.admit(2).is_some());
+    }
+
+    #[test]
+    fn the_more_particular_limit_wins() {
+        let with = |inflight_max| Options { inflight_max, ..Options::default() };
+        let class = |inflight_max| Class {
+            name: "slow".into(),
+            options: Arc::new(with(inflight_max)),
+            present: Headcount::default(),
+        };
+        let own = Options { classes: vec![class(4)], ..with(3) };
+        let listeners = vec![None, Some(Arc::new(own))];
+        let all = Options { classes: vec![class(2)], listeners, ..with(1) };
+        let slow = all.class_of(&["fast".into(), "slow".into()]);
+        let limit = |at, class| all.of_client(ListenerId(at), class).inflight_max;
+        assert_eq!([limit(0, None), limit(0, slow), limit(1, None), limit(1, slow)], [1, 2, 3, 4]);
+        assert_eq!(all.class_of(&["fast".into()]), None);
+    }
+}
