@@ -3,6 +3,7 @@
 use crate::exchange::{self, Exchange};
 use crate::input::ConnId;
 use crate::judge::Pass;
+use crate::mount::Admitted;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use mqtt::{ConnAck, Connect, Properties, PropertiesBuf, Property, Reason, Version};
@@ -63,7 +64,7 @@ impl Shard {
         conn: ConnId,
         packet: &Connect<'_>,
         asked: &Asked<'_>,
-        client_id: &str,
+        admitted: &Admitted,
     ) -> Result<Agreed, Refusal> {
         let options = &self.options;
         // [MQTT-3.2.2-22]: the client's own unless CONNACK says another.
@@ -85,7 +86,7 @@ impl Shard {
             exchange: None,
         };
         if packet.version == Version::V5 {
-            self.tell_agreed(conn, packet, asked, client_id, &mut agreed);
+            self.tell_agreed(conn, packet, asked, &admitted.client_id, &mut agreed);
         }
         // Without a method in CONNECT there is none in CONNACK [MQTT-4.12.0-6].
         if let Some(method) = asked.method {

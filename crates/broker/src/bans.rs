@@ -4,12 +4,14 @@
 
 use crate::conn::End;
 use crate::input::{ConnId, Now};
+use crate::mount::Admitted;
 use crate::note::{Note, Seldom};
 use crate::outbox::Outbox;
 use crate::peer::Address;
 use crate::permissions::{Name, Network};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
+use mqtt::Connect;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -194,20 +196,48 @@ impl Shard {
         }
     }
 
-    /// First as a CONNECT says, then as the verdict does. Behind a proxy this is where the address
-    /// is met for the first time.
+    /// What a CONNECT says, before anybody is asked whether it is true.
+    pub(crate) fn check_claimed(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        // Who it is under another namespace is somebody else, who may not have flapped.
+        let is_known = !self.options.mounts_users || self.decided(conn).is_some();
+        let namespace = if is_known { self.namespace_at(conn) } else { Ok("".into()) };
+        // Whoever has none is told so later, in the words that are for that.
+        let claimed = Admitted::new(&namespace.unwrap_or_default(), packet.client_id.into());
+        match is_known {
+            true => self.check_bans(conn, &claimed, packet.user_name, out),
+            false => self.check_list(conn, &claimed, packet.user_name, out),
+        }
+    }
+
+    /// Behind a proxy this is where the address is met for the first time.
     pub(crate) fn check_bans(
         &mut self,
         conn: ConnId,
-        client_id: &str,
+        admitted: &Admitted,
         user: Option<&str>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let Some(peer) = self.conn(conn).map(|known| known.peer.address) else { return Ok(()) };
-        if self.has_flapped(client_id) {
+        if self.has_flapped(&admitted.key) {
             self.sessions.counters.denied_connects += 1;
             return Err(Refusal::Flapping);
         }
+        self.check_list(conn, admitted, user, out)
+    }
+
+    fn check_list(
+        &mut self,
+        conn: ConnId,
+        admitted: &Admitted,
+        user: Option<&str>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let client_id = &*admitted.client_id;
+        let Some(peer) = self.conn(conn).map(|known| known.peer.address) else { return Ok(()) };
         let suspect = Suspect { client_id: Some(client_id), user, address: peer.ip() };
         let Some((by, reason)) = self.ban_of(suspect) else { return Ok(()) };
         self.sessions.counters.denied_connects += 1;
@@ -245,7 +275,7 @@ impl Shard {
         let Some(id) = known.session() else { return };
         let (peer, session) = (known.peer.address, self.sessions.get(id));
         let suspect = Suspect {
-            client_id: Some(&session.client_id),
+            client_id: Some(session.said_id()),
             user: session.rights.as_ref().and_then(|rights| rights.who.user.as_deref()),
             address: peer.ip(),
         };

@@ -307,6 +307,7 @@ impl Shard {
             _ => None,
         };
         let topic = aliased.as_deref().unwrap_or(packet.topic);
+        let topic = &*self.sessions.get(id).mounted(topic);
         let waits = (packet.qos == QoS::ExactlyOnce && lasts) || self.needs_store(topic, &packet);
         if waits {
             if let Some(known) = self.conn_mut(conn) {

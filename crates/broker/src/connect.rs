@@ -10,6 +10,7 @@ use crate::input::{ConnId, Now, SessionId, ShardId};
 use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::meter::Meter;
+use crate::mount::{self, Admitted};
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
@@ -46,22 +47,22 @@ impl Shard {
             self.trace_from_here(conn, packet.client_id, packet.version);
         }
         let asked = Asked::new(packet.properties);
-        let admitted = self.check_bans(conn, packet.client_id, packet.user_name, out);
+        let admitted = self.check_claimed(conn, &packet, out);
         let admitted = admitted.and_then(|()| self.admit(conn, &packet, &asked));
         if admitted.is_ok() && self.options.judges && self.decided(conn).is_none() {
             self.inquire(conn, &packet, Step::first(packet.properties), out);
             return Ok(Moved::Nowhere);
         }
-        let admitted = admitted.and_then(|id| self.obey(conn, &packet, id, out));
-        let agreed = admitted.and_then(|id| Ok((self.agree(conn, &packet, &asked, &id)?, id)));
-        let (agreed, client_id) = match agreed {
+        let admitted = admitted.and_then(|one| self.obey(conn, &packet, one, out));
+        let agreed = admitted.and_then(|one| Ok((self.agree(conn, &packet, &asked, &one)?, one)));
+        let (agreed, Admitted { client_id, key }) = match agreed {
             Ok(agreed) => agreed,
             Err(refusal) => return Err(self.refuse(conn, &packet, &asked, refusal, out)),
         };
         // A client without an id is at home wherever chance sends it.
         let home = match packet.client_id {
             "" if !self.is_renamed(conn) => ShardId((self.draw() % self.shards as u64) as u8),
-            _ => self.home_of(&client_id),
+            _ => self.home_of(&key),
         };
         if home != self.id
             && self.conn(conn).is_some_and(|known| !known.moved)
@@ -74,10 +75,10 @@ impl Shard {
         if self.is_tracing() && packet.client_id.is_empty() {
             self.trace_from_here(conn, &client_id, packet.version);
         }
-        if !self.has_memory_for(&packet, &client_id) {
+        if !self.has_memory_for(&packet, &key) {
             return Err(self.refuse(conn, &packet, &asked, Refusal::QuotaExceeded, out));
         }
-        if self.store_is_full && agreed.session_expiry_s > 0 && self.is_new(&client_id) {
+        if self.store_is_full && agreed.session_expiry_s > 0 && self.is_new(&key) {
             return Err(self.refuse(conn, &packet, &asked, Refusal::StoreFull, out));
         }
         let mut rights = self.take_rights(conn);
@@ -86,10 +87,10 @@ impl Shard {
         {
             return Err(self.refuse(conn, &packet, &asked, refusal, out));
         }
-        if let Err(refusal) = self.take_place(conn, &client_id, rights.as_deref_mut()) {
+        if let Err(refusal) = self.take_place(conn, &key, rights.as_deref_mut()) {
             return Err(self.refuse(conn, &packet, &asked, refusal, out));
         }
-        self.welcome(conn, &packet, &asked, &agreed, &client_id, rights, out);
+        self.welcome(conn, &packet, &asked, &agreed, &key, rights, out);
         Ok(Moved::Here)
     }
 
@@ -128,7 +129,7 @@ impl Shard {
         conn: ConnId,
         packet: &Connect<'_>,
         asked: &Asked<'_>,
-    ) -> Result<Box<str>, Refusal> {
+    ) -> Result<Admitted, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
@@ -136,6 +137,11 @@ impl Shard {
         if asked.method.is_some_and(|method| !self.options.knows_method(method)) {
             return Err(Refusal::AuthMethodUnsupported);
         }
+        let namespace = match self.decided(conn) {
+            None if self.options.judges => "".into(),
+            Some(Err(_)) => "".into(),
+            _ => self.namespace_at(conn)?,
+        };
         if let Some(will) = &packet.will {
             // [MQTT-3.2.2-12] [MQTT-3.2.2-13]
             if will.qos as u8 > self.options.qos_max {
@@ -145,13 +151,14 @@ impl Shard {
                 return Err(Refusal::RetainUnsupported);
             }
             self.limits_at(conn).permit_topic(will.topic)?;
+            mount::permit(mount::len(&namespace), will.topic)?;
         }
         if !packet.client_id.is_empty() {
             // [MQTT-3.1.3-5]: any text up to the option's length.
             if packet.client_id.len() > usize::from(self.options.client_id_bytes_max) {
                 return Err(Refusal::ClientIdTooLong); // [3.1.1:MQTT-3.1.3-9]
             }
-            return Ok(packet.client_id.into());
+            return Ok(Admitted::new(&namespace, packet.client_id.into()));
         }
         // [MQTT-3.1.3-6] [MQTT-3.1.3-8] [3.1.1:MQTT-3.1.3-7] [3.1.1:MQTT-3.1.3-8]: 3.1 has no
         // assigned ids, and 3.1.1 cannot say which one a session got that is to be kept.
@@ -159,16 +166,19 @@ impl Shard {
             Version::V31 => Err(Refusal::ClientIdMissing),
             Version::V311 if !packet.clean_start => Err(Refusal::ClientIdMissing),
             // A verdict may bring another one.
-            Version::V311 | Version::V5 if self.options.judges => Ok("".into()),
-            Version::V311 | Version::V5 => Ok(self.assign_client_id()),
+            Version::V311 | Version::V5 if self.options.judges => Ok(Admitted::new("", "".into())),
+            Version::V311 | Version::V5 => {
+                Ok(Admitted::new(&namespace, self.assign_client_id(&namespace)))
+            }
         }
     }
 
     /// Unique, and at home on this shard.
-    pub(crate) fn assign_client_id(&mut self) -> Box<str> {
+    pub(crate) fn assign_client_id(&mut self, namespace: &str) -> Box<str> {
         loop {
             let client_id = format!("godwit-{:016x}{:08x}", self.draw(), self.draw() as u32);
-            if self.home_of(&client_id) == self.id && self.sessions.find(&client_id).is_none() {
+            let key = mount::key(namespace, &client_id);
+            if self.home_of(&key) == self.id && self.sessions.find(&key).is_none() {
                 return client_id.into();
             }
         }
@@ -312,7 +322,8 @@ impl Shard {
             rare.ends_at = None;
         }
         // A CONNECT without a will leaves none [MQTT-3.1.2-7] [3.1.1:MQTT-3.1.2-12].
-        let will = packet.will.as_ref().map(|will| Box::new(Will::new(will)));
+        let session = self.sessions.get(id);
+        let will = packet.will.as_ref().map(|will| Box::new(Will::of(session, will)));
         self.sessions.set_will(id, will);
         let aliases = (aliases > 0).then(|| Box::new(AliasesOut::new(aliases)));
         self.sessions.set_aliases(id, aliases);

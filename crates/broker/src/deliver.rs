@@ -2,13 +2,13 @@
 //! not, dropped and counted where the queue's policy says so. The one door out.
 
 use crate::alias::Alias;
-use crate::encode::Form;
+use crate::encode::{Cut, Form};
 use crate::flight::{Marks, Slot, State, granted};
 use crate::gate::Gate;
 use crate::input::{ConnId, SessionId};
 use crate::limits::NONE;
 use crate::memory::{CROWDED_WINDOW, SMALL};
-use crate::message::Draft;
+use crate::message::{Draft, Forms};
 use crate::options::QueuePolicy;
 use crate::outbox::{Outbox, Range};
 use crate::session::{Session, Sessions, ids};
@@ -68,6 +68,9 @@ pub(crate) struct Numbered {
 impl Sessions {
     #[inline(always)]
     pub(crate) fn deliver(&mut self, hit: Hit, draft: &mut Draft<'_>, out: &mut Outbox) {
+        if self.get(hit.session).mount != draft.forms.mount && !self.remount(hit, draft) {
+            return;
+        }
         let session = self.get_mut(hit.session);
         let qos = granted(draft.qos, hit.options);
         // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
@@ -95,6 +98,22 @@ impl Sessions {
         let message = self.messages.keep(draft);
         let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
         self.send_slot(hit, slot, draft, out);
+    }
+
+    /// The next subscriber is in another namespace than the last, and so are the forms from here
+    /// on. Says whether it is to have the message at all: the topic that is called like the
+    /// namespace is outside of it (`tenant/#` matches it), and what began with `$` in there would
+    /// be for no wildcard [MQTT-4.7.2-1].
+    #[cold]
+    fn remount(&mut self, hit: Hit, draft: &mut Draft<'_>) -> bool {
+        let mount = self.get(hit.session).mount;
+        let first = draft.topic.as_bytes().get(usize::from(mount));
+        if first.is_none() || (mount > 0 && first == Some(&b'$')) {
+            self.release_hit(hit);
+            return false;
+        }
+        draft.forms = Forms::at(mount);
+        true
     }
 
     /// Into the flight, and on its way.
@@ -136,6 +155,7 @@ impl Sessions {
             subscription_ids: list.as_slice(),
             alias: Alias::None,
             waited_s: waited_s(self.now, draft),
+            cut: Cut::default(),
         };
         let may_learn = !self.is_crowded();
         let sent = send(self.get_mut(hit.session), &mut form, hit.alone, may_learn, draft, out);
@@ -174,6 +194,7 @@ impl Sessions {
             subscription_ids: list.as_slice(),
             alias: Alias::None,
             waited_s: waited_s(self.now, draft),
+            cut: Cut::default(),
         };
         let may_learn = !self.is_crowded();
         let sent = send(self.get_mut(id), &mut form, alone, may_learn, draft, out);
@@ -350,6 +371,7 @@ fn send(
 ) -> Option<usize> {
     let conn = session.conn()?;
     form.version = session.version;
+    form.cut = Cut::new(session.mount, draft);
     if session.aliases.is_some() || !form.subscription_ids.is_empty() || alone {
         return send_own(session, form, may_learn, draft, out);
     }
@@ -388,7 +410,7 @@ fn send_own(
         return None;
     }
     if let Some(aliases) = &mut session.aliases {
-        form.alias = aliases.choose(draft.topic, may_learn);
+        form.alias = aliases.choose(form.cut.topic(draft), may_learn);
         if form.alias != Alias::None {
             len = form.len(draft);
             // The first use of an alias makes the packet longer. A client so narrow does without.

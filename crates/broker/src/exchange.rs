@@ -215,7 +215,7 @@ impl Shard {
             return Ok(());
         }
         let step = self.step(conn, frame)?;
-        let client_id = self.sessions.get(id).client_id.clone();
+        let client_id = self.sessions.get(id).said_id().into();
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
         if let Some(exchange) = &mut known.exchange {
             exchange.asked = true;
@@ -273,8 +273,13 @@ impl Shard {
         let expires = grant.expires_in_ms.map(|ms| Now(now.0.saturating_add(ms)));
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
         known.peer.give(Pass { decided: Ok(grant), expires, answers: 0 });
+        // The session stays where it is, and so has to its client.
+        let is_elsewhere = match self.namespace_at(conn) {
+            Ok(namespace) => *namespace != *self.sessions.get(id).namespace(),
+            Err(_) => true,
+        };
         let mut rights = self.take_rights(conn);
-        if self.is_of_another(id, rights.as_deref()) {
+        if is_elsewhere || self.is_of_another(id, rights.as_deref()) {
             return Err(Refusal::NotRenewed);
         }
         // Its place in its class stays its own.

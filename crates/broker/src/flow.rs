@@ -2,7 +2,7 @@
 
 use crate::alias::Alias;
 use crate::deliver::{Hit, Numbered, waited_s};
-use crate::encode::Form;
+use crate::encode::{Cut, Form};
 use crate::flight::{Marks, Slot, State};
 use crate::gate::Gate;
 use crate::input::SessionId;
@@ -167,7 +167,7 @@ impl Sessions {
         draft: &Draft<'_>,
         out: &mut Outbox,
     ) {
-        let list = self.ids_of(slot.ids);
+        let (list, waited_s) = (self.ids_of(slot.ids), waited_s(self.now, draft));
         let session = self.get_mut(id);
         let form = Form {
             version: session.version,
@@ -177,7 +177,8 @@ impl Sessions {
             id: Some(at),
             subscription_ids: list.as_slice(),
             alias: Alias::None,
-            waited_s: waited_s(self.now, draft),
+            waited_s,
+            cut: Cut::new(session.mount, draft),
         };
         let session = self.get_mut(id);
         let len = form.len(draft);

@@ -13,6 +13,7 @@
 use crate::conn::State;
 use crate::exchange::{Exchange, Step};
 use crate::input::{ConnId, Now};
+use crate::mount::Admitted;
 use crate::outbox::{Effect, Outbox};
 use crate::peer::{Address, Certificate, ListenerId};
 use crate::permissions::Permissions;
@@ -66,6 +67,8 @@ pub struct Grant {
     pub user: Option<Arc<str>>,
     /// In place of the client id that CONNECT has.
     pub client_id: Option<Box<str>>,
+    /// In place of the one that its listener or its group has; empty is none.
+    pub namespace: Option<Box<str>>,
     pub groups: Vec<Arc<str>>,
     /// May do everything.
     pub is_superuser: bool,
@@ -167,9 +170,9 @@ impl Shard {
         &mut self,
         conn: ConnId,
         packet: &Connect<'_>,
-        admitted: Box<str>,
+        admitted: Admitted,
         out: &mut Outbox,
-    ) -> Result<Box<str>, Refusal> {
+    ) -> Result<Admitted, Refusal> {
         let (client_id, user) = match self.decided(conn) {
             None => return Ok(admitted),
             Some(Err(refusal)) => {
@@ -180,16 +183,18 @@ impl Shard {
             }
             Some(Ok(grant)) => (grant.client_id.clone(), grant.user.clone()),
         };
+        let namespace = self.namespace_at(conn)?;
         let client_id = match client_id {
             Some(id) if id.len() > usize::from(self.options.client_id_bytes_max) => {
                 return Err(Refusal::ClientIdTooLong);
             }
             Some(id) if !id.is_empty() => id,
-            _ if packet.client_id.is_empty() => self.assign_client_id(),
-            _ => admitted,
+            _ if packet.client_id.is_empty() => self.assign_client_id(&namespace),
+            _ => admitted.client_id,
         };
-        self.check_bans(conn, &client_id, user.as_deref(), out)?;
-        Ok(client_id)
+        let admitted = Admitted::new(&namespace, client_id);
+        self.check_bans(conn, &admitted, user.as_deref(), out)?;
+        Ok(admitted)
     }
 
     /// Whether the verdict gave the client another id than it asked for.

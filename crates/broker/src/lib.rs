@@ -26,6 +26,7 @@ pub mod judge;
 mod meter;
 
 mod message;
+pub mod mount;
 pub mod permissions;
 mod publish;
 mod rights;

@@ -173,6 +173,8 @@ pub(crate) fn is_expired(at: Now, expiry_s: u32, now: Now) -> bool {
 /// Where this tick's arena already holds the message in some wire form.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Forms {
+    /// For clients whose names are so much shorter: see `mount`.
+    pub(crate) mount: u8,
     /// QoS 0, by version (5.0 or not) and retain flag.
     pub(crate) qos0: [Option<Range>; 4],
     /// The first form with a packet id: subscribers in step with it share even that.
@@ -180,6 +182,10 @@ pub(crate) struct Forms {
 }
 
 impl Forms {
+    pub(crate) fn at(mount: u8) -> Forms {
+        Forms { mount, ..Forms::default() }
+    }
+
     #[inline]
     pub(crate) fn numbered_as(&self, key: u32) -> Option<Range> {
         self.numbered.filter(|(known, _)| *known == key).map(|(_, range)| range)

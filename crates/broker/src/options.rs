@@ -5,6 +5,7 @@
 use crate::bans::Bans;
 use crate::classes::Class;
 use crate::limits;
+use crate::mount::Namespace;
 use crate::peer::ListenerId;
 use crate::permissions::Permissions;
 use std::sync::Arc;
@@ -101,6 +102,9 @@ pub struct Options {
     /// To one client, and from it; 0 is any number.
     pub messages_out_per_s: u32,
     pub messages_per_s: u32,
+    /// Whether it takes a verdict to know under which namespace a client is.
+    pub mounts_users: bool,
+    pub namespace: Option<Namespace>,
     pub packet_bytes_max: u32,
     /// Who may do what; none lets everyone do everything.
     pub permissions: Option<Arc<Permissions>>,
@@ -182,6 +186,8 @@ impl Default for Options {
             message_expiry_s_max: u32::MAX,
             messages_out_per_s: 0,
             messages_per_s: 0,
+            mounts_users: false,
+            namespace: None,
             packet_bytes_max: 2 * 1024 * 1024,
             permissions: None,
             qos_max: 2,

@@ -8,6 +8,7 @@ use crate::input::{ConnId, Cross, SessionId, ShardId, Stamp};
 use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::message::{Draft, Message, NO_EXPIRY};
+use crate::mount;
 use crate::options::{Durability, Options};
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
@@ -23,6 +24,8 @@ struct Said {
     alias: Option<u16>,
     expiry_s: u32,
     is_text: bool,
+    /// Its namespace makes the Response Topic longer than a name may be.
+    is_too_long: bool,
     /// Whether `Scratch::properties` holds the forwarded ones; else all of them are.
     filtered: bool,
 }
@@ -37,7 +40,7 @@ impl Shard {
     ) -> Result<(), End> {
         self.sessions.counters.publish_received += 1;
         self.sessions.counters.publish_bytes_received += packet.payload.len() as u64;
-        let said = self.read_properties(&packet)?;
+        let said = self.read_properties(id, &packet)?;
         let aliased = self.resolve_alias(conn, &packet, said.alias)?;
         let topic = aliased.as_deref().unwrap_or(packet.topic);
         self.check_ability(&packet)?;
@@ -55,8 +58,11 @@ impl Shard {
                 return self.refuse_publish(conn, id, &packet, Refusal::NotPermitted, out);
             }
         }
-        if self.store_is_full && self.needs_store(topic, &packet) {
-            return self.refuse_publish(conn, id, &packet, Refusal::StoreFull, out);
+        // From here on it has its whole name.
+        let mut name = std::mem::take(&mut self.scratch.name);
+        let topic = self.sessions.get(id).mounted_in(topic, &mut name);
+        if let Err(refusal) = self.has_place(topic, &packet) {
+            return self.refuse_publish(conn, id, &packet, refusal, out);
         }
         let properties = std::mem::take(&mut self.scratch.properties);
         let mut draft = Draft::new(topic, packet.payload, self.now);
@@ -77,7 +83,7 @@ impl Shard {
             self.retain(&mut draft, out);
         }
         let matched = self.route(Some(id), &mut draft, out);
-        self.scratch.properties = properties;
+        (self.scratch.properties, self.scratch.name) = (properties, name);
         // Whoever is to have it has it or will get it: now it is ours to answer for [MQTT-4.3.2-4]
         // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
         if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
@@ -92,11 +98,18 @@ impl Shard {
     }
 
     #[inline]
-    fn read_properties(&mut self, packet: &Publish<'_>) -> Result<Said, End> {
-        let mut said = Said { alias: None, expiry_s: NO_EXPIRY, is_text: false, filtered: false };
+    fn read_properties(&mut self, id: SessionId, packet: &Publish<'_>) -> Result<Said, End> {
+        let mut said = Said {
+            alias: None,
+            expiry_s: NO_EXPIRY,
+            is_text: false,
+            is_too_long: false,
+            filtered: false,
+        };
         if packet.properties.is_empty() {
             return Ok(said);
         }
+        let session = self.sessions.get(id);
         let forwarded = &mut self.scratch.properties;
         forwarded.clear();
         for (property, bytes) in packet.properties.iter_with_bytes() {
@@ -111,7 +124,7 @@ impl Shard {
                 // [MQTT-3.3.2-20]: the rest travels as it came.
                 other => {
                     said.is_text |= other == Property::PayloadFormatIndicator(1);
-                    forwarded.extend_from_slice(bytes);
+                    said.is_too_long |= !session.mount_property(other, bytes, forwarded);
                 }
             }
         }
@@ -218,16 +231,18 @@ impl Shard {
         packet: &Publish<'_>,
         said: &Said,
     ) -> Result<(), Refusal> {
-        let options = self.options.of_session(self.sessions.get(id));
+        let session = self.sessions.get(id);
+        let options = self.options.of_session(session);
         options.permit_topic(topic)?;
+        mount::permit(usize::from(session.mount), topic)?;
+        if said.is_too_long {
+            return Err(Refusal::TopicNameInvalid);
+        }
         if said.is_text
             && options.check_payload_format
             && std::str::from_utf8(packet.payload).is_err()
         {
             return Err(Refusal::PayloadFormatInvalid);
-        }
-        if packet.retain && self.has_no_place_to_retain(topic, packet.payload) {
-            return Err(Refusal::QuotaExceeded);
         }
         // QoS 0 messages need no memory where somebody reads them, and where nobody does they are
         // dropped there.
@@ -238,6 +253,18 @@ impl Shard {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())
+    }
+
+    /// Whether there is room for what would be kept under a topic's name.
+    #[inline]
+    fn has_place(&mut self, topic: &str, packet: &Publish<'_>) -> Result<(), Refusal> {
+        if packet.retain && self.has_no_place_to_retain(topic, packet.payload) {
+            return Err(Refusal::QuotaExceeded);
+        }
+        match self.store_is_full && self.needs_store(topic, packet) {
+            true => Err(Refusal::StoreFull),
+            false => Ok(()),
+        }
     }
 
     /// Whether a bound stands against retaining this message. One that takes the place of another

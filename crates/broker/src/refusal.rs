@@ -24,6 +24,7 @@ pub enum Refusal {
     Draining,
     Expired,
     Flapping,
+    NoNamespace,
     NoVerdict,
     NotAuthorized,
     NotPermitted,
@@ -57,7 +58,8 @@ impl Refusal {
             Refusal::ClientIdMissing | Refusal::ClientIdTooLong => Reason::ClientIdentifierNotValid,
             Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
             Refusal::Expired => Reason::MaximumConnectTime,
-            Refusal::NotAuthorized
+            Refusal::NoNamespace
+            | Refusal::NotAuthorized
             | Refusal::NotPermitted
             | Refusal::NotRenewed
             | Refusal::NotWelcome => Reason::NotAuthorized,
@@ -89,6 +91,7 @@ impl Refusal {
             Refusal::Draining => "the server is shutting down",
             Refusal::Expired => "what the client came in with is no longer valid",
             Refusal::Flapping => "the client came and went too often: it has to wait",
+            Refusal::NoNamespace => "the client has no name that a namespace could have",
             Refusal::NoVerdict => "nobody could say in time whether the client may connect",
             Refusal::NotAuthorized => "not permitted: $SYS topics belong to the server",
             Refusal::NotPermitted => "not permitted by the rules of the server",
@@ -129,6 +132,7 @@ impl Refusal {
             | Refusal::Draining
             | Refusal::Expired
             | Refusal::Flapping
+            | Refusal::NoNamespace
             | Refusal::NoVerdict
             | Refusal::NotRenewed
             | Refusal::NotWelcome

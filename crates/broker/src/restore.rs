@@ -4,6 +4,7 @@
 use crate::input::{Member, Now, SessionId};
 use crate::journal::{Change, Number, Space, Stored, Unreadable};
 use crate::lasting::Lasting;
+use crate::mount::share_of;
 use crate::outbox::Outbox;
 use crate::records::{self, SessionRecord, kind};
 use crate::session::Share;
@@ -117,7 +118,7 @@ fn restore_filter(shards: &mut [Shard], homes: &Found, key: &[u8], value: &[u8])
         return false;
     };
     let options = Packed::from_bits(bits).options();
-    if !mqtt::Share::parse(filter).is_ok_and(|share| share.is_some()) {
+    if share_of(filter).is_none() {
         shards[at].subscribe_own(id, filter, options, given);
         return true;
     }

@@ -3,6 +3,7 @@
 use crate::classes::{ClassId, Presence};
 use crate::input::{ConnId, Now, SessionId};
 use crate::judge::Pass;
+use crate::mount::share_of;
 use crate::note::Note;
 use crate::options::Options;
 use crate::outbox::Outbox;
@@ -11,7 +12,6 @@ use crate::permissions::{Deed, Permissions, Who};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::shard::Shard;
-use mqtt::Share;
 
 /// Who a session's client is, and what was decided of it lately. There is none where everyone may
 /// do everything.
@@ -195,7 +195,8 @@ impl Shard {
         // Without any its client has not been here since there are rules.
         let Some(rights) = &mut session.rights else { return false };
         let (deed, before) = ((topic, qos, retain), rights.bytes());
-        let allows = rights.may_publish(all, self.rights_generation, &session.client_id, deed);
+        let said_id = &session.client_id[usize::from(session.mount)..];
+        let allows = rights.may_publish(all, self.rights_generation, said_id, deed);
         let after = rights.bytes();
         self.sessions.count_rights(before, after);
         if !allows {
@@ -225,7 +226,7 @@ impl Shard {
         let Some(all) = &self.options.permissions else { return true };
         let session = self.sessions.get(id);
         let deed = Deed::Subscribe { filter, qos };
-        session.rights.as_ref().is_some_and(|own| own.allows(all, &session.client_id, deed))
+        session.rights.as_ref().is_some_and(|own| own.allows(all, session.said_id(), deed))
     }
 
     fn note_denial(&mut self, id: SessionId, deed: &'static str, topic: &str, out: &mut Outbox) {
@@ -292,8 +293,9 @@ impl Shard {
         let shares = shares.map(|share| (share.group.to_string(), share.options.qos as u8));
         let all: Vec<(String, u8)> = own.chain(shares).collect();
         for (filter, qos) in &all {
-            let share = Share::parse(filter).ok().flatten();
+            let share = share_of(filter);
             let inner = share.map_or(&**filter, |share| share.filter);
+            let inner = self.sessions.get(id).said(inner);
             if self.is_covered(id, inner, *qos) {
                 continue;
             }
@@ -302,7 +304,7 @@ impl Shard {
                 None => self.unsubscribe_own(id, filter),
             };
             self.sessions.counters.denied_subscribes += 1;
-            self.note_denial(id, "keep the subscription", filter, out);
+            self.note_denial(id, "keep the subscription", inner, out);
         }
         all.len()
     }

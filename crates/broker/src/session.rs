@@ -47,8 +47,11 @@ pub(crate) struct Session {
     pub(crate) packet_bytes_max: u32,
     /// Where its client came in last: its limits go for the queue while the client is away.
     pub(crate) listener: ListenerId,
+    /// How much longer its names are than what its client says: see `mount`.
+    pub(crate) mount: u8,
     pub(crate) flight: Option<Box<Flight>>,
     pub(crate) aliases: Option<Box<AliasesOut>>,
+    /// What its client is known by: see `mount`.
     pub(crate) client_id: Box<str>,
     pub(crate) subscriptions: Vec<Subscription>,
     pub(crate) rare: Option<Box<Rare>>,
@@ -448,6 +451,7 @@ impl Sessions {
             window: u16::MAX,
             packet_bytes_max: u32::MAX,
             listener: ListenerId::NONE,
+            mount: crate::mount::len_of(client_id),
             flight: None,
             aliases: None,
             client_id: client_id.into(),

@@ -96,6 +96,8 @@ pub(crate) struct Scratch {
     pub(crate) hits: Vec<(Hit, u32)>,
     pub(crate) levels: Vec<u64>,
     pub(crate) properties: Vec<u8>,
+    /// The whole name of what a client in a namespace publishes.
+    pub(crate) name: String,
     timers: Vec<Timer>,
 }
 

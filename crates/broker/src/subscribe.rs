@@ -137,8 +137,13 @@ impl Shard {
         let inner = share.map_or(filter, |share| share.filter);
         // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
         mqtt::topic::check_filter(inner)?;
-        let group = share.map(|_| filter);
-        if let Err(refusal) = self.permit_filter(id, inner, group, subscription_id) {
+        // What the client says is judged, and what it is known by from here on is kept.
+        let Some(known) = self.sessions.get(id).mounted_filter(filter) else {
+            return Ok(Err(Refusal::TopicFilterInvalid));
+        };
+        let known = &*known;
+        let judged = (inner, known, share.is_some());
+        if let Err(refusal) = self.permit_filter(id, judged, subscription_id) {
             return Ok(Err(refusal));
         }
         // [MQTT-3.2.2-10]
@@ -148,20 +153,19 @@ impl Shard {
         }
         let options = SubscribeOptions { qos, ..options };
         if share.is_some() {
-            let awaited = self.subscribe_shared(id, filter, options, subscription_id, out);
-            self.write_filter(id, filter, Packed::new(options), subscription_id);
+            let awaited = self.subscribe_shared(id, known, options, subscription_id, out);
+            self.write_filter(id, known, Packed::new(options), subscription_id);
             return Ok(Ok(Granted::Shared { qos, awaited }));
         }
-        let (known, is_new) = self.subscribe_own(id, filter, options, subscription_id);
-        self.write_filter(id, filter, Packed::new(options), subscription_id);
-        Ok(Ok(Granted::Own { known, qos, is_new }))
+        let (filter, is_new) = self.subscribe_own(id, known, options, subscription_id);
+        self.write_filter(id, known, Packed::new(options), subscription_id);
+        Ok(Ok(Granted::Own { known: filter, qos, is_new }))
     }
 
     fn permit_filter(
         &self,
         id: SessionId,
-        filter: &str,
-        group: Option<&str>,
+        (filter, known, is_shared): (&str, &str, bool),
         subscription_id: u32,
     ) -> Result<(), Refusal> {
         let session = self.sessions.get(id);
@@ -169,7 +173,7 @@ impl Shard {
         if subscription_id != 0 && !options.subscription_ids_available {
             return Err(Refusal::SubscriptionIdsUnsupported);
         }
-        if group.is_some() && !options.shared_available {
+        if is_shared && !options.shared_available {
             return Err(Refusal::SharedUnsupported);
         }
         if !options.wildcard_available && is_wildcard(filter) {
@@ -186,14 +190,14 @@ impl Shard {
         if self.store_is_full && session.lasting.is_some() {
             return Err(Refusal::StoreFull);
         }
-        let crowd = group.is_some() && shares.len() >= SHARES_MAX;
+        let crowd = is_shared && shares.len() >= SHARES_MAX;
         if session.subscriptions.len() + shares.len() >= room || crowd || self.sessions.is_tight() {
             // Replacing one needs no room.
-            let replaces = match group {
-                Some(group) => shares.iter().any(|share| *share.group == *group),
-                None => {
-                    let known = self.topics.find(filter);
-                    known.and_then(|filter| session.subscription(filter)).is_some()
+            let replaces = match is_shared {
+                true => shares.iter().any(|share| *share.group == *known),
+                false => {
+                    let own = self.topics.find(known);
+                    own.and_then(|filter| session.subscription(filter)).is_some()
                 }
             };
             if !replaces {
@@ -318,13 +322,16 @@ impl Shard {
         self.permit_answer(id, packet.filters.len())?;
         let mut codes = Vec::new();
         for filter in packet.filters.iter() {
-            let found = match mqtt::Share::parse(filter)? {
-                Some(_) => self.unsubscribe_shared(id, filter, out),
-                None => {
-                    // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
-                    mqtt::topic::check_filter(filter)?;
-                    self.unsubscribe_own(id, filter)
-                }
+            let share = mqtt::Share::parse(filter)?;
+            if share.is_none() {
+                // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
+                mqtt::topic::check_filter(filter)?;
+            }
+            // What is longer than a name may be nobody has subscribed.
+            let known = self.sessions.get(id).mounted_filter(filter).unwrap_or_default();
+            let found = match share {
+                Some(_) => self.unsubscribe_shared(id, &known, out),
+                None => self.unsubscribe_own(id, &known),
             };
             let reason = if found { Reason::Success } else { Reason::NoSubscriptionExisted };
             let (client_id, code) = (self.sessions.get(id).client_id.clone(), reason.code());

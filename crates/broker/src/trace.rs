@@ -58,7 +58,7 @@ impl Shard {
             let Some(known) = self.conn(ConnId(index)) else { continue };
             if let Some(id) = known.session() {
                 let session = self.sessions.get(id);
-                let (client_id, version) = (session.client_id.clone(), session.version);
+                let (client_id, version) = (session.said_id().to_string(), session.version);
                 self.trace_from_here(ConnId(index), &client_id, version);
             }
         }

@@ -5,6 +5,7 @@ use crate::memory::cost;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::outbox::Outbox;
 use crate::publish::awaited;
+use crate::session::Session;
 use crate::shard::Shard;
 use crate::sys::Drop;
 use crate::timer::Timer;
@@ -23,17 +24,18 @@ pub(crate) struct Will {
 }
 
 impl Will {
-    pub(crate) fn new(will: &mqtt::Will<'_>) -> Will {
+    /// Of a session's client, under the names that it is known by.
+    pub(crate) fn of(session: &Session, will: &mqtt::Will<'_>) -> Will {
         let (mut delay_s, mut expiry_s, mut properties) = (0, NO_EXPIRY, Vec::new());
         for (property, bytes) in will.properties.iter_with_bytes() {
             match property {
                 Property::WillDelayInterval(seconds) => delay_s = seconds,
                 Property::MessageExpiryInterval(seconds) => expiry_s = seconds,
-                _ => properties.extend_from_slice(bytes),
+                other => _ = session.mount_property(other, bytes, &mut properties),
             }
         }
         Will {
-            topic: will.topic.into(),
+            topic: session.mounted(will.topic).into(),
             payload: will.payload.into(),
             properties: properties.into(),
             qos: will.qos,
@@ -85,7 +87,8 @@ impl Shard {
         // The rules may be others than when it was accepted.
         if self.options.permissions.is_some() && self.sessions.get(id).rights.is_some() {
             let manner = (will.qos as u8, will.retain);
-            if !self.may_publish(id, &will.topic, manner, out) {
+            let said = self.sessions.get(id).said(&will.topic);
+            if !self.may_publish(id, said, manner, out) {
                 self.sessions.counters.drops[Drop::Refused as usize] += 1;
                 return;
             }

@@ -1,6 +1,7 @@
 //! Turns what the broker noted into log lines: which module, which level, which fields.
 
 use broker::Note;
+use broker::mount::parts;
 use tracing::{debug, error, info, warn};
 
 pub(crate) fn log(note: &Note) {
@@ -15,13 +16,21 @@ pub(crate) fn log(note: &Note) {
         | Note::TurnedAway { .. }
         | Note::Refused { .. } => connection(note),
         Note::SessionEnded { client_id, expired } => {
-            debug!(target: "godwit::session", %client_id, expired, "session ended");
+            let (namespace, client_id) = parts(client_id);
+            debug!(target: "godwit::session", %client_id, namespace, expired, "session ended");
         }
         Note::Subscribed { client_id, filter, code } => {
-            debug!(target: "godwit::subscription", %client_id, %filter, code, "subscribed");
+            let (namespace, client_id) = parts(client_id);
+            debug!(
+                target: "godwit::subscription", %client_id, namespace, %filter, code, "subscribed"
+            );
         }
         Note::Unsubscribed { client_id, filter, code } => {
-            debug!(target: "godwit::subscription", %client_id, %filter, code, "unsubscribed");
+            let (namespace, client_id) = parts(client_id);
+            debug!(
+                target: "godwit::subscription", %client_id, namespace, %filter, code,
+                "unsubscribed"
+            );
         }
         Note::NotOpened { peer, why, count } => {
             info!(target: "godwit::conn", %peer, %why, count, "connections ended before CONNECT");
@@ -45,14 +54,16 @@ pub(crate) fn log(note: &Note) {
         }
         Note::Denied { client_id, user, deed, topic, count } => {
             let user = user.as_deref().unwrap_or_default();
+            let (namespace, client_id) = parts(client_id);
             warn!(
-                target: "godwit::permission", %client_id, %user, deed, %topic, count,
+                target: "godwit::permission", %client_id, namespace, %user, deed, %topic, count,
                 "not permitted"
             );
         }
         Note::Dropped { client_id, drop, count } => {
             let reason = drop.name();
-            warn!(target: "godwit::drop", %client_id, reason, count, "messages dropped");
+            let (namespace, client_id) = parts(client_id);
+            warn!(target: "godwit::drop", %client_id, namespace, reason, count, "messages dropped");
         }
         Note::Traced { client_id, peer, sent, packet } => {
             let way = if *sent { "sent" } else { "received" };
@@ -64,34 +75,45 @@ pub(crate) fn log(note: &Note) {
 fn connection(note: &Note) {
     match note {
         Note::Connected { client_id, conn, peer, version, session_present, keep_alive_s } => {
+            let (namespace, client_id) = parts(client_id);
             info!(
-                target: "godwit::conn", %client_id, %peer, conn = conn.0, %version,
+                target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0, %version,
                 session_present, keep_alive_s, "client connected"
             );
         }
         Note::Disconnected { client_id, conn, reason } => {
+            let (namespace, client_id) = parts(client_id);
             info!(
-                target: "godwit::conn", %client_id, conn = conn.0, %reason, "client disconnected"
+                target: "godwit::conn", %client_id, namespace, conn = conn.0, %reason,
+                "client disconnected"
             );
         }
         Note::Lost { client_id, conn } => {
-            info!(target: "godwit::conn", %client_id, conn = conn.0, "connection lost");
+            let (namespace, client_id) = parts(client_id);
+            info!(target: "godwit::conn", %client_id, namespace, conn = conn.0, "connection lost");
         }
         Note::TakenOver { client_id, by } => {
-            info!(target: "godwit::conn", %client_id, %by, "session taken over");
+            let (namespace, client_id) = parts(client_id);
+            info!(target: "godwit::conn", %client_id, namespace, %by, "session taken over");
         }
         Note::Violated { client_id, conn, peer, violation } => {
+            let (namespace, client_id) = parts(client_id);
             warn!(
-                target: "godwit::conn", %client_id, %peer, conn = conn.0, violation = ?violation,
-                "the client broke the protocol"
+                target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0,
+                violation = ?violation, "the client broke the protocol"
             );
         }
         Note::Banned { client_id, peer, by, reason } => {
-            info!(target: "godwit::conn", %client_id, %peer, by, %reason, "the client is banned");
+            let (namespace, client_id) = parts(client_id);
+            info!(
+                target: "godwit::conn", %client_id, namespace, %peer, by, %reason,
+                "the client is banned"
+            );
         }
         Note::Flapped { client_id, count, ban_s } => {
+            let (namespace, client_id) = parts(client_id);
             warn!(
-                target: "godwit::conn", %client_id, count, ban_s,
+                target: "godwit::conn", %client_id, namespace, count, ban_s,
                 "the client comes and goes too often: it is kept out for a while"
             );
         }
@@ -99,8 +121,9 @@ fn connection(note: &Note) {
             info!(target: "godwit::conn", %peer, %why, count, "connections turned away");
         }
         Note::Refused { client_id, conn, peer, refusal } => {
+            let (namespace, client_id) = parts(client_id);
             info!(
-                target: "godwit::conn", %client_id, %peer, conn = conn.0,
+                target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0,
                 reason = %refusal.reason(), "connection refused"
             );
         }

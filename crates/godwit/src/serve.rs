@@ -121,7 +121,7 @@ impl Process {
         let mut bound = bind(&settings)?;
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
         let security = Security::load(&settings, &ports)?;
-        let judges = settings.security.authenticates();
+        let (judges, mounts_users) = (settings.security.authenticates(), settings.mounts_users());
         let methods = security.chain.methods();
         let (permissions, bans) = (security.permissions.clone(), security.bans.clone());
         let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
@@ -141,6 +141,7 @@ impl Process {
             options: Arc::new(Options {
                 judges,
                 methods,
+                mounts_users,
                 permissions,
                 bans,
                 listeners: limits(&settings, &wishes),
@@ -234,12 +235,20 @@ impl Process {
         // Even where no option has changed the files may have.
         self.server.change_doors(self.wishes.iter().map(|at| doors[*at].clone()).collect());
         // Who is let in before what they may do: nobody is in by the old list under the new rules.
-        let judges = settings.security.authenticates();
+        let (judges, mounts_users) = (settings.security.authenticates(), settings.mounts_users());
         let methods = security.chain.methods();
         let (permissions, bans) = (security.permissions, security.bans);
         self.porter.change(security.chain, settings.security.limits());
         let listeners = limits(&settings, &self.wishes);
-        let options = Options { judges, methods, permissions, bans, listeners, ..settings.broker };
+        let options = Options {
+            judges,
+            methods,
+            mounts_users,
+            permissions,
+            bans,
+            listeners,
+            ..settings.broker
+        };
         self.server.command(Command::Reload(Arc::new(options)));
         // Who reads the line may rely on it.
         self.server.wait_until_done();

@@ -67,7 +67,8 @@ impl People {
         }
     }
 
-    /// `anonymous`, or `alice password=secret superuser id=x group=ops expires=5s steps=2`, and
+    /// `anonymous`, or `alice password=secret superuser id=x group=ops namespace=n expires=5s
+    /// steps=2`, and
     /// rules of its own after `:`.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         let (text, own) = text.split_once(" : ").map_or((text, None), |(a, b)| (a, Some(b)));
@@ -88,6 +89,7 @@ impl People {
                 }
                 "group" => person.grant.groups.push(value.into()),
                 "id" => person.grant.client_id = Some(value.into()),
+                "namespace" => person.grant.namespace = Some(value.into()),
                 "password" => person.password = value.into(),
                 "steps" => person.steps = value.parse().map_err(|_| "how many steps?")?,
                 "superuser" => person.grant.is_superuser = true,

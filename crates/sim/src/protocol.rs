@@ -34,6 +34,8 @@ pub mod c5_04_security;
 pub mod durable;
 #[path = "../tests/protocol/limits.rs"]
 pub mod limits;
+#[path = "../tests/protocol/namespaces.rs"]
+pub mod namespaces;
 #[path = "../tests/protocol/paces.rs"]
 pub mod paces;
 #[path = "../tests/protocol/sys_tree.rs"]
@@ -56,6 +58,7 @@ pub const CHAPTERS: &[&[Transcript]] = &[
     bans::TRANSCRIPTS,
     durable::TRANSCRIPTS,
     limits::TRANSCRIPTS,
+    namespaces::TRANSCRIPTS,
     paces::TRANSCRIPTS,
     sys_tree::TRANSCRIPTS,
 ];

@@ -224,6 +224,12 @@ impl Script {
     /// Listeners and groups have for themselves what the header says, and else what all have.
     fn overrule(&mut self) -> Result<(), String> {
         self.options.classes = self.classes(&self.options)?;
+        let mounts = |(name, value): &(String, String)| {
+            name == "namespace" && (value.contains("${") || !self.groups.is_empty())
+        };
+        let all = self.listeners.iter().map(|(_, list)| list);
+        let mut all = all.chain(self.groups.iter().map(|(_, list)| list)).flatten();
+        self.options.mounts_users |= self.options.judges && all.any(mounts);
         for (at, list) in &self.listeners {
             let mut own = self.options.clone();
             set_all(&mut own, list)?;
@@ -311,6 +317,7 @@ impl Script {
             self.people.add(user.trim())?;
             self.options.judges = true;
             self.options.methods = [Box::from("STEPS")].into();
+            self.options.mounts_users |= user.contains(" namespace=");
             self.sim_only = true;
         } else if let Some(text) = header.strip_prefix("rules:") {
             self.options.permissions = Some(people::rules(text)?);

@@ -1,6 +1,7 @@
 //! Broker options by name, as a transcript's header gives them.
 
 use broker::Options;
+use broker::mount::Namespace;
 use broker::options::{Durability, QueuePolicy, Strategy};
 
 /// Sets one option. The names are the fields of `Options`.
@@ -20,8 +21,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "connections_per_s" => options.connections_per_s = number()? as u32,
         "durabilities" => {
             let (filter, chosen) = value.split_once(':').ok_or_else(wrong)?;
-            let chosen = durability(chosen).ok_or_else(wrong)?;
-            options.durabilities.push((filter.into(), chosen));
+            options.durabilities.push((filter.into(), durability(chosen).ok_or_else(wrong)?));
         }
         "durability" => options.durability = durability(value).ok_or_else(wrong)?,
         "flapping_ban_s" => options.flapping_ban_s = number()? as u32,
@@ -33,6 +33,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "message_expiry_s_max" => options.message_expiry_s_max = number()? as u32,
         "messages_out_per_s" => options.messages_out_per_s = number()? as u32,
         "messages_per_s" => options.messages_per_s = number()? as u32,
+        "namespace" => options.namespace = Namespace::parse(value)?,
         "packet_bytes_max" => options.packet_bytes_max = number()? as u32,
         "qos_max" => options.qos_max = number()? as u8,
         "queue_bytes_max" => options.queue_bytes_max = number()?,
@@ -57,8 +58,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "shared_strategy" => options.shared_strategy = strategy(value).ok_or_else(wrong)?,
         "shared_strategies" => {
             let (group, chosen) = value.split_once(':').ok_or_else(wrong)?;
-            let chosen = strategy(chosen).ok_or_else(wrong)?;
-            options.shared_strategies.push((group.into(), chosen));
+            options.shared_strategies.push((group.into(), strategy(chosen).ok_or_else(wrong)?));
         }
         "subscription_ids_available" => options.subscription_ids_available = flag()?,
         "subscriptions_max" => options.subscriptions_max = number()? as u32,

@@ -12,6 +12,7 @@ use crate::lasting::Origin;
 use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
 use crate::message::{Draft, Message};
+use crate::mount::share_of;
 use crate::options::{Options, QueuePolicy, Strategy};
 use crate::outbox::Outbox;
 use crate::publish::awaited;
@@ -100,7 +101,7 @@ impl Groups {
 impl Options {
     /// How the group of a filter, `$share/` and all, chooses.
     fn strategy_of(&self, name: &str) -> Strategy {
-        let share = mqtt::Share::parse(name).ok().flatten();
+        let share = share_of(name);
         let group = share.map_or("", |share| share.group);
         let special = self.shared_strategies.iter().find(|(known, _)| known == group);
         special.map_or(self.shared_strategy, |(_, strategy)| *strategy)
@@ -196,7 +197,7 @@ impl Shard {
     }
 
     fn create_group(&mut self, name: &Arc<str>) -> u32 {
-        let share = mqtt::Share::parse(name).ok().flatten();
+        let share = share_of(name);
         let text = share.map_or("", |share| share.filter);
         let strategy = self.options.strategy_of(name);
         let (filter, unknown) = self.topics.find_or_insert(text);

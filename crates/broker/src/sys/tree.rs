@@ -96,7 +96,9 @@ impl Shard {
         // What a topic name must not hold, and what would add levels, is escaped as in a URL.
         for letter in session.client_id.chars() {
             match letter {
-                '%' | '/' | '+' | '#' => topic.push_str(&format!("%{:02X}", u32::from(letter))),
+                '%' | '/' | '+' | '#' | '\0' => {
+                    topic.push_str(&format!("%{:02X}", u32::from(letter)))
+                }
                 other => topic.push(other),
             }
         }

@@ -32,6 +32,7 @@ pub(crate) struct Claims {
     pub(crate) user: String,
     pub(crate) client_id: String,
     pub(crate) groups: String,
+    pub(crate) namespace: String,
     pub(crate) permissions: String,
     pub(crate) issuer: String,
     pub(crate) audience: String,
@@ -94,9 +95,15 @@ impl Tokens {
             "" => Vec::new(),
             name => body.get(name).map(read_groups).unwrap_or_default(),
         };
+        let namespace = match names.namespace.as_str() {
+            "" => None,
+            // Without one the client would see everybody's topics.
+            name => Some(text(name).ok_or("the token does not say the namespace")?.into()),
+        };
         Ok(Grant {
             user: Some(user.into()),
             client_id,
+            namespace,
             groups,
             permissions,
             expires_in_ms,
@@ -228,6 +235,7 @@ pub(crate) mod tests {
             user: "sub".into(),
             client_id: "device".into(),
             groups: "groups".into(),
+            namespace: String::new(),
             permissions: "acl".into(),
             issuer: "us".into(),
             audience: "mqtt".into(),
@@ -260,6 +268,19 @@ pub(crate) mod tests {
         let rules = r#","acl":[{"allow":"publish","topic":"a/${clientid}"},
             {"deny":"all","topic":["b","c/#"]}]"#;
         assert_eq!(read(HS256, &body(rules)).unwrap().permissions.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_token_that_is_to_name_a_namespace_names_one() {
+        let mut tokens = tokens();
+        tokens.claims.namespace = "tenant".into();
+        let read = |more| {
+            let token = signed(HS256, &body(more));
+            tokens.read(&Token::parse(&token).expect("a token"), 1000).map(|one| one.namespace)
+        };
+        assert_eq!(read(r#","tenant":"acme""#), Ok(Some("acme".into())));
+        assert_eq!(read(""), Err("the token does not say the namespace"));
+        assert_eq!(read(r#","tenant":"""#), Err("the token does not say the namespace"));
     }
 
     #[test]

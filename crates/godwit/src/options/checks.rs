@@ -19,6 +19,7 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     ];
     listeners(plan, &settings, wrongs);
     queues(plan, &settings, wrongs);
+    namespaces(plan, &settings, wrongs);
     let (groups, most) = (plan.groups.len(), limits::CLASSES_MAX);
     if let Some(beyond) = plan.groups.get(most) {
         let why = format!("there are {groups} groups, use at most {most}");
@@ -125,6 +126,24 @@ fn log_target(settings: &Settings) -> Option<String> {
     let nowhere =
         settings.log.target == LogTarget::File && settings.log.file.as_os_str().is_empty();
     nowhere.then(|| "log.target = \"file\" needs the file's path in log.file".to_string())
+}
+
+/// A name that nobody checks is nobody's, so a namespace that asks for one lets nobody in.
+fn namespaces(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+    if settings.security.authenticates() {
+        return;
+    }
+    for (at, listener) in settings.listeners.iter().enumerate() {
+        let options = listener.broker.as_deref().unwrap_or(&settings.broker);
+        let namespace = options.namespace.as_ref().filter(|namespace| namespace.asks_for_user());
+        wrongs.extend(namespace.map(|namespace| Wrong {
+            origin: plan.listener_origin(at),
+            why: format!(
+                "namespace = \"{namespace}\" lets nobody in, because nobody is asked who it is: \
+                 name users with auth.users"
+            ),
+        }));
+    }
 }
 
 /// The same for listeners and groups that have their own.

@@ -100,6 +100,9 @@ impl Reader<'_> {
                     let whose = ("listener", Row::is_listeners as fn(&Row) -> bool);
                     self.own_section(&mut own.given, whose, section, options);
                 }
+                (key, _) if table::find(key).is_some_and(Row::is_listeners) => {
+                    self.own_option(&mut own.given, key, name.span().start, value);
+                }
                 (other, _) => {
                     let why = format!(
                         "a listener has no {other}, use url and options of {} and the like",
@@ -136,6 +139,9 @@ impl Reader<'_> {
                     let whose = ("group", Row::is_groups as fn(&Row) -> bool);
                     self.own_section(&mut own.given, whose, section, options);
                 }
+                (key, _) if table::find(key).is_some_and(Row::is_groups) => {
+                    self.own_option(&mut own.given, key, name.span().start, value);
+                }
                 (other, _) => {
                     let why = format!("a group has no {other}, use name and limits");
                     self.wrong(name.span().start, why);
@@ -159,19 +165,28 @@ impl Reader<'_> {
     ) {
         for (name, value) in options {
             let (key, at) = (format!("{section}.{}", name.get_ref()), name.span().start);
-            let Some(row) = table::find(&key) else {
-                self.wrong(at, unknown(&key));
-                continue;
-            };
-            if !is_one(row) {
-                self.wrong(at, format!("{key} goes for all, a {whose} has none of its own"));
-                continue;
+            match table::find(&key) {
+                None => self.wrong(at, unknown(&key)),
+                Some(row) if !is_one(row) => {
+                    self.wrong(at, format!("{key} goes for all, a {whose} has none of its own"));
+                }
+                Some(_) => self.own_option(given, &key, at, value),
             }
-            let origin = self.origin(at);
-            match row.kind.read_toml(value) {
-                Ok(value) => _ = given.insert(row.key, Given { value, origin }),
-                Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
-            }
+        }
+    }
+
+    fn own_option(
+        &mut self,
+        given: &mut BTreeMap<&'static str, Given>,
+        key: &str,
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        let Some(row) = table::find(key) else { return self.wrong(at, unknown(key)) };
+        let origin = self.origin(at);
+        match row.kind.read_toml(value) {
+            Ok(value) => _ = given.insert(row.key, Given { value, origin }),
+            Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use crate::listen::ListenUrl;
 use crate::security::SecuritySettings;
+use broker::mount::Namespace;
 use broker::options::{Options, Trace};
 use engine::proxy::Versions;
 use engine::tls::{ClientCertificate, Files};
@@ -102,6 +103,17 @@ impl Settings {
             shards: 0,
             store: store::Options::default(),
         }
+    }
+
+    /// Whether it takes a verdict to know under which namespace a client is.
+    pub(crate) fn mounts_users(&self) -> bool {
+        let has_variables =
+            |own: &Options| own.namespace.as_ref().is_some_and(Namespace::has_variables);
+        let of_groups = self.broker.classes.iter().any(|class| class.options.namespace.is_some());
+        let of_tokens = !self.security.jwt_claims.namespace.is_empty();
+        let own = self.listeners.iter().filter_map(|listener| listener.broker.as_deref());
+        let of_users = own.chain([&self.broker]).any(has_variables);
+        self.security.authenticates() && (of_groups || of_tokens || of_users)
     }
 
     /// The trace exists as soon as one of its conditions does.

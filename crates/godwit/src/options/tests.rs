@@ -105,7 +105,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     // A trace is one field of three rows.
     let names: BTreeSet<String> = set.iter().map(|line| name(line)).collect();
     // What follows from files that other rows name: see `security`.
-    let read = ["bans", "classes", "judges", "listeners", "methods", "permissions"];
+    let read = ["bans", "classes", "judges", "listeners", "methods", "mounts_users", "permissions"];
     for line in fields(&format!("{:#?}", Options::default())) {
         let name = name(&line);
         let known = names.contains(&name) || read.contains(&name.as_str());

@@ -151,6 +151,7 @@ const KEYS: &[(&str, &str)] = &[
     ("message_expiry_s_max", "message.expiry_s_max"),
     ("messages_out_per_s", "limits.messages_out_per_s"),
     ("messages_per_s", "limits.messages_per_s"),
+    ("namespace", "namespace"),
     ("packet_bytes_max", "connection.packet_bytes_max"),
     ("qos_max", "message.qos_max"),
     ("queue_bytes_max", "queue.bytes_max"),

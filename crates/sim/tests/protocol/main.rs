@@ -21,5 +21,6 @@ mod c5_04_security;
 mod durable;
 mod kept_queues;
 mod limits;
+mod namespaces;
 mod paces;
 mod sys_tree;

@@ -13,6 +13,7 @@ pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "unix", "ws", "limits"];
 pub(crate) const KEYS: &[&str] = &[
     "connection.packet_bytes_max",
     "connection.receive_maximum",
+    "namespace",
     "queue.bytes_max",
     "queue.messages_max",
     "queue.policy",

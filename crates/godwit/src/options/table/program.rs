@@ -7,6 +7,7 @@ use crate::options::nearest::nearest;
 use crate::options::settings::{Anonymous, LogFormat, LogTarget};
 use crate::options::value::{Kind, Unit, one_of};
 use broker::limits;
+use broker::mount::Namespace;
 use std::net::IpAddr;
 use tracing::level_filters::LevelFilter;
 
@@ -26,6 +27,26 @@ pub(super) const TOP: &[Row] = &[
         set: |settings, value| {
             let urls = value.list().iter().map(|url| ListenUrl::parse(url));
             settings.listen = urls.map(|url| url.expect("the row has checked it")).collect();
+        },
+    },
+    Row {
+        key: "namespace",
+        kind: Kind::Text {
+            of: "a topic's beginning",
+            check: |text| Namespace::parse(text).map(drop),
+        },
+        default: "",
+        live: true,
+        short: "the namespace that clients are mounted under, like \"tenant\"",
+        long: "What a client calls `a/b` is `tenant/a/b` for whoever is in no namespace, and not \
+               there for whoever is in another; client ids, shared groups and sessions are apart \
+               as well. `${username}` and `${cert_cn}` stand for the client's own name. \
+               docs/security.md explains it. A change holds for a client from its next CONNECT \
+               on. Empty is none.",
+        source: "",
+        set: |settings, value| {
+            let namespace = Namespace::parse(value.text());
+            settings.broker.namespace = namespace.expect("the row has checked it");
         },
     },
     Row {

@@ -149,6 +149,17 @@ pub(super) const ROWS: &[Row] = &[
         set: |settings, value| settings.security.jwt_keys = value.text().into(),
     },
     Row {
+        key: "auth.jwt_namespace_claim",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "claim of a token that is the client's namespace",
+        long: "In place of the one that its listener or its group has; a token without it is \
+               refused. Empty reads none.",
+        source: "",
+        set: |settings, value| settings.security.jwt_claims.namespace = value.text().into(),
+    },
+    Row {
         key: "auth.jwt_user_claim",
         kind: ANY,
         default: "sub",
