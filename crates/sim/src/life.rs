@@ -6,14 +6,18 @@ use crate::line;
 use crate::oracle::{FOREVER, Oracle, Published, Retain, Will};
 use crate::play::{Action, CLIENTS, FILTERS, GROUPS, Greeting, STEADY, TOPICS};
 use crate::world::{WireId, World};
-use broker::Options;
+use broker::mount::Namespace;
+use broker::{ListenerId, Options};
 use mqtt::{Packet, Property, QoS, Version};
 use std::fmt::Write;
+use std::sync::Arc;
 
 pub struct Life {
     world: World,
     oracle: Oracle,
     clients: Vec<Client>,
+    /// By which listener each comes in, and so under which namespace.
+    doors: Vec<usize>,
     /// Payload number of the next publish.
     next: usize,
     pub log: String,
@@ -48,14 +52,24 @@ struct Pending {
     received: bool,
 }
 
+/// What the names of clients begin with that come in by each listener. One is called like a topic,
+/// so that what some say is said by others in other words.
+const NAMESPACES: [&str; 3] = ["", "n/", "a/"];
+
 /// Small, so that slow readers are congested soon.
 const WRITE_BYTES_MAX: u32 = 200;
 
 impl Life {
     pub fn new(seed: u64) -> Life {
         let mut chance = Chance::new(seed ^ 0x5eed);
-        let options =
+        let mut options =
             Options { sys_interval_s: 0, write_bytes_max: WRITE_BYTES_MAX, ..Options::default() };
+        let own = NAMESPACES.map(|namespace| {
+            let namespace = Namespace::parse(namespace.trim_end_matches('/'));
+            let namespace = namespace.expect("a namespace of our own");
+            Some(Arc::new(Options { namespace, ..options.clone() }))
+        });
+        options.listeners = own.into();
         let shards = 1 + chance.below(3);
         let mut world = World::new(options, shards, seed, Some(Chance::new(seed)));
         let disk = chance.one_in(2);
@@ -63,8 +77,12 @@ impl Life {
             world.keep();
         }
         let clients = (0..CLIENTS).map(Client::new).collect();
-        let log = format!("# shards: {shards}, disk: {disk}\n");
-        Life { world, oracle: Oracle::new(CLIENTS), clients, next: 0, log, chance }
+        let mixed = chance.one_in(2);
+        let door = |_| if mixed { chance.below(NAMESPACES.len()) } else { 0 };
+        let doors: Vec<usize> = (0..CLIENTS).map(door).collect();
+        let oracle = Oracle::new(doors.iter().map(|door| NAMESPACES[*door]).collect());
+        let log = format!("# shards: {shards}, disk: {disk}, by listeners {doors:?}\n");
+        Life { world, oracle, clients, doors, next: 0, log, chance }
     }
 
     pub fn act(&mut self, action: &Action) -> Result<(), String> {
@@ -184,7 +202,10 @@ impl Life {
             (true, false) => (FOREVER, u16::MAX),
             (false, _) => (greeting.expiry_s, greeting.window),
         };
-        let mut line = format!("CONNECT id=c{client} clean={}", u8::from(greeting.clean));
+        // In each namespace there is a c0.
+        let before = self.doors[..client].iter().filter(|door| **door == self.doors[client]);
+        let id = before.count();
+        let mut line = format!("CONNECT id=c{id} clean={}", u8::from(greeting.clean));
         line += &match old {
             true => " v=311".into(),
             false => format!(" expiry={expiry_s} receive_maximum={window}"),
@@ -203,7 +224,8 @@ impl Life {
             line += &if *delay_s > 0 { format!(" will_delay={delay_s}") } else { String::new() };
         }
         let present = self.oracle.connect(client, greeting.clean, expiry_s, will);
-        let wire = self.world.open();
+        let listener = ListenerId(self.doors[client] as u8);
+        let wire = self.world.open_by(listener, World::HERE);
         self.clients[client].reopen(wire, window, present);
         self.send(client, &line);
         self.send_again(client);
@@ -251,13 +273,17 @@ impl Life {
         self.world.some_rounds(self.chance.below(6));
     }
 
+    fn namespace(&self, client: usize) -> &'static str {
+        NAMESPACES[self.doors[client]]
+    }
+
     /// The next message.
     fn message(&mut self, publisher: usize, topic: &str, qos: u8) -> Published {
         self.next += 1;
         Published {
             number: self.next - 1,
             publisher,
-            topic: topic.into(),
+            topic: format!("{}{topic}", self.namespace(publisher % CLIENTS)),
             qos: qos_of(qos),
             retain: Retain::No,
             expiry_s: 0,
@@ -266,8 +292,9 @@ impl Life {
     }
 
     fn publish(&mut self, client: usize, message: Published) {
+        let namespace = self.namespace(client);
         let known = &mut self.clients[client];
-        let (qos, topic) = (message.qos as u8, &message.topic);
+        let (qos, topic) = (message.qos as u8, &message.topic[namespace.len()..]);
         let id = if qos > 0 { format!("{} ", known.packet_id()) } else { String::new() };
         let flag = if message.retain == Retain::No { "" } else { " retain" };
         let payload = match message.retain {
@@ -411,7 +438,8 @@ impl Life {
         }
         let shared = Property::SubscriptionIdentifier(SHARED);
         let shared = packet.properties.iter().any(|property| property == shared);
-        let sending = self.oracle.arrived(client, number, packet.qos, packet.dup, shared)?;
+        let what = (number, packet.topic);
+        let sending = self.oracle.arrived(client, what, packet.qos, packet.dup, shared)?;
         let mut open = self.clients[client].open.iter_mut();
         if let Some(open) = open.find(|(open, _)| Some(*open) == id) {
             open.1 = Some((sending, shared));

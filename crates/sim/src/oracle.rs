@@ -8,6 +8,7 @@ use mqtt::{QoS, filter_matches};
 pub struct Published {
     pub number: usize,
     pub publisher: usize,
+    /// With the publisher's namespace.
     pub topic: String,
     pub qos: QoS,
     pub retain: Retain,
@@ -64,6 +65,7 @@ struct Session {
 
 #[derive(Clone, Debug)]
 struct Group {
+    namespace: &'static str,
     name: String,
     filter: String,
     qos: QoS,
@@ -73,6 +75,8 @@ struct Group {
 
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
+    /// What each client does not see of names.
+    namespaces: Vec<&'static str>,
     sessions: Vec<Session>,
     groups: Vec<Group>,
     /// The message and when it expires.
@@ -85,8 +89,9 @@ pub struct Oracle {
 pub const FOREVER: u32 = u32::MAX;
 
 impl Oracle {
-    pub fn new(clients: usize) -> Oracle {
-        Oracle { sessions: vec![Session::default(); clients], ..Oracle::default() }
+    pub fn new(namespaces: Vec<&'static str>) -> Oracle {
+        let sessions = vec![Session::default(); namespaces.len()];
+        Oracle { namespaces, sessions, ..Oracle::default() }
     }
 
     /// A client connects. Says whether its session must be present.
@@ -200,12 +205,15 @@ impl Oracle {
     }
 
     pub fn join(&mut self, client: usize, name: &str, filter: &str, qos: QoS) {
-        let known = self.groups.iter_mut().find(|group| group.name == name);
+        let namespace = self.namespaces[client];
+        let same = |group: &&mut Group| group.namespace == namespace && group.name == name;
+        let known = self.groups.iter_mut().find(same);
         let group = match known {
             Some(group) => group,
             None => {
                 let (name, filter) = (name.to_string(), filter.to_string());
-                let group = Group { name, filter, qos, members: vec![], claims: vec![] };
+                let (members, claims) = (Vec::new(), Vec::new());
+                let group = Group { namespace, name, filter, qos, members, claims };
                 self.groups.push(group);
                 self.groups.last_mut().expect("it was just pushed")
             }
@@ -240,9 +248,9 @@ impl Oracle {
             read: None,
             acknowledged: false,
         };
-        for session in &mut self.sessions {
+        for (session, namespace) in self.sessions.iter_mut().zip(&self.namespaces) {
             let matching = session.subscriptions.iter();
-            let matching = matching.filter(|(filter, _)| filter_matches(filter, &message.topic));
+            let matching = matching.filter(|(filter, _)| wants(namespace, filter, &message.topic));
             let Some(granted) = matching.map(|(_, qos)| *qos).max() else { continue };
             let claim = claim(granted, true, session.stalled);
             if session.online || claim.qos != QoS::AtMostOnce {
@@ -250,7 +258,7 @@ impl Oracle {
             }
         }
         for group in &mut self.groups {
-            if filter_matches(&group.filter, &message.topic) {
+            if wants(group.namespace, &group.filter, &message.topic) {
                 let due = group.qos.min(message.qos) != QoS::AtMostOnce && expires_at.is_none();
                 let stalled = group.members.iter().any(|member| self.sessions[*member].stalled);
                 group.claims.push(claim(group.qos, due, stalled));
@@ -263,19 +271,21 @@ impl Oracle {
     pub fn arrived(
         &mut self,
         client: usize,
-        number: usize,
+        (number, topic): (usize, &str),
         qos: QoS,
         dup: bool,
         shared: bool,
     ) -> Result<usize, String> {
         let (now, connection) = (self.now, self.sessions[client].connection);
         let wrong = |what: &str| Err(format!("m{number} came to c{client} {what}"));
+        let topic = format!("{}{topic}", self.namespaces[client]);
         let mut claims = self.claims(client, shared);
         let last = |one: &Claim| match shared {
             true => 0,
             false => last_read(&claims, one),
         };
-        let ours = (0..claims.len()).filter(|at| claims[*at].message.number == number);
+        let is_ours = |one: &Published| one.number == number && one.topic == topic;
+        let ours = (0..claims.len()).filter(|at| is_ours(&claims[*at].message));
         let ours: Vec<usize> = ours.filter(|at| claims[*at].qos == qos).collect();
         if ours.is_empty() {
             return wrong(&format!("with {qos:?}, for which it has no claim"));
@@ -365,6 +375,12 @@ impl Claim {
         let elsewhen = |(by, on)| by == client && on != connection;
         self.qos == QoS::AtLeastOnce && !self.acknowledged && self.read.is_some_and(elsewhen)
     }
+}
+
+/// Whether a filter that is said in a namespace is for a topic.
+fn wants(namespace: &str, filter: &str, topic: &str) -> bool {
+    let name = topic.strip_prefix(namespace).filter(|name| !name.is_empty());
+    name.is_some_and(|name| filter_matches(filter, name))
 }
 
 /// The last sending that was read of those which must keep their order with this one

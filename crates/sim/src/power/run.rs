@@ -7,12 +7,15 @@ use crate::chance::Chance;
 use crate::disk::{Disk, Syncs};
 use crate::line;
 use crate::world::World;
-use broker::{Options, Space};
+use broker::mount::Namespace;
+use broker::{ListenerId, Options, Space};
 use mqtt::{Packet, Property, QoS, Reason, Version};
 use std::fmt::Write;
+use std::sync::Arc;
 
 pub(crate) struct Run {
     world: World,
+    listener: ListenerId,
     clients: Vec<Client>,
     judge: Judge,
     shards_max: usize,
@@ -32,25 +35,31 @@ const SLACK_MS: u64 = 1000;
 impl Run {
     pub(crate) fn new(seed: u64, shards_max: usize) -> Run {
         let mut chance = Chance::new(seed ^ 0xb10c);
-        let options = Options {
+        let mut options = Options {
             sys_interval_s: 0,
             write_bytes_max: [200, 1024 * 1024][chance.below(2)],
             inflight_max: [3, 1024][chance.below(2)],
             ..Options::default()
         };
+        let namespace = Namespace::parse("n/s").expect("a namespace of our own");
+        let mounted = Options { namespace, ..options.clone() };
+        options.listeners = vec![None, Some(Arc::new(mounted))];
         let shards = 1 + chance.below(shards_max);
         let mut world = World::new(options, shards, seed, Some(Chance::new(seed)));
         world.keep();
         world.disk().expect("it is kept").refuses = chance.one_in(3);
+        // Everyone is in the same one or in none, which nobody notices.
+        let listener = ListenerId(u8::from(chance.one_in(2)));
         Run {
             world,
+            listener,
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
             shards_max,
             judge: Judge::new(),
             cut: None,
             cut_at: 0,
             pending_at_cut: None,
-            log: format!("# shards: {shards}\n"),
+            log: format!("# shards: {shards}, {listener:?}\n"),
         }
     }
 
@@ -203,7 +212,7 @@ impl Run {
         if clean {
             self.end(client);
         }
-        let wire = self.world.open();
+        let wire = self.world.open_by(self.listener, World::HERE);
         self.clients[client].reopen(wire);
         self.send(client, &line);
     }
@@ -488,7 +497,7 @@ impl Run {
 
     /// How many messages are retained, once they are those that may be.
     fn compare_retained(&mut self) -> Result<usize, String> {
-        let wire = self.world.open();
+        let wire = self.world.open_by(self.listener, World::HERE);
         for line in ["CONNECT id=judge", "SUBSCRIBE 1 \"#\" qos=0"] {
             let bytes = line::encode(line, Version::V5).expect("a line of our own");
             self.world.write(wire, &bytes);
