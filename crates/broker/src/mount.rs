@@ -25,8 +25,10 @@ pub struct Namespace {
     text: Box<str>,
 }
 
-/// Its length and one more stand in a byte.
+/// Its length and one more stand in a byte, ...
 pub const NAMESPACE_BYTES_MAX: usize = 254;
+/// ... and its levels come beside those that options bound.
+const LEVELS_MAX: usize = 8;
 
 const USER: &str = "${username}";
 const COMMON_NAME: &str = "${cert_cn}";
@@ -82,6 +84,7 @@ fn is_fit(text: &str) -> bool {
     let is_level = |level: &str| !level.is_empty() && !level.starts_with('$');
     text.len() <= NAMESPACE_BYTES_MAX
         && !text.contains(['+', '#', '\0'])
+        && text.split('/').count() <= LEVELS_MAX
         && text.split('/').all(is_level)
 }
 
@@ -247,7 +250,19 @@ mod tests {
         }
         assert_eq!(Namespace::parse("").unwrap(), None);
         let long = "x".repeat(NAMESPACE_BYTES_MAX + 1);
-        for wrong in ["/", "a/", "/a", "a//b", "+", "a/#", "$SYS", "a/$b", "${user}", &long] {
+        for wrong in [
+            "a/b/c/d/e/f/g/h/i",
+            "/",
+            "a/",
+            "/a",
+            "a//b",
+            "+",
+            "a/#",
+            "$SYS",
+            "a/$b",
+            "${user}",
+            &long,
+        ] {
             assert!(Namespace::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -13,10 +13,12 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// With nothing stored, on the listeners that the arguments name.
+    /// On the listeners that the arguments name, with nothing stored unless they name a folder.
     pub(crate) fn start(arguments: &[&str]) -> Doors {
         let mut command = godwit(arguments);
-        command.arg("--memory");
+        if !arguments.contains(&"--data") {
+            command.arg("--memory");
+        }
         let mut program = Program::start(command);
         let mut urls = Vec::new();
         program.wait_for("godwit ");

@@ -8,6 +8,7 @@ mod doors;
 mod folder;
 mod limits;
 mod mixed;
+mod namespaces;
 mod options;
 mod security;
 mod signals;
