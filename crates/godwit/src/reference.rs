@@ -49,7 +49,8 @@ fn sys(text: &mut String) {
     text.push_str(
         "\nNot retained, for whoever is subscribed at that moment: \
          `client/{client id}/online` and\n`client/{client id}/offline`, the payload is the \
-         protocol version; `%`, `/`, `+` and `#` in the id are\nescaped as in a URL.\n",
+         protocol version; `%`, `/`, `+` and `#` in the id are\nescaped as in a URL, and \
+         `{namespace}%00` stands in front of the id of a client that is in one.\n",
     );
     let _ = writeln!(text, "\nReasons for a drop, in topics and logs: {}.", DROP_NAMES.join(", "));
 }
