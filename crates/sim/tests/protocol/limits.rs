@@ -177,4 +177,27 @@ crate::transcripts! {
         a< PUBACK 2 NoMatchingSubscribers
         "##
     }
+
+    // [MQTT-4.12.1-1]: what it proves anew is not another connection.
+    fn who_proves_itself_again_keeps_its_place_in_its_group() {
+        r##"
+        # group: few connections_max=1
+        # user: ann password=x group=few
+        a> CONNECT id=a auth_method=STEPS auth="ann" &
+        a> AUTH 0x18 auth_method=STEPS auth="x"
+        a< AUTH ContinueAuthentication auth_method=STEPS auth="prove it"
+        a< CONNACK present=0 auth_method=STEPS auth="welcome"
+        a> AUTH 0x19 auth_method=STEPS auth="ann"
+        a< AUTH ContinueAuthentication auth_method=STEPS auth="prove it"
+        a> AUTH 0x18 auth_method=STEPS auth="x"
+        a< AUTH auth_method=STEPS auth="welcome"
+        b> CONNECT id=b user_name=ann password=x
+        b< CONNACK present=0 QuotaExceeded \
+            reason_string="no room: a limit of the server is reached"
+        b< CLOSED
+        a! cut
+        b> CONNECT id=b user_name=ann password=x
+        b< CONNACK present=0
+        "##
+    }
 }

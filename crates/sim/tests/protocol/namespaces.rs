@@ -559,4 +559,46 @@ crate::transcripts! {
         q< SUBACK 3 [1]
         "##
     }
+
+    // [MQTT-4.12.1-1]
+    fn who_proves_itself_again_stays_in_its_namespace() {
+        r##"
+        # user: ann password=x namespace=acme
+        # rules: allow topic=t
+        a> CONNECT id=a auth_method=STEPS auth="ann" &
+        a> AUTH 0x18 auth_method=STEPS auth="x"
+        a< AUTH ContinueAuthentication auth_method=STEPS auth="prove it"
+        a< CONNACK present=0 auth_method=STEPS auth="welcome"
+        a> SUBSCRIBE 1 "t" qos=0
+        a< SUBACK 1 [0]
+        a> AUTH 0x19 auth_method=STEPS auth="ann"
+        a< AUTH ContinueAuthentication auth_method=STEPS auth="prove it"
+        a> AUTH 0x18 auth_method=STEPS auth="x"
+        a< AUTH auth_method=STEPS auth="welcome"
+        a> PUBLISH "t" qos=0 "1"
+        a< PUBLISH "t" qos=0 "1"
+        "##
+    }
+
+    // Every tenant's queue, and what is retained, is cleaned up as ever [3.1.1:MQTT-3.1.2-6].
+    fn a_clean_start_ends_the_session_of_its_own_namespace_only() {
+        r##"
+        # listener: 1 namespace=acme
+        # listener: 2 namespace=globex
+        a! by 1
+        a> CONNECT id=x clean=0 expiry=60
+        a< CONNACK present=0
+        a> DISCONNECT
+        a< CLOSED
+        b! by 2
+        b> CONNECT id=x clean=0 expiry=60
+        b< CONNACK present=0
+        b> DISCONNECT
+        b< CLOSED
+        b> CONNECT id=x clean=1
+        b< CONNACK present=0
+        a> CONNECT id=x clean=0 expiry=60
+        a< CONNACK present=1
+        "##
+    }
 }
