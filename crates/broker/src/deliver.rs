@@ -371,7 +371,9 @@ fn send(
 ) -> Option<usize> {
     let conn = session.conn()?;
     form.version = session.version;
-    form.cut = Cut::new(session.mount, draft);
+    if session.mount > 0 {
+        form.cut = Cut::new(session.mount, draft);
+    }
     if session.aliases.is_some() || !form.subscription_ids.is_empty() || alone {
         return send_own(session, form, may_learn, draft, out);
     }

@@ -20,21 +20,17 @@ pub(crate) struct Form<'a> {
     pub(crate) cut: Cut,
 }
 
-/// What a client in a namespace does not see of a message: see `mount`.
+/// What a client in a namespace does not see of a message: see `mount`. A few bytes, since every
+/// delivery has one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cut {
     /// Bytes in front of the topic.
-    topic: usize,
-    response: Option<ResponseTopic>,
-}
-
-/// The Response Topic among the properties, and what is left of it.
-#[derive(Clone, Copy, Debug)]
-struct ResponseTopic {
-    start: usize,
-    end: usize,
-    /// Where its name goes on; none where the client cannot reach it, and does not hear of it.
-    name_at: Option<usize>,
+    topic: u32,
+    /// The Response Topic's place among the properties; it ends at 0 where there is none.
+    start: u32,
+    end: u32,
+    /// Where its name goes on; at its end where the client cannot reach it and does not hear of it.
+    name_at: u32,
 }
 
 impl Cut {
@@ -43,39 +39,41 @@ impl Cut {
         if mount == 0 { Cut::default() } else { Cut::of(usize::from(mount), draft) }
     }
 
-    #[cold]
+    #[inline(never)]
     fn of(topic: usize, draft: &Draft<'_>) -> Cut {
-        let (mut start, mut response) = (0, None);
+        let mut cut = Cut { topic: topic as u32, ..Cut::default() };
+        let mut start = 0;
         for (property, bytes) in Properties::trusted(draft.properties).iter_with_bytes() {
             let end = start + bytes.len();
             if let Property::ResponseTopic(name) = property {
                 let is_inside = name.len() > topic && name.get(..topic) == draft.topic.get(..topic);
-                let name_at = is_inside.then_some(end - name.len() + topic);
-                response = Some(ResponseTopic { start, end, name_at });
+                let name_at = if is_inside { end - name.len() + topic } else { end };
+                cut = Cut { start: start as u32, end: end as u32, name_at: name_at as u32, ..cut };
             }
             start = end;
         }
-        Cut { topic, response }
+        cut
     }
 
     /// What the client calls the topic.
     pub(crate) fn topic<'a>(&self, draft: &Draft<'a>) -> &'a str {
-        &draft.topic[self.topic..]
+        &draft.topic[self.topic as usize..]
     }
 
-    fn properties_len(&self, draft: &Draft<'_>) -> usize {
-        let response = self.response.map_or(0, |response| match response.name_at {
-            Some(_) => self.topic,
-            None => response.end - response.start,
-        });
-        draft.properties.len() - response
+    /// How much shorter the properties are.
+    #[inline]
+    fn properties(&self) -> usize {
+        match self.name_at < self.end {
+            true => self.topic as usize,
+            false => (self.end - self.start) as usize,
+        }
     }
 
-    #[cold]
-    fn write_properties(response: ResponseTopic, properties: &[u8], out: &mut Vec<u8>) {
-        let ResponseTopic { start, end, name_at } = response;
+    #[inline(never)]
+    fn write_properties(&self, properties: &[u8], out: &mut Vec<u8>) {
+        let (start, end, at) = (self.start as usize, self.end as usize, self.name_at as usize);
         out.extend_from_slice(&properties[..start]);
-        if let Some(at) = name_at {
+        if at < end {
             out.push(RESPONSE_TOPIC);
             out.extend_from_slice(&((end - at) as u16).to_be_bytes());
             out.extend_from_slice(&properties[at..end]);
@@ -91,14 +89,18 @@ const TOPIC_ALIAS: u8 = 0x23;
 
 impl Form<'_> {
     fn topic_len(&self, draft: &Draft<'_>) -> usize {
-        if matches!(self.alias, Alias::Known(_)) { 0 } else { draft.topic.len() - self.cut.topic }
+        if matches!(self.alias, Alias::Known(_)) {
+            0
+        } else {
+            draft.topic.len() - self.cut.topic as usize
+        }
     }
 
     fn properties_len(&self, draft: &Draft<'_>) -> usize {
         let expiry = if draft.expiry_s == crate::message::NO_EXPIRY { 0 } else { 5 };
         let ids: usize = self.subscription_ids.iter().map(|&id| 1 + varint_len(id)).sum();
         let alias = if self.alias == Alias::None { 0 } else { 3 };
-        expiry + ids + alias + self.cut.properties_len(draft)
+        expiry + ids + alias + draft.properties.len() - self.cut.properties()
     }
 
     /// Remaining Length and, in 5.0, Property Length.
@@ -157,9 +159,9 @@ impl Form<'_> {
             out.push(SUBSCRIPTION_IDENTIFIER);
             encode_remaining_len(id as usize, out);
         }
-        match self.cut.response {
-            None => out.extend_from_slice(draft.properties),
-            Some(response) => Cut::write_properties(response, draft.properties, out),
+        match self.cut.end {
+            0 => out.extend_from_slice(draft.properties),
+            _ => self.cut.write_properties(draft.properties, out),
         }
     }
 }
