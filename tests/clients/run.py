@@ -103,6 +103,12 @@ def needs_paho():
     return "this Python has no paho-mqtt" if code else None
 
 
+def needs_aioquic():
+    code = subprocess.run([sys.executable, "-c", "import aioquic"],
+                          stderr=subprocess.DEVNULL).returncode
+    return "this Python has no aioquic" if code else None
+
+
 def needs_mqtt_js():
     if why := without("node"):
         return why
@@ -140,6 +146,7 @@ SUITES = [
     unittest("mosquitto", lambda: without("mosquitto_pub", "mosquitto_sub", "mosquitto_rr")),
     unittest("paho", needs_paho, web=True),
     unittest("security", needs_paho),
+    unittest("quic", needs_aioquic),
     Suite("mqttjs", ["node", "--test", "--test-reporter=tap"], r"# (tests|pass|fail) ",
           r"^# pass (\d+)", r"^# fail (\d+)", r"^# skipped (\d+)", needs_mqtt_js,
           os.path.join(HERE, "js"), web=True),

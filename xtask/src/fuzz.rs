@@ -1,6 +1,5 @@
 //! `cargo x fuzz`: the fuzz targets under cargo-fuzz. Their corpora are replayed by `cargo test`
-//! too, so this is for finding new inputs, not for guarding old ones. cargo-fuzz sets RUSTFLAGS,
-//! and so overrules the static linking of `.cargo/config.toml`, which sanitizers do not take.
+//! too, so this is for finding new inputs, not for guarding old ones.
 
 use std::fs;
 

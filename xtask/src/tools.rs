@@ -19,7 +19,7 @@ pub(crate) fn clients() -> PathBuf {
     target().join("clients")
 }
 
-/// The Python that has paho-mqtt.
+/// The Python that has paho-mqtt and aioquic.
 pub(crate) fn python() -> PathBuf {
     clients().join("venv/bin/python3")
 }
@@ -71,6 +71,14 @@ fn program_of(package: &str) -> &str {
 }
 
 fn paho() -> Result<(), String> {
+    from_pypi("paho.mqtt.client", PAHO)
+}
+
+fn aioquic() -> Result<(), String> {
+    from_pypi("aioquic", AIOQUIC)
+}
+
+fn from_pypi(module: &str, package: &str) -> Result<(), String> {
     let venv = clients().join("venv");
     if !python().is_file() {
         let create = || finish(program("python3").args(["-m", "venv"]).arg(&venv));
@@ -85,11 +93,11 @@ fn paho() -> Result<(), String> {
         }
     }
     let name = python().to_string_lossy().into_owned();
-    if finish(program(&name).args(["-c", "import paho.mqtt.client"]).stderr(Stdio::null())).is_ok()
-    {
+    let import = format!("import {module}");
+    if finish(program(&name).args(["-c", &import]).stderr(Stdio::null())).is_ok() {
         return Ok(());
     }
-    finish(program(&name).args(["-m", "pip", "install", "--quiet", PAHO]))
+    finish(program(&name).args(["-m", "pip", "install", "--quiet", package]))
 }
 
 fn mqtt_js() -> Result<(), String> {
@@ -140,10 +148,12 @@ const STEPS: &[Step] = &[
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
     Step { what: "podman, which runs a container", install: || debian(&["podman", "runc"]) },
     Step { what: "paho-mqtt", install: paho },
+    Step { what: "aioquic", install: aioquic },
     Step { what: "MQTT.js", install: mqtt_js },
     Step { what: "Go modules", install: go_modules },
 ];
 const PAHO: &str = "paho-mqtt==2.1.0";
+const AIOQUIC: &str = "aioquic==1.7.2";
 const MQTT_JS: &str = "mqtt@5";
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::docket::{Control, Docket};
 use crate::door::Door;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::Broken;
+use crate::quic::Quic;
 use crate::ring::{Parcel, Rings};
 use crate::seat::Hall;
 use crate::shelf::Shelf;
@@ -47,6 +48,8 @@ pub(crate) struct Body {
     pub(crate) rings: Rings,
     pub(crate) control: Receiver<Control>,
     pub(crate) listeners: Vec<Acceptor>,
+    /// Where there are listeners or connections of QUIC.
+    pub(crate) quic: Option<Box<Quic>>,
     /// What is behind every listener of the process.
     pub(crate) doors: Arc<[Door]>,
     pub(crate) clock: Clock,
@@ -142,6 +145,7 @@ impl Body {
             out: Outbox::new(rings.bells.len()),
             rings,
             control,
+            quic: Quic::at(&listeners, &doors),
             listeners,
             doors,
             clock,
@@ -290,8 +294,10 @@ impl Body {
     /// Only what the rings hold of it.
     pub(crate) fn take_what_others_say(&mut self, now: Instant) {
         self.now = self.clock.at(now);
+        self.set_time_of_quic(now);
         self.look_at_disk();
         self.take_parcels();
+        self.drive_fresh();
     }
 
     /// Whether the shard has stopped: there will be no further turn. Peers that still read our last
@@ -325,10 +331,11 @@ impl Body {
         let own = own.chain(accepts).chain(again).chain(gives_back);
         let next = self.shard.next_tick().into_iter().chain(own).min();
         // Whole milliseconds round down: without the one more the last turn would spin.
-        let now = self.clock.at(now);
+        let (instant, now) = (now, self.clock.at(now));
         let next = next.map(|at| Duration::from_millis(at.0.saturating_sub(now.0)));
         let retry = self.shelf.as_ref().and_then(Shelf::retry_after);
-        next.into_iter().chain(retry).min()
+        let quic = self.quic.as_ref().and_then(|quic| quic.timeout(instant));
+        next.into_iter().chain(retry).chain(quic).min()
     }
 
     pub(crate) fn list(&mut self, index: u32) {
@@ -347,6 +354,7 @@ impl Body {
         if self.accepts || self.accepts_again.is_some_and(|at| at <= self.now) {
             self.accept();
         }
+        self.read_datagrams();
         for index in std::mem::take(&mut self.listed) {
             if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
                 socket.listed = false;
@@ -358,7 +366,10 @@ impl Body {
     pub(crate) fn resend(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.since = self.now;
-        let sent = socket.resend();
+        let sent = match socket.stream.trunk() {
+            None => socket.resend(),
+            Some(trunk) => self.write_strand(index, trunk),
+        };
         self.count(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         match sent {
@@ -389,6 +400,7 @@ impl Body {
                         self.shard.handle(self.now, input, &mut self.out);
                     }
                     Parcel::Socket { socket, peer } => self.arrive(*socket, peer),
+                    Parcel::Quic(word) => self.hear_of_quic(*word),
                 }
             }
             self.rings.inbound[from] = Some(ring);
@@ -400,7 +412,7 @@ impl Body {
             match control {
                 Control::Command(command) => {
                     match &command {
-                        Command::Drain => self.listeners.clear(),
+                        Command::Drain => self.close_listeners(),
                         Command::Reload(options) => {
                             self.write_bytes_max = options.write_bytes_max as usize;
                             self.connect_timeout_ms = options.connect_timeout_ms;
@@ -409,7 +421,7 @@ impl Body {
                     }
                     self.shard.handle(self.now, Input::Command(command), &mut self.out);
                 }
-                Control::Doors(doors) => self.doors = doors,
+                Control::Doors(doors) => self.change_doors(doors),
                 Control::Verdict { conn, case, verdict } => {
                     let input = Input::Verdict { conn, case, verdict };
                     self.shard.handle(self.now, input, &mut self.out);
@@ -426,6 +438,7 @@ impl Body {
             self.shard.handle(self.now, Input::Tick, &mut self.out);
         }
         self.give_back();
+        self.tick_quic();
         self.end_the_slow();
         while let Some(&(at, index)) = self.leaving.front()
             && at <= self.now
@@ -498,10 +511,18 @@ impl Body {
         for index in broken {
             self.lost(index);
         }
+        self.flush_quic();
     }
 
     /// A socket took less than it was given. Says whether that makes its connection congested.
     pub(crate) fn wait_for_room(&mut self, index: u32) -> bool {
+        let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
+        let trunk = socket.and_then(|socket| socket.stream.trunk());
+        if let Some(trunk) = trunk
+            && matches!(self.write_strand(index, trunk), Ok(true))
+        {
+            return false;
+        }
         self.count(index);
         let crowded = self.shard.sockets_are_crowded();
         let unsent_max = if crowded { 0 } else { self.write_bytes_max };

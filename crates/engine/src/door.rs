@@ -2,11 +2,12 @@
 
 use crate::layers::Layers;
 use crate::proxy::Versions;
+use crate::quic::{Terms, Udp};
 use crate::stream::Acceptor;
 use crate::tls::Credentials;
 use crate::web::Site;
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub struct Listener {
 pub enum ListenerSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
+    /// For QUIC, whose door has `quic`.
+    Udp(UdpSocket),
 }
 
 /// What a connection passes on its way in. None of it is plain MQTT over the socket.
@@ -31,6 +34,8 @@ pub struct Door {
     pub tls: Option<Credentials>,
     /// MQTT comes over WebSocket.
     pub web: Option<Arc<Site>>,
+    /// MQTT comes over QUIC, which has a TLS of its own.
+    pub quic: Option<Terms>,
 }
 
 impl From<TcpListener> for Listener {
@@ -50,6 +55,7 @@ impl ListenerSocket {
                 listener.set_nonblocking(true)?;
                 Ok(Acceptor::Unix(mio::net::UnixListener::from_std(listener)))
             }
+            ListenerSocket::Udp(socket) => Ok(Acceptor::Quic(Udp::new(socket)?.into())),
         }
     }
 }
@@ -57,13 +63,13 @@ impl ListenerSocket {
 impl Door {
     /// The layers of a new connection; none where there is nothing to pass.
     pub(crate) fn layers(&self) -> Option<Layers> {
-        let config = self.tls.as_ref().map(|Credentials(config)| config.clone());
+        let config = self.tls.as_ref().map(|credentials| credentials.config.clone());
         let any = self.proxy.is_some() || config.is_some() || self.web.is_some();
         any.then(|| Layers::new(self.proxy, config, self.web.clone()))
     }
 
     /// Whether the greeting is work, which shards share.
     pub(crate) fn is_work(&self) -> bool {
-        self.tls.is_some()
+        self.tls.is_some() || self.quic.is_some()
     }
 }

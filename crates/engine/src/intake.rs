@@ -77,6 +77,9 @@ impl Body {
             self.free.push(index);
             return None;
         }
+        if let Some(trunk) = socket.stream.trunk() {
+            self.seat_strand(index, trunk);
+        }
         let waits = socket.unsent() > 0;
         self.sockets[index as usize] = Some(socket);
         if waits {
@@ -91,6 +94,9 @@ impl Body {
             return;
         }
         if index >= LISTENER_FIRST {
+            if self.quic.as_mut().is_some_and(|quic| quic.wake(index - LISTENER_FIRST)) {
+                return self.read_datagrams();
+            }
             self.accepts = true;
             return self.accept();
         }
@@ -253,6 +259,9 @@ impl Body {
             let _ = self.registry.deregister(&mut socket.stream);
             self.freed.push(index);
             self.count_out(&socket);
+            if let Some(trunk) = socket.stream.trunk() {
+                self.let_go(trunk);
+            }
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Layers {
     proxy: Option<Versions>,
     tls: Option<Tls>,
     web: Option<Box<Web>>,
+    /// It is a stream of QUIC: what it has to pass is passed before its first byte.
+    quic: bool,
     /// Read and not whole: the beginning of a header or of a record.
     raw: Vec<u8>,
 }
@@ -43,6 +45,7 @@ pub(crate) enum Broken {
     Left,
     NoMemory,
     Proxy(proxy::Wrong),
+    Quic(quinn_proto::ConnectionError),
     Slow,
     Tls(rustls::Error),
     Web(web::Wrong),
@@ -54,6 +57,7 @@ impl fmt::Display for Broken {
             Broken::Left => f.write_str("the peer left before the handshake was done"),
             Broken::NoMemory => f.write_str("there is no memory for its handshake"),
             Broken::Proxy(wrong) => write!(f, "{wrong}"),
+            Broken::Quic(error) => write!(f, "QUIC: {error}"),
             Broken::Slow => f.write_str("the handshake was not done in time"),
             Broken::Tls(error) => write!(f, "TLS: {error}"),
             Broken::Web(wrong) => write!(f, "WebSocket: {wrong}"),
@@ -88,7 +92,14 @@ impl Layers {
         web: Option<Arc<Site>>,
     ) -> Layers {
         let web = web.map(|site| Box::new(Web::new(site)));
-        Layers { opening: None, proxy, tls: tls.map(Tls::Silent), web, raw: Vec::new() }
+        let tls = tls.map(Tls::Silent);
+        Layers { opening: None, proxy, tls, web, quic: false, raw: Vec::new() }
+    }
+
+    /// Of a stream of QUIC.
+    pub(crate) fn of_quic(opening: Opening) -> Layers {
+        let opening = Some(Box::new(opening));
+        Layers { opening, proxy: None, tls: None, web: None, quic: true, raw: Vec::new() }
     }
 
     /// Takes in what came, from the first byte that was not understood yet, and keeps what is not
@@ -239,8 +250,8 @@ impl Layers {
 
     /// Bytes that come and go; what stays is counted with the connection.
     pub(crate) fn holds(&self) -> usize {
-        let shakes =
-            self.opening.is_some() && self.tls.as_ref().is_some_and(|tls| !tls.is_silent());
+        let tls = self.quic || self.tls.as_ref().is_some_and(|tls| !tls.is_silent());
+        let shakes = self.opening.is_some() && tls;
         let web = self.web.as_ref().map_or(0, |web| web.holds());
         self.raw.capacity() + web + if shakes { HANDSHAKE_BYTES } else { 0 }
     }

@@ -1,6 +1,7 @@
 //! How a connection leaves its shard: closed by us, or on its way home to another one.
 
 use crate::body::Body;
+use crate::quic::Word;
 use crate::ring::Parcel;
 use broker::{Now, Peer, ShardId};
 
@@ -12,6 +13,9 @@ impl Body {
     pub(crate) fn close(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.tail = Vec::new();
+        if let Some(trunk) = socket.stream.trunk() {
+            return self.close_strand(index, trunk);
+        }
         if socket.layers.is_some() {
             self.end_layers(index);
         }
@@ -32,7 +36,12 @@ impl Body {
         self.count_out(&socket);
         self.freed.push(index);
         let _ = self.registry.deregister(&mut socket.stream);
-        let parcel = Parcel::Socket { socket: Box::new(socket.travelling()), peer: Some(peer) };
+        let (trunk, socket) = (socket.stream.trunk(), Box::new(socket.travelling()));
+        let parcel = match trunk.map(|trunk| self.take_trunk(trunk, home)) {
+            None => Parcel::Socket { socket, peer: Some(peer) },
+            Some(Some(trunk)) => Parcel::Quic(Box::new(Word::Moves { trunk, socket, peer })),
+            Some(None) => return,
+        };
         self.homeward.push_back((usize::from(home.0), parcel));
     }
 

@@ -13,6 +13,7 @@ mod intake;
 mod layers;
 mod leave;
 pub mod proxy;
+pub mod quic;
 mod ring;
 mod seat;
 mod server;

@@ -4,6 +4,7 @@
 //! says that it sleeps before it looks into its rings a last time, the producer looks whether the
 //! consumer sleeps after it has pushed. One of the two then sees the other.
 
+use crate::quic::Word;
 use crate::socket::Socket;
 use broker::{Cross, Peer, limits};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -23,6 +24,7 @@ pub(crate) enum Parcel {
         socket: Box<Socket>,
         peer: Option<Peer>,
     },
+    Quic(Box<Word>),
 }
 
 /// How to wake the thread that runs one shard.

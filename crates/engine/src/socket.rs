@@ -242,17 +242,22 @@ impl Socket {
 
     /// Goes on with what is unsent. True once nothing is.
     pub(crate) fn resend(&mut self) -> io::Result<bool> {
-        let Some(unsent) = &mut self.unsent else { return Ok(true) };
-        while unsent.from < unsent.bytes.len() {
-            match self.stream.send(&unsent.bytes[unsent.from..]) {
-                Ok(sent) => unsent.from += sent,
-                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
-                Err(fault) => return Err(fault),
-            }
-        }
+        let Socket { stream, unsent, .. } = self;
+        drain(unsent, |bytes| stream.send(bytes))
+    }
+
+    /// The same for one that cannot write by itself: `take` says how much it took.
+    pub(crate) fn resend_by(
+        &mut self,
+        take: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<bool> {
+        drain(&mut self.unsent, take)
+    }
+
+    /// Nobody will take what is unsent.
+    pub(crate) fn drop_unsent(&mut self) {
         self.unsent = None;
-        Ok(true)
+        self.congested = None;
     }
 
     /// Reads once. `None` where there is nothing to read now; zero is the end of the stream.
@@ -266,4 +271,21 @@ impl Socket {
             }
         }
     }
+}
+
+fn drain(
+    unsent: &mut Option<Box<Unsent>>,
+    mut take: impl FnMut(&[u8]) -> io::Result<usize>,
+) -> io::Result<bool> {
+    let Some(all) = unsent else { return Ok(true) };
+    while all.from < all.bytes.len() {
+        match take(&all.bytes[all.from..]) {
+            Ok(sent) => all.from += sent,
+            Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    *unsent = None;
+    Ok(true)
 }

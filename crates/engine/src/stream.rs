@@ -1,24 +1,33 @@
 //! The kinds of sockets that a shard serves, alike in everything that it does with them.
 
+use crate::quic::Udp;
 use broker::Address;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// A stream of QUIC: it has no descriptor, and its bytes come and go by its trunk.
+    Quic {
+        trunk: u32,
+    },
 }
 
 #[derive(Debug)]
 pub(crate) enum Acceptor {
     Tcp(TcpListener),
     Unix(UnixListener),
+    /// Its datagrams come in by its entrance.
+    Quic(Arc<Udp>),
 }
 
 impl Acceptor {
@@ -40,6 +49,7 @@ impl Acceptor {
                 let (user, process) = (process.uid.as_raw(), process.pid.as_raw_pid() as u32);
                 Ok((Stream::Unix(stream), Address::Unix { user, process }))
             }
+            Acceptor::Quic(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
@@ -49,13 +59,23 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.shutdown(how),
             Stream::Unix(stream) => stream.shutdown(how),
+            Stream::Quic { .. } => Ok(()),
         }
     }
 
-    fn source(&mut self) -> &mut dyn Source {
+    fn source(&mut self) -> Option<&mut dyn Source> {
         match self {
-            Stream::Tcp(stream) => stream,
-            Stream::Unix(stream) => stream,
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Unix(stream) => Some(stream),
+            Stream::Quic { .. } => None,
+        }
+    }
+
+    /// Where it is a stream of QUIC.
+    pub(crate) fn trunk(&self) -> Option<u32> {
+        match self {
+            Stream::Quic { trunk } => Some(*trunk),
+            Stream::Tcp(_) | Stream::Unix(_) => None,
         }
     }
 }
@@ -65,65 +85,68 @@ impl Stream {
 impl Stream {
     #[inline]
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(self, bytes, SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::send(self.descriptor()?, bytes, SendFlags::NOSIGNAL)?)
     }
 
     pub(crate) fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write_vectored(slices),
             Stream::Unix(stream) => stream.write_vectored(slices),
+            Stream::Quic { .. } => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
     #[inline]
     pub(crate) fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(self, into, RecvFlags::empty())?.0)
+        Ok(rustix::net::recv(self.descriptor()?, into, RecvFlags::empty())?.0)
     }
-}
 
-impl AsFd for Stream {
+    /// What has none takes and gives nothing by itself.
     #[inline]
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => Ok(stream.as_fd()),
+            Stream::Unix(stream) => Ok(stream.as_fd()),
+            Stream::Quic { .. } => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
 
 impl Source for Stream {
     fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        self.source().register(at, token, interest)
+        self.source().map_or(Ok(()), |source| source.register(at, token, interest))
     }
 
     fn reregister(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        self.source().reregister(at, token, interest)
+        self.source().map_or(Ok(()), |source| source.reregister(at, token, interest))
     }
 
     fn deregister(&mut self, at: &Registry) -> io::Result<()> {
-        self.source().deregister(at)
+        self.source().map_or(Ok(()), |source| source.deregister(at))
     }
 }
 
 impl Acceptor {
-    fn source(&mut self) -> &mut dyn Source {
+    /// A UDP socket is shared by all that send from it.
+    fn on_source<T>(&mut self, call: impl FnOnce(&mut dyn Source) -> T) -> T {
         match self {
-            Acceptor::Tcp(listener) => listener,
-            Acceptor::Unix(listener) => listener,
+            Acceptor::Tcp(listener) => call(listener),
+            Acceptor::Unix(listener) => call(listener),
+            Acceptor::Quic(udp) => call(&mut SourceFd(&udp.descriptor())),
         }
     }
 }
 
 impl Source for Acceptor {
     fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        self.source().register(at, token, interest)
+        self.on_source(|source| source.register(at, token, interest))
     }
 
     fn reregister(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        self.source().reregister(at, token, interest)
+        self.on_source(|source| source.reregister(at, token, interest))
     }
 
     fn deregister(&mut self, at: &Registry) -> io::Result<()> {
-        self.source().deregister(at)
+        self.on_source(|source| source.deregister(at))
     }
 }

@@ -52,7 +52,7 @@ impl Body {
         }
     }
 
-    fn wait_until_open(&mut self, socket: Socket) {
+    pub(crate) fn wait_until_open(&mut self, socket: Socket) {
         let opening = socket.layers.as_ref().and_then(|layers| layers.opening.as_ref());
         let Some(until) = opening.map(|opening| opening.until) else { return };
         if let Some(index) = self.place(socket) {
@@ -96,6 +96,9 @@ impl Body {
     pub(crate) fn read_through(&mut self, index: u32) {
         let spent = self.handshakes >= HANDSHAKES_PER_TURN;
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if let Some(trunk) = socket.stream.trunk() {
+            return self.read_strand(index, trunk);
+        }
         let Some(layers) = &socket.layers else { return };
         if self.peel_bytes >= PEEL_BYTES_PER_TURN || (spent && layers.opening.is_some()) {
             return self.list(index);
@@ -162,7 +165,7 @@ impl Body {
         taken
     }
 
-    fn hand_over_plain(&mut self, index: u32, plain: Vec<u8>, grows: bool, came: bool) {
+    pub(crate) fn hand_over_plain(&mut self, index: u32, plain: Vec<u8>, grows: bool, came: bool) {
         if !grows {
             if came {
                 self.hand_over(index, &plain);

@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// `tcp://host:port`, `tls://` alike, `ws://host:port/path`, `wss://` alike or `unix:///path`,
-/// checked.
+/// `tcp://host:port`, `tls://` and `quic://` alike, `ws://host:port/path`, `wss://` alike or
+/// `unix:///path`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListenUrl {
     /// Only of WebSocket has a path, and one without takes every path.
@@ -28,6 +28,7 @@ pub(crate) enum ListenUrl {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
+    Quic,
     Tcp,
     Tls,
     Ws,
@@ -43,6 +44,7 @@ pub(crate) enum Host {
 impl Scheme {
     fn name(self) -> &'static str {
         match self {
+            Scheme::Quic => "quic",
             Scheme::Tcp => "tcp",
             Scheme::Tls => "tls",
             Scheme::Ws => "ws",
@@ -52,6 +54,7 @@ impl Scheme {
 
     fn port_default(self) -> u16 {
         match self {
+            Scheme::Quic => 14567,
             Scheme::Tcp => 1883,
             Scheme::Tls => 8883,
             Scheme::Ws => 8083,
@@ -71,6 +74,7 @@ impl ListenUrl {
             return Err(format!("{text:?} is no URL, use one like tcp://127.0.0.1:1883"));
         };
         let scheme = match scheme {
+            "quic" => Scheme::Quic,
             "tcp" => Scheme::Tcp,
             "tls" => Scheme::Tls,
             "ws" => Scheme::Ws,
@@ -80,11 +84,6 @@ impl ListenUrl {
             "mqtts" | "ssl" => return Err(format!("{text:?}: use tls://{rest}")),
             "http" | "https" => {
                 return Err(format!("{text:?}: use ws{}://{rest}", &scheme[4..]));
-            }
-            "quic" => {
-                return Err(format!(
-                    "{text:?}: {scheme} listeners are not supported in this version; use {KINDS}"
-                ));
             }
             _ => return Err(format!("{text:?}: there are no {scheme} listeners; use {KINDS}")),
         };
@@ -96,7 +95,12 @@ impl ListenUrl {
     }
 
     pub(crate) fn is_tls(&self) -> bool {
-        matches!(self, ListenUrl::Network { scheme: Scheme::Tls | Scheme::Wss, .. })
+        use Scheme::{Quic, Tls, Wss};
+        matches!(self, ListenUrl::Network { scheme: Quic | Tls | Wss, .. })
+    }
+
+    pub(crate) fn is_quic(&self) -> bool {
+        matches!(self, ListenUrl::Network { scheme: Scheme::Quic, .. })
     }
 
     /// The path of a WebSocket listener; empty is every path.
@@ -241,11 +245,17 @@ fn bind_address(
     if !wish.open && !address.ip().is_loopback() {
         return Err(crate::options::checks::open_to_all(&format!("{} ({address})", wish.url)));
     }
-    let bound = listen_at(address, only_v6).and_then(|socket| {
-        let own: std::net::TcpListener = socket.into();
-        let address = own.local_addr()?;
-        let shown = format!("{}://{address}{path}", scheme.name());
-        Ok((ListenerSocket::Tcp(own), shown, address.port()))
+    let listen = if scheme == Scheme::Quic { receive_at } else { listen_at };
+    let bound = listen(address, only_v6).and_then(|socket| {
+        let own = socket.local_addr()?.as_socket().unwrap_or(address);
+        let shown = format!("{}://{own}{path}", scheme.name());
+        let socket = match scheme {
+            Scheme::Quic => ListenerSocket::Udp(socket.into()),
+            Scheme::Tcp | Scheme::Tls | Scheme::Ws | Scheme::Wss => {
+                ListenerSocket::Tcp(socket.into())
+            }
+        };
+        Ok((socket, shown, own.port()))
     });
     bound.map_err(|error| format!("{}://{address}: {}", scheme.name(), explain(&error, address)))
 }
@@ -259,6 +269,18 @@ fn listen_at(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+/// One socket has the datagrams of all clients: the kernel gives it the room that it may have.
+fn receive_at(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(only_v6)?;
+    }
+    let _ = socket.set_recv_buffer_size(DATAGRAM_BYTES);
+    let _ = socket.set_send_buffer_size(DATAGRAM_BYTES);
+    socket.bind(&address.into())?;
     Ok(socket)
 }
 
@@ -378,11 +400,13 @@ fn parse_host(host: &str) -> Result<Host, String> {
     Ok(Host::Name(host.to_string()))
 }
 
-const KINDS: &str = "tcp://ADDRESS:PORT, tls://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, \
-                     wss://ADDRESS:PORT/PATH or unix:///PATH";
+const KINDS: &str = "tcp://ADDRESS:PORT, tls://ADDRESS:PORT, quic://ADDRESS:PORT, \
+                     ws://ADDRESS:PORT/PATH, wss://ADDRESS:PORT/PATH or unix:///PATH";
 const IN_USE_PATH: &str = "the socket is in use: another broker is running, or use another path";
 /// Connections that wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
+/// Asked for; the kernel lowers it to its own limit (net.core.rmem_max and wmem_max).
+const DATAGRAM_BYTES: usize = 4 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -405,6 +429,7 @@ mod tests {
             ("tcp://broker.example.org", "tcp://broker.example.org:1883", false),
             ("tls://0.0.0.0", "tls://0.0.0.0:8883", false),
             ("tls://[::1]", "tls://[::1]:8883", true),
+            ("quic://0.0.0.0", "quic://0.0.0.0:14567", false),
             ("ws://127.0.0.1", "ws://127.0.0.1:8083", true),
             ("ws://0.0.0.0:0/", "ws://0.0.0.0:0/", false),
             ("wss://[::1]/mqtt/a~b", "wss://[::1]:8084/mqtt/a~b", true),
@@ -423,12 +448,7 @@ mod tests {
             ("1883", "\"1883\" is no URL, use one like tcp://127.0.0.1:1883"),
             ("mqtt://a:1", "\"mqtt://a:1\": use tcp://a:1"),
             ("mqtts://a:1", "\"mqtts://a:1\": use tls://a:1"),
-            (
-                "quic://a:1",
-                "\"quic://a:1\": quic listeners are not supported in this version; use \
-                 tcp://ADDRESS:PORT, tls://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, \
-                 wss://ADDRESS:PORT/PATH or unix:///PATH",
-            ),
+            ("quic://a/b", "\"quic://a/b\": a quic listener has no path, leave out \"/b\""),
             ("http://a:1/b", "\"http://a:1/b\": use ws://a:1/b"),
             ("https://a:1", "\"https://a:1\": use wss://a:1"),
             (
@@ -442,7 +462,8 @@ mod tests {
             (
                 "htp://a",
                 "\"htp://a\": there are no htp listeners; use tcp://ADDRESS:PORT, \
-                 tls://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, wss://ADDRESS:PORT/PATH or unix:///PATH",
+                 tls://ADDRESS:PORT, quic://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, \
+                 wss://ADDRESS:PORT/PATH or unix:///PATH",
             ),
             (
                 "tcp://a:70000",

@@ -11,6 +11,7 @@ use crate::security::Security;
 use crate::{VERSION, fail, host, listen, notes, print, refuse};
 use broker::options::Durability;
 use broker::{Command, Options};
+use engine::quic::Terms;
 use engine::web::{Origins, Site};
 use engine::{Door, Listener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -29,7 +30,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         names: &["-l", "--listen"],
         values: &["URL"],
-        doc: "listen here: tcp://ADDRESS:PORT, tls://, ws://, wss:// or unix:///PATH; may be repeated",
+        doc: "listen here: tcp://ADDRESS:PORT, tls://, quic://, ws://, wss:// or unix:///PATH; may be repeated",
     },
     Flag { names: &["--data"], values: &["DIR"], doc: "folder for what outlives the process" },
     Flag { names: &["--memory"], values: &[], doc: "keep everything in memory" },
@@ -285,10 +286,16 @@ pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     for listener in &settings.listeners {
         let ListenerSettings { url, door, .. } = listener;
         let tls = url.is_tls().then(|| door.tls.load()).transpose();
-        match tls {
-            Ok(tls) => {
+        let is_quic = url.is_quic();
+        let quic = match &tls {
+            Ok(Some(tls)) if is_quic => Terms::new(tls, door.quic).map(Some),
+            _ => Ok(None),
+        };
+        match tls.and_then(|tls| Ok((tls, quic.map_err(|why| vec![format!("{url}: {why}")])?))) {
+            Ok((tls, quic)) => {
                 let web = site(listener, settings).map(Arc::new);
-                doors.push(Door { proxy: door.proxy, tls, web });
+                let tls = tls.filter(|_| !is_quic);
+                doors.push(Door { proxy: door.proxy, tls, web, quic });
             }
             // Several listeners may share a file.
             Err(whys) => {

@@ -2,6 +2,7 @@
 //! would be right; nothing is half loaded.
 
 use super::choice::Choice;
+use ring::hmac;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{Ticketer, default_provider};
 use rustls::pki_types::pem::{self, PemObject};
@@ -10,6 +11,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,17 +49,30 @@ pub enum Oldest {
 }
 
 /// Everything that handshakes need. Connections keep the one that they began with.
-#[derive(Clone, Debug)]
-pub struct Credentials(pub(crate) Arc<ServerConfig>);
+#[derive(Clone)]
+pub struct Credentials {
+    pub(crate) config: Arc<ServerConfig>,
+    /// A secret that the first private key has, and that is the same whenever the key is.
+    pub(crate) secret: [u8; 32],
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
 
 impl Files {
     /// Reads every file. The errors, all of them, are sentences.
     pub fn load(&self) -> Result<Credentials, Vec<String>> {
         let provider = Arc::new(default_provider());
-        let (mut wrongs, mut keys) = (Vec::new(), Vec::new());
+        let (mut wrongs, mut keys, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
         for (certificate, key) in self.certificates.iter().zip(&self.keys) {
             match certified(certificate, key, &provider) {
-                Ok(certified) => keys.push(Arc::new(certified)),
+                Ok((certified, secret)) => {
+                    keys.push(Arc::new(certified));
+                    secrets.push(secret);
+                }
                 Err(why) => wrongs.push(why),
             }
         }
@@ -68,7 +83,9 @@ impl Files {
         match verifier {
             Ok(verifier) if wrongs.is_empty() => {
                 let made = make(provider, self.oldest, verifier, keys);
-                made.map(Credentials).map_err(|error| vec![error.to_string()])
+                let secret = secrets.first().copied().unwrap_or_default();
+                let made = made.map(|config| Credentials { config, secret });
+                made.map_err(|error| vec![error.to_string()])
             }
             Ok(_) => Err(wrongs),
             Err(whys) => {
@@ -139,7 +156,7 @@ fn certified(
     certificate: &Path,
     key: &Path,
     provider: &CryptoProvider,
-) -> Result<CertifiedKey, String> {
+) -> Result<(CertifiedKey, [u8; 32]), String> {
     let chain = certificates(certificate)?;
     let own = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
         pem::Error::NoItemsFound if is_locked(key) => format!(
@@ -153,6 +170,7 @@ fn certified(
         ),
         error => unreadable(key, &error),
     })?;
+    let secret = secret_of(&own);
     let own = provider.key_provider.load_private_key(own).map_err(|_| {
         format!(
             "{}: a key of a kind that is not supported, use RSA of 2048 to 8192 bits, ECDSA P-256 \
@@ -163,7 +181,7 @@ fn certified(
     let certified = CertifiedKey::new(chain, own);
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
-            Ok(certified)
+            Ok((certified, secret))
         }
         Err(rustls::Error::InconsistentKeys(_)) => Err(format!(
             "{}: this is not the key of {}, use the one that its certificate was made for",
@@ -175,6 +193,14 @@ fn certified(
             certificate.display()
         )),
     }
+}
+
+/// What nobody can tell who does not have the key.
+fn secret_of(key: &PrivateKeyDer<'_>) -> [u8; 32] {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key.secret_der());
+    let mut secret = [0; 32];
+    secret.copy_from_slice(hmac::sign(&key, b"godwit").as_ref());
+    secret
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -10,6 +10,7 @@ pub use files::{ClientCertificate, Credentials, Files, Oldest};
 
 use broker::Certificate;
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use std::fmt;
@@ -201,8 +202,7 @@ impl Tls {
     /// What the peer's certificate says, where it has shown one.
     pub(crate) fn certificate(&self) -> Option<Arc<Certificate>> {
         let Tls::Talking(conn) = self else { return None };
-        let own = conn.peer_certificates()?.first()?;
-        Some(Arc::new(names::certificate(own).unwrap_or_default()))
+        certificate(conn.peer_certificates()?)
     }
 
     fn talk(&mut self) -> Result<&mut UnbufferedServerConnection, rustls::Error> {
@@ -215,6 +215,12 @@ impl Tls {
             Tls::Silent(_) => Err(rustls::Error::HandshakeNotComplete),
         }
     }
+}
+
+/// What the first one of a chain says.
+pub(crate) fn certificate(chain: &[CertificateDer<'_>]) -> Option<Arc<Certificate>> {
+    let own = chain.first()?;
+    Some(Arc::new(names::certificate(own).unwrap_or_default()))
 }
 
 type Traffic<'c> = rustls::unbuffered::WriteTraffic<'c, ServerConnectionData>;

@@ -60,6 +60,13 @@ fn tls(listener: &ListenerSettings) -> Option<String> {
     if !listener.url.is_tls() {
         return None;
     }
+    if listener.url.is_quic() && listener.door.proxy.is_some() {
+        return Some(
+            "proxy.protocol is for streams of bytes: give quic a [[listener]] with \
+             proxy.protocol = \"off\""
+                .to_string(),
+        );
+    }
     let files = &listener.door.tls;
     let (certificates, keys) = (files.certificates.len(), files.keys.len());
     if certificates == 0 {

@@ -6,6 +6,7 @@ use crate::security::SecuritySettings;
 use broker::mount::Namespace;
 use broker::options::{Options, Trace};
 use engine::proxy::Versions;
+use engine::quic::Manners;
 use engine::tls::{ClientCertificate, Files};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub(crate) struct ListenerSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DoorSettings {
     pub(crate) proxy: Option<Versions>,
+    pub(crate) quic: Manners,
     pub(crate) tls: Files,
     pub(crate) unix_mode: u32,
     /// Whose pages may connect by WebSocket; `*` is everyone's.

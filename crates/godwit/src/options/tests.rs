@@ -154,7 +154,7 @@ fn every_row_refuses_the_wrong_type() {
 fn a_file_is_refused_with_every_wrong_line() {
     let source = r#"
 lsiten = ["tcp://a"]
-listen = ["quic://a:1"]
+listen = ["coap://a:1"]
 shards = -1
 
 [queue]
@@ -189,9 +189,9 @@ billing = "first"
         lines,
         [
             "wrong.toml:2: lsiten is no option, did you mean listen?",
-            "wrong.toml:3: listen: \"quic://a:1\": quic listeners are not supported in this \
-             version; use tcp://ADDRESS:PORT, tls://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, \
-             wss://ADDRESS:PORT/PATH or unix:///PATH",
+            "wrong.toml:3: listen: \"coap://a:1\": there are no coap listeners; use \
+             tcp://ADDRESS:PORT, tls://ADDRESS:PORT, quic://ADDRESS:PORT, \
+             ws://ADDRESS:PORT/PATH, wss://ADDRESS:PORT/PATH or unix:///PATH",
             "wrong.toml:4: shards = -1: out of range, use 0 to 64 threads",
             "wrong.toml:7: queue.mesages_max is no option, did you mean queue.messages_max?",
             "wrong.toml:8: queue.messages_max = 0: out of range, use 1 to 1000000000 messages",

@@ -9,4 +9,5 @@ mod crowds;
 mod floods;
 mod handshakes;
 mod peer;
+mod quic;
 mod web;

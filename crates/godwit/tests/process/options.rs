@@ -33,7 +33,7 @@ fn a_wrong_file_is_refused_with_every_line_and_exit_code_2() {
 fn what_is_not_supported_yet_is_refused() {
     let cases = [
         (["--data", ""], "data is empty, use the path of a folder"),
-        (["--listen", "quic://127.0.0.1"], "quic listeners are not supported in this version"),
+        (["--listen", "quic://127.0.0.1"], "a quic listener needs tls.certificate and tls.key"),
         (["--set", "durability=disk"], "no such choice, use \"lazy\", \"memory\" or \"sync\""),
         (["--set", "allow_anonymous=false"], "nobody could connect"),
     ];

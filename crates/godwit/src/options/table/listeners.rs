@@ -1,13 +1,13 @@
 //! Options of what stands behind a listener: TLS, a proxy before it, who may use its file. All of
 //! them may also stand in a `[[listener]]`, for that one alone, and so may some of other sections.
 
-use super::Row;
+use super::{KIB, MIB, Row, bytes, count};
 use crate::options::value::Kind;
 use engine::proxy::Versions;
 use engine::tls::{ClientCertificate, Oldest};
 
 /// The sections whose options a `[[listener]]` may have.
-pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "unix", "ws", "limits"];
+pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "quic", "unix", "ws", "limits"];
 
 /// Those of other sections that it may have, ...
 pub(crate) const KEYS: &[&str] = &[
@@ -135,6 +135,28 @@ pub(super) const ROWS: &[Row] = &[
                 _ => None,
             }
         },
+    },
+    Row {
+        key: "quic.idle_timeout_ms",
+        kind: count(0, 86_400_000, "milliseconds"),
+        default: "0",
+        live: true,
+        short: "silence after which a connection of quic ends; 0 is never",
+        long: "The client may ask for less. Silence is that of QUIC, which its clients can break \
+               without a packet of MQTT; MQTT's keep-alive counts beside it.",
+        source: "RFC 9000, 10.1",
+        set: |settings, value| settings.door.quic.idle_timeout_ms = value.u32(),
+    },
+    Row {
+        key: "quic.window_bytes",
+        kind: bytes(4 * KIB, 16 * MIB),
+        default: "64KiB",
+        live: true,
+        short: "what a client of quic may send ahead of what is read",
+        long: "All streams of a connection together. So much a round trip is the most that a client \
+               gets through, and so much memory it can make the broker hold by leaving gaps.",
+        source: "RFC 9000, 4.1",
+        set: |settings, value| settings.door.quic.window_bytes = value.u32(),
     },
     Row {
         key: "unix.mode",

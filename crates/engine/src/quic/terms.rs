@@ -1,0 +1,90 @@
+//! How a listener speaks QUIC: its TLS, and what a peer may have us hold.
+
+use crate::tls::Credentials;
+use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::{
+    EndpointConfig, HashedConnectionIdGenerator, IdleTimeout, ServerConfig, TransportConfig, VarInt,
+};
+use ring::{hkdf, hmac};
+use std::fmt;
+use std::sync::Arc;
+
+/// What the options say of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manners {
+    /// After so much silence a connection ends without a word; 0 leaves that to MQTT's keep-alive.
+    pub idle_timeout_ms: u32,
+    /// What a peer may have sent that nobody has read yet, in all streams of a connection.
+    pub window_bytes: u32,
+}
+
+/// Both together, ready for handshakes. Connections keep the one that they began with.
+#[derive(Clone)]
+pub struct Terms {
+    pub(super) config: Arc<ServerConfig>,
+    secret: [u8; 32],
+}
+
+impl Terms {
+    pub fn new(credentials: &Credentials, manners: Manners) -> Result<Terms, String> {
+        let mut tls = (*credentials.config).clone();
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
+        let secret = credentials.secret;
+        let seal = hkdf::Salt::new(hkdf::HKDF_SHA256, b"godwit quic token").extract(&secret);
+        let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(seal));
+        config
+            .transport_config(Arc::new(transport(manners)))
+            .max_incoming(super::entrance::WAITING_MAX)
+            .incoming_buffer_size(INCOMING_BYTES_MAX)
+            .incoming_buffer_size_total(INCOMING_BYTES_MAX * 64);
+        Ok(Terms { config: Arc::new(config), secret })
+    }
+
+    /// Connection ids, and the tokens by which a peer believes that we know nothing of one, come
+    /// from the listener's private key. So a restarted broker tells the peers of the process before
+    /// it that their connections are gone [RFC 9000, 10.3].
+    pub(super) fn endpoint(&self) -> EndpointConfig {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.secret);
+        let mut ids = [0; 8];
+        ids.copy_from_slice(&hmac::sign(&key, b"connection ids").as_ref()[..8]);
+        let ids = u64::from_le_bytes(ids);
+        let resets = hmac::sign(&key, b"stateless resets");
+        let resets = hmac::Key::new(hmac::HMAC_SHA256, resets.as_ref());
+        let mut config = EndpointConfig::new(Arc::new(resets));
+        config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids)));
+        config
+    }
+}
+
+impl fmt::Debug for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Terms").finish_non_exhaustive()
+    }
+}
+
+fn transport(manners: Manners) -> TransportConfig {
+    let window = VarInt::from_u32(manners.window_bytes);
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
+        .receive_window(window)
+        .stream_receive_window(window)
+        .send_window(SEND_WINDOW_BYTES)
+        .max_idle_timeout(match manners.idle_timeout_ms {
+            0 => None,
+            ms => Some(IdleTimeout::from(VarInt::from_u32(ms))),
+        });
+    transport
+}
+
+/// What EMQX and NanoMQ say.
+const ALPN: &[u8] = b"mqtt";
+/// The control stream.
+const STREAMS_MAX: u32 = 1;
+/// What was written and is not acknowledged: where a socket has the kernel's buffer.
+const SEND_WINDOW_BYTES: u64 = 256 * 1024;
+/// What a peer may send before its handshake is looked at.
+const INCOMING_BYTES_MAX: u64 = 16 * 1024;

@@ -1,0 +1,361 @@
+//! A QUIC connection, and its streams as sockets: what quinn says of them becomes what the poller
+//! says of others.
+
+use super::entrance::canonical;
+use super::udp::Udp;
+use super::{Name, Quic};
+use crate::body::Body;
+use crate::intake::TAIL_COPIED_MAX;
+use crate::layers::{Broken, Opening};
+use crate::tls;
+use broker::{Input, Now, limits};
+use quinn_proto::{
+    Connection, ConnectionError, Dir, Event, ReadError, StreamEvent, StreamId, Transmit, VarInt,
+    WriteError,
+};
+use rustls::pki_types::CertificateDer;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(crate) struct Trunk {
+    pub(super) name: Name,
+    pub(super) conn: Connection,
+    udp: Arc<Udp>,
+    /// Where its peer is now.
+    address: SocketAddr,
+    /// The socket of its control stream: none once the broker has let go of it.
+    pub(super) control: Option<u32>,
+    /// The first stream that the client opened.
+    stream: Option<StreamId>,
+    pub(super) opening: bool,
+    /// The connection is gone; what came before that may still be read.
+    lost: bool,
+    pub(super) fresh: bool,
+    pub(super) touched: bool,
+    /// Where it stands among the timers.
+    pub(super) timer: Option<Instant>,
+    /// What the UDP socket did not take.
+    stuck: Option<Box<(Transmit, Vec<u8>)>>,
+}
+
+/// How long a connection that we end may take to hear our last words.
+const LINGER_MS: u64 = 2_000;
+/// What a connection keeps while it is silent, measured: see docs/benchmarks.md, QUIC.
+pub(super) const STATE_BYTES: u32 = 16 * 1024;
+/// EMQX's words: all is well.
+const NO_ERROR: VarInt = VarInt::from_u32(0);
+
+/// What a read found.
+enum Found {
+    /// Nothing more for now.
+    Blocked,
+    Ended,
+    /// As much as one may.
+    Full,
+}
+
+impl Trunk {
+    pub(super) fn new(name: Name, conn: Connection, udp: Arc<Udp>) -> Trunk {
+        Trunk {
+            name,
+            address: conn.remote_address(),
+            conn,
+            udp,
+            control: None,
+            stream: None,
+            opening: true,
+            lost: false,
+            fresh: false,
+            touched: false,
+            timer: None,
+            stuck: None,
+        }
+    }
+
+    fn receive(&mut self, into: &mut Vec<u8>, most: usize) -> Found {
+        let Some(stream) = self.stream else { return Found::Blocked };
+        let mut stream = self.conn.recv_stream(stream);
+        // A stream that was read to its end is closed.
+        let Ok(mut chunks) = stream.read(true) else { return Found::Ended };
+        let mut left = most;
+        let found = loop {
+            match chunks.next(left) {
+                Ok(Some(chunk)) => {
+                    left -= chunk.bytes.len();
+                    into.extend_from_slice(&chunk.bytes);
+                    if left == 0 {
+                        break Found::Full;
+                    }
+                }
+                Ok(None) | Err(ReadError::Reset(_)) => break Found::Ended,
+                Err(ReadError::Blocked) => break Found::Blocked,
+            }
+        };
+        // That the window has moved is said with whatever goes out when the turn ends.
+        let _ = chunks.finalize();
+        found
+    }
+}
+
+impl Quic {
+    pub(super) fn send(&mut self, at: u32) {
+        let Some(trunk) = self.trunks.get_mut(at as usize).and_then(Option::as_mut) else { return };
+        let is_full = |sent: &io::Result<()>| {
+            sent.as_ref().is_err_and(|fault| fault.kind() == io::ErrorKind::WouldBlock)
+        };
+        if let Some(stuck) = &trunk.stuck
+            && is_full(&trunk.udp.send(&stuck.0, &stuck.1))
+        {
+            return self.stalled.push(at);
+        }
+        trunk.stuck = None;
+        let train = trunk.udp.train_len_max();
+        loop {
+            self.sent.clear();
+            let Some(transmit) = trunk.conn.poll_transmit(self.now, train, &mut self.sent) else {
+                break;
+            };
+            // Anything else is a datagram that was lost.
+            if is_full(&trunk.udp.send(&transmit, &self.sent)) {
+                trunk.stuck = Some(Box::new((transmit, self.sent.clone())));
+                self.stalled.push(at);
+                break;
+            }
+        }
+        let next = trunk.conn.poll_timeout();
+        if next != trunk.timer {
+            if let Some(timer) = trunk.timer {
+                self.timers.remove(&(timer, at));
+            }
+            trunk.timer = next;
+            self.timers.extend(next.map(|timer| (timer, at)));
+        }
+    }
+}
+
+impl Body {
+    fn trunk(&mut self, at: u32) -> Option<&mut Trunk> {
+        self.quic.as_mut()?.trunk(at)
+    }
+
+    /// Acts on everything that quinn has to tell of it.
+    pub(super) fn drive(&mut self, at: u32) {
+        while let Some(trunk) = self.trunk(at) {
+            trunk.fresh = false;
+            let Some(event) = trunk.conn.poll() else { break };
+            match event {
+                Event::Connected => self.trunk_opens(at),
+                Event::ConnectionLost { reason } => self.trunk_ends(at, reason),
+                Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => self.take_streams(at),
+                Event::Stream(StreamEvent::Readable { id }) => {
+                    if let Some(index) = self.strand(at, id) {
+                        self.read(index);
+                    }
+                }
+                Event::Stream(StreamEvent::Writable { id }) => {
+                    if let Some(index) = self.strand(at, id) {
+                        self.resend(index);
+                    }
+                }
+                // Our last words have arrived, or nobody wants them.
+                Event::Stream(StreamEvent::Finished { id } | StreamEvent::Stopped { id, .. }) => {
+                    if let Some(index) = self.strand(at, id) {
+                        self.strand_ends(index);
+                    }
+                }
+                Event::Stream(StreamEvent::Opened { .. } | StreamEvent::Available { .. })
+                | Event::DatagramReceived
+                | Event::DatagramsUnblocked
+                | Event::HandshakeDataReady => {}
+            }
+        }
+        self.look_at_address(at);
+    }
+
+    /// The socket of a stream.
+    fn strand(&mut self, at: u32, id: StreamId) -> Option<u32> {
+        let trunk = self.trunk(at)?;
+        trunk.control.filter(|_| trunk.stream == Some(id))
+    }
+
+    /// The handshake is done: the broker hears of it.
+    fn trunk_opens(&mut self, at: u32) {
+        let Some(trunk) = self.trunk(at) else { return };
+        let Some(index) = trunk.control else { return };
+        let chain = trunk.conn.crypto_session().peer_identity();
+        let chain = chain.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+        if std::mem::take(&mut trunk.opening)
+            && let Some(quic) = &mut self.quic
+        {
+            quic.opening -= 1;
+        }
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let Some(opening) = socket.layers.as_mut().and_then(|layers| layers.opening.take()) else {
+            return;
+        };
+        let Opening { mut peer, since, .. } = *opening;
+        if let Some(certificate) = chain.and_then(|chain| tls::certificate(&chain)) {
+            peer.show(certificate);
+        }
+        peer.transport_bytes += STATE_BYTES;
+        self.count(index);
+        let input = Input::Opened { conn: broker::ConnId(index), peer, since, moved: false };
+        self.shard.handle(self.now, input, &mut self.out);
+    }
+
+    fn take_streams(&mut self, at: u32) {
+        let Some(trunk) = self.trunk(at) else { return };
+        if trunk.stream.is_none() {
+            trunk.stream = trunk.conn.streams().accept(Dir::Bi);
+        }
+        if let Some(index) = trunk.control {
+            self.read(index);
+        }
+    }
+
+    fn trunk_ends(&mut self, at: u32, reason: ConnectionError) {
+        let Some(trunk) = self.trunk(at) else { return };
+        trunk.lost = true;
+        let Some(index) = trunk.control else { return };
+        if self.is_opening(index) {
+            return self.never_opened(index, &Broken::Quic(reason));
+        }
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.is_leaving() || socket.starved {
+            return self.forget(index);
+        }
+        socket.drop_unsent();
+        self.count(index);
+        self.read(index);
+    }
+
+    fn strand_ends(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.is_leaving() {
+            self.forget(index);
+        } else {
+            self.lost(index);
+        }
+    }
+
+    /// Reads once, and hands over what that says.
+    pub(crate) fn read_strand(&mut self, index: u32, trunk: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.layers.as_ref().is_some_and(|layers| layers.opening.is_some()) {
+            return;
+        }
+        let Some(quic) = &mut self.quic else { return };
+        let Some(own) = quic.trunk(trunk) else { return };
+        // A large packet grows in place; the beginning of a small one is copied.
+        let grows = socket.tail.len() > TAIL_COPIED_MAX;
+        let mut plain = std::mem::take(if grows { &mut socket.tail } else { &mut self.plain });
+        if !grows {
+            plain.clear();
+            plain.extend_from_slice(&socket.tail);
+        }
+        let before = plain.len();
+        let found = own.receive(&mut plain, limits::READ_BYTES_PER_TICK);
+        let lost = own.lost;
+        quic.touch(trunk);
+        let came = plain.len() > before;
+        self.hand_over_plain(index, plain, grows, came);
+        match found {
+            Found::Full => self.list(index),
+            // What it said before has to be done first, and may have to wait.
+            Found::Ended | Found::Blocked if came && (lost || matches!(found, Found::Ended)) => {
+                self.list(index);
+            }
+            Found::Ended => self.lost(index),
+            Found::Blocked if lost => self.lost(index),
+            Found::Blocked => {}
+        }
+    }
+
+    /// Gives the trunk what is unsent, as much as the peer's window and ours have room for. Says
+    /// whether that was all.
+    pub(crate) fn write_strand(&mut self, index: u32, trunk: u32) -> io::Result<bool> {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(true) };
+        let Some(quic) = &mut self.quic else { return Ok(true) };
+        let Some(own) = quic.trunk(trunk) else { return Ok(true) };
+        let Some(stream) = own.stream else { return Ok(false) };
+        let mut stream = own.conn.send_stream(stream);
+        let sent = socket.resend_by(|bytes| {
+            stream.write(bytes).map_err(|error| match error {
+                WriteError::Blocked => io::ErrorKind::WouldBlock.into(),
+                WriteError::Stopped(_) | WriteError::ClosedStream => {
+                    io::ErrorKind::BrokenPipe.into()
+                }
+            })
+        });
+        quic.touch(trunk);
+        sent
+    }
+
+    /// Our side is done: the stream ends, and once the peer has it all the connection does.
+    pub(crate) fn close_strand(&mut self, index: u32, trunk: u32) {
+        let sent = self.write_strand(index, trunk);
+        let finished = self.trunk(trunk).and_then(|own| {
+            let stream = own.stream.filter(|_| !own.lost)?;
+            own.conn.send_stream(stream).finish().ok()
+        });
+        self.count(index);
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if !matches!(sent, Ok(true)) || finished.is_none() {
+            return self.forget(index);
+        }
+        let at = Now(self.now.0 + LINGER_MS);
+        socket.leaves_at = at;
+        self.leaving.push_back((at, index));
+    }
+
+    /// The socket is gone: so is the connection.
+    pub(crate) fn let_go(&mut self, trunk: u32) {
+        let Some(quic) = &mut self.quic else { return };
+        let now = quic.now;
+        let Some(own) = quic.trunk(trunk) else { return };
+        own.control = None;
+        if !own.conn.is_closed() {
+            own.conn.close(now, NO_ERROR, bytes::Bytes::new());
+        }
+        if std::mem::take(&mut own.opening) {
+            quic.opening -= 1;
+        }
+        quic.touch(trunk);
+    }
+
+    /// It goes home: what comes for it from now on follows it.
+    pub(crate) fn take_trunk(&mut self, at: u32, home: broker::ShardId) -> Option<Box<Trunk>> {
+        let quic = self.quic.as_mut()?;
+        let mut trunk = quic.remove(at)?;
+        trunk.control = None;
+        if let Some(entrance) = quic.entrance(trunk.name.listener) {
+            entrance.away.insert(trunk.name.handle, home);
+        }
+        Some(trunk)
+    }
+
+    /// Where the socket of its control stream is.
+    pub(crate) fn seat_strand(&mut self, index: u32, trunk: u32) {
+        if let Some(own) = self.trunk(trunk) {
+            own.control = Some(index);
+        }
+    }
+
+    /// A peer that is elsewhere now may be where nobody may come from.
+    fn look_at_address(&mut self, at: u32) {
+        let now = self.now;
+        let Some(trunk) = self.trunk(at) else { return };
+        let address = trunk.conn.remote_address();
+        if address == std::mem::replace(&mut trunk.address, address) {
+            return;
+        }
+        let control = trunk.control;
+        if self.shard.turns_away(now, canonical(address), &mut self.out)
+            && let Some(index) = control
+        {
+            self.strand_ends(index);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A UDP socket as quinn-udp drives it: several datagrams a call both ways where the kernel can.
+
+use quinn_proto::{EcnCodepoint, Transmit};
+use quinn_udp::{RecvMeta, UdpSocketState};
+use std::io::{self, IoSliceMut};
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Shared by every shard that has a trunk of it: whoever sends needs nobody's leave.
+#[derive(Debug)]
+pub(crate) struct Udp {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+/// Buffers that one call fills: each with a train of datagrams of one sender.
+pub(crate) const SLOTS: usize = 16;
+pub(crate) const SLOT_BYTES: usize = 64 * 1024;
+
+impl Udp {
+    pub(crate) fn new(socket: UdpSocket) -> io::Result<Udp> {
+        socket.set_nonblocking(true)?;
+        let state = UdpSocketState::new((&socket).into())?;
+        Ok(Udp { socket, state })
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// How many datagrams of equal size one send may carry.
+    pub(crate) fn train_len_max(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    pub(crate) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
+        let contents = &bytes[..transmit.size];
+        let ecn = transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8));
+        let transmit = quinn_udp::Transmit {
+            destination: transmit.destination,
+            ecn,
+            contents,
+            segment_size: transmit.segment_size,
+            src_ip: transmit.src_ip,
+        };
+        self.state.try_send((&self.socket).into(), &transmit)
+    }
+
+    /// Fills slots of `buffer`, and says how many.
+    pub(crate) fn receive(
+        &self,
+        buffer: &mut [u8],
+        metas: &mut [RecvMeta; SLOTS],
+    ) -> io::Result<usize> {
+        let mut slots = buffer.chunks_exact_mut(SLOT_BYTES);
+        let mut slices: [IoSliceMut<'_>; SLOTS] =
+            std::array::from_fn(|_| IoSliceMut::new(slots.next().unwrap_or_default()));
+        self.state.recv((&self.socket).into(), &mut slices, metas)
+    }
+}
+
+pub(crate) fn ecn_of(meta: &RecvMeta) -> Option<EcnCodepoint> {
+    meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8))
+}

@@ -1,0 +1,236 @@
+"""aioquic against a broker of its own: a life over QUIC, certificates, migration, and what ends a
+connection. Starts brokers from CLIENTS_GODWIT."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+import quic
+from broker import Godwit
+from certs import Certs
+from quic import DISCONNECT, PINGREQ, PINGRESP, peer, publish, subscribe
+
+SHARDS = os.environ.get("CLIENTS_SHARDS", "2")
+SUBACK0 = b"\x90\x03\0\x01\0"
+
+
+class Case(unittest.IsolatedAsyncioTestCase):
+    OPTIONS = ()
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.certs = Certs(self.folder)
+        self.server = self.certs.issue("server", "localhost", server=True)
+        self.start()
+
+    def start(self, *options, listen="quic://127.0.0.1:0"):
+        own = [f"tls.certificate={self.server[0]}", f"tls.key={self.server[1]}"]
+        self.broker = Godwit("--listen", listen, shards=SHARDS,
+                             options=[*own, *self.OPTIONS, *options])
+        self.port = int(self.broker.line(r"listening on +quic://.*:(\d+)")[1])
+
+    def restart(self, *options, **named):
+        self.broker.stop()
+        self.start(*options, **named)
+
+    def tearDown(self):
+        code = self.broker.stop()
+        shutil.rmtree(self.folder)
+        self.assertEqual(code, 0, self.broker.text())
+
+
+class Lives(Case):
+    async def test_a_life_from_connect_to_disconnect(self):
+        async with peer(self.port, ca=self.certs.ca) as one:
+            self.assertEqual(one.handshake.alpn_protocol, "mqtt")
+            await one.welcome("one")
+            one.send(subscribe("a/#"))
+            await one.expect(SUBACK0)
+            one.send(publish("a/b", "hello") + PINGREQ)
+            await one.expect(publish("a/b", "hello") + PINGRESP)
+            one.send(DISCONNECT)
+            ended = await one.end()
+            self.assertEqual((ended.error_code, 0 in one.ended), (0, True))
+
+    async def test_clients_of_both_transports_meet(self):
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            one.send(subscribe("t", qos=1))
+            await one.expect(b"\x90\x03\0\x01\x01")
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.broker.port)
+            writer.write(quic.connect_packet("two") + subscribe("u") + publish("t", "x", 1, 7))
+            self.assertEqual(await reader.readexactly(13), quic.CONNACK + SUBACK0 + quic.puback(7))
+            first, rest = await one.packet()
+            self.assertEqual((first, rest), (0x32, b"\0\x01t\0\x01x"))
+            one.send(quic.puback(1) + publish("u", "back"))
+            back = publish("u", "back")
+            self.assertEqual(await reader.readexactly(len(back)), back)
+            writer.close()
+
+    async def test_large_packets_go_both_ways(self):
+        large = os.urandom(900_000)
+        async with peer(self.port, max_data=1 << 22, max_stream_data=1 << 22) as one:
+            await one.welcome("one")
+            one.send(subscribe("t", qos=1))
+            await one.expect(b"\x90\x03\0\x01\x01")
+            for round in range(1, 4):
+                one.send(publish("t", large, 1, round))
+                seen = [await one.packet(), await one.packet()]
+                data = next(rest for first, rest in seen if first == 0x32)
+                self.assertEqual(data[5:], large)
+                one.send(quic.puback(int.from_bytes(data[3:5])))
+
+    async def test_many_clients_at_once(self):
+        async def life(number):
+            async with peer(self.port) as one:
+                await one.welcome(f"many-{number}")
+                one.send(subscribe(f"to/{number}"))
+                await one.expect(SUBACK0)
+                one.send(publish(f"to/{number}", f"{number}"))
+                await one.expect(publish(f"to/{number}", f"{number}"))
+                one.send(DISCONNECT)
+                await one.end()
+        await asyncio.gather(*(life(number) for number in range(40)))
+
+    async def test_a_second_client_of_an_id_takes_over(self):
+        async with peer(self.port) as one, peer(self.port) as two:
+            await one.welcome("same")
+            await two.welcome("same")
+            await one.end()
+            two.send(PINGREQ)
+            await two.expect(PINGRESP)
+
+    async def test_what_is_said_before_the_end_is_heard(self):
+        async with peer(self.port) as reader, peer(self.port) as writer:
+            await reader.welcome("reader")
+            reader.send(subscribe("t"))
+            await reader.expect(SUBACK0)
+            await writer.welcome("writer")
+            all = b"".join(publish("t", f"{at:04}") for at in range(2000))
+            writer.send(all + DISCONNECT, end=True)
+            await writer.end()
+            await reader.expect(all)
+
+    async def test_a_will_is_said_when_the_connection_breaks(self):
+        async with peer(self.port) as reader:
+            await reader.welcome("reader")
+            reader.send(subscribe("will"))
+            await reader.expect(SUBACK0)
+            for way in ("close", "end"):
+                async with peer(self.port) as one:
+                    body = quic.text("MQTT") + b"\x04\x06\0\0" + quic.text("w")
+                    body += quic.text("will") + quic.text(way)
+                    one.send(quic.packet(0x10, body))
+                    await one.expect(quic.CONNACK)
+                    if way == "end":
+                        one.send(b"", end=True)
+                        await one.end()
+                await reader.expect(publish("will", way))
+
+    async def test_a_violation_is_told_before_the_end(self):
+        async with peer(self.port) as one:
+            one.send(quic.connect_packet("five", version=5))
+            first, _ = await one.packet()
+            self.assertEqual(first, 0x20)
+            one.send(quic.connect_packet("five", version=5))
+            first, rest = await one.packet()
+            self.assertEqual((first, rest[0]), (0xE0, 0x82))
+            await one.end()
+
+    async def test_a_stop_is_told(self):
+        async with peer(self.port) as one:
+            one.send(quic.connect_packet("five", version=5))
+            await one.packet()
+            began = time.monotonic()
+            self.broker.signal(signal.SIGTERM)
+            first, rest = await one.packet()
+            self.assertEqual((first, rest[0]), (0xE0, 0x8B))
+            await one.end()
+            self.assertLess(time.monotonic() - began, 3)
+
+
+class Deadlines(Case):
+    OPTIONS = ("connect.timeout_ms=500",)
+
+    async def test_a_silent_client_is_ended(self):
+        async with peer(self.port) as one:
+            began = time.monotonic()
+            await one.end(5)
+            self.assertGreater(time.monotonic() - began, 0.3)
+
+    async def test_keep_alive_ends_who_is_silent(self):
+        async with peer(self.port) as one:
+            await one.welcome("one", keep_alive_s=1)
+            began = time.monotonic()
+            await one.end(5)
+            self.assertGreater(time.monotonic() - began, 1.4)
+
+    async def test_the_idle_timeout_is_the_options(self):
+        self.restart("quic.idle_timeout_ms=1000")
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            began = time.monotonic()
+            await one.end(5)
+            self.assertLess(time.monotonic() - began, 3)
+
+
+class Certificates(Case):
+    async def test_a_certificate_is_who_the_client_is(self):
+        ann = self.certs.issue("ann", "ann")
+        rules = self.certs.write("acl.toml", b"""
+[[rule]]
+allow = "all"
+user = "ann"
+topic = "of/${username}/#"
+""")
+        self.restart(f"tls.client_ca={self.certs.ca}", "tls.client_certificate=required",
+                     "auth.certificate=common_name", f"acl.file={rules}")
+        async with peer(self.port, ca=self.certs.ca, certificate=ann) as one:
+            await one.welcome("one")
+            one.send(subscribe("of/ann/x") + subscribe("of/bob/x", id=2))
+            await one.expect(SUBACK0 + b"\x90\x03\0\x02\x80")
+        async with peer(self.port, ca=self.certs.ca) as nobody:
+            ended = await nobody.end()
+            self.assertEqual(ended.error_code, 0x174)
+        self.broker.line("ended before CONNECT.*no certificates")
+
+    async def test_a_reload_changes_the_certificate_and_drops_nobody(self):
+        async with peer(self.port, ca=self.certs.ca) as one:
+            await one.welcome("one")
+            other = Certs(tempfile.mkdtemp(dir=self.folder))
+            for old, new in zip(self.server, other.issue("server", "localhost", server=True)):
+                shutil.copy(new, old)
+            self.broker.signal(signal.SIGHUP)
+            self.broker.line("options read again")
+            async with peer(self.port, ca=other.ca) as two:
+                await two.welcome("two")
+            one.send(PINGREQ)
+            await one.expect(PINGRESP)
+
+    async def test_another_protocol_is_refused(self):
+        async with peer(self.port, alpn=["h3"], waits=False) as one:
+            one.transmit()
+            self.assertEqual((await one.end()).error_code, 0x178)
+
+
+class Migration(Case):
+    async def test_a_client_may_move_to_another_address(self):
+        async with peer(self.port) as one, peer(self.port) as other:
+            await other.welcome("other")
+            await one.welcome("one")
+            one.send(subscribe("t"))
+            await one.expect(SUBACK0)
+            for round in range(5):
+                await one.move()
+                one.send(PINGREQ)
+                await one.expect(PINGRESP)
+                other.send(publish("t", f"{round}"))
+                await one.expect(publish("t", f"{round}"))
+
+
+if __name__ == "__main__":
+    unittest.main()
