@@ -78,7 +78,9 @@ class Peer(QuicConnectionProtocol):
 
     def open(self):
         """A stream of its own, which the peer hears of with the first byte."""
-        return self._quic.get_next_available_stream_id()
+        stream = self._quic.get_next_available_stream_id()
+        self._quic.send_stream_data(stream, b"")
+        return stream
 
     def send(self, data, stream=0, end=False):
         self._quic.send_stream_data(stream, data, end)

@@ -232,5 +232,171 @@ class Migration(Case):
                 await one.expect(publish("t", f"{round}"))
 
 
+class Coming(Case):
+    async def again(self):
+        """A client that comes back with the ticket of its first time, and what it says early."""
+        tickets = []
+        async with peer(self.port, tickets=tickets.append) as one:
+            await one.welcome("one")
+            one.send(subscribe("t", qos=1))
+            await one.expect(b"\x90\x03\0\x01\x01")
+            await one.until(lambda: tickets)
+        async with peer(self.port, session_ticket=tickets[0], waits=False) as two:
+            two.send(quic.connect_packet("two"))
+            await two.expect(quic.CONNACK)
+            await two.until(lambda: two.handshake)
+            return two.handshake.session_resumed, two.handshake.early_data_accepted
+
+    async def test_early_data_is_not_taken_unless_allowed(self):
+        self.assertEqual(await self.again(), (True, False))
+        self.restart("quic.early_data=true")
+        self.assertEqual(await self.again(), (True, True))
+
+    async def test_a_restarted_broker_says_that_connections_are_gone(self):
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            token = one._quic._peer_cid.stateless_reset_token
+            self.broker.child.kill()
+            self.broker.wait()
+            self.start(listen=f"quic://127.0.0.1:{self.port}")
+            came, receive = [], one.datagram_received
+            one.datagram_received = lambda data, address: (came.append(data), receive(data, address))
+            one.send(publish("t", b"x" * 200))
+            for _ in range(50):
+                if any(data.endswith(token) for data in came):
+                    return
+                await asyncio.sleep(0.1)
+            self.fail(f"{len(came)} datagrams and no reset")
+
+
+class Streams(Case):
+    OPTIONS = ("quic.streams_max=4",)
+
+    async def open(self, one, *, topic=None):
+        stream = one.open()
+        if topic:
+            one.send(subscribe(topic), stream)
+            await one.expect(SUBACK0, stream)
+        return stream
+
+    async def test_what_a_stream_subscribed_to_comes_there(self):
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            two, three = await self.open(one, topic="two"), await self.open(one, topic="three")
+            one.send(subscribe("zero"))
+            await one.expect(SUBACK0)
+            for stream in (0, two, three):
+                for topic in ("zero", "two", "three"):
+                    one.send(publish(topic, f"by {stream}"), stream)
+            for stream, topic in ((0, "zero"), (two, "two"), (three, "three")):
+                came = await one.take(3 * len(publish(topic, "by 0")), stream)
+                for by in (0, two, three):
+                    self.assertIn(publish(topic, f"by {by}"), came)
+            self.assertEqual([bytes(one.came[at]) for at in (0, two, three)], [b""] * 3)
+
+    async def test_packet_ids_of_streams_have_nothing_to_do_with_each_other(self):
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            streams = [0, await self.open(one), await self.open(one)]
+            for stream in streams:
+                one.send(subscribe("t", qos=1, id=9), stream)
+                await one.expect(b"\x90\x03\0\x09\x01", stream)
+            # The same id on each, for QoS 2, unfinished.
+            for stream in streams:
+                one.send(publish("other", "x", 2, 5), stream)
+                await one.expect(b"\x50\x02\0\x05", stream)
+            one.send(publish("t", "x", 1, 7), streams[1])
+            for stream in streams:
+                seen = [await one.packet(stream)]
+                if stream == streams[1]:
+                    seen.append(await one.packet(stream))
+                    self.assertIn((0x40, b"\0\x07"), seen)
+                self.assertIn((0x32, b"\0\x01t\0\x01x"), seen)
+
+    async def test_a_stream_waits_for_the_welcome(self):
+        async with peer(self.port) as one:
+            control, data = one.open(), None
+            one.send(quic.connect_packet("one")[:5], control)
+            data = one.open()
+            one.send(subscribe("t"), data)
+            await asyncio.sleep(0.3)
+            self.assertEqual(one.came.get(data, b""), b"")
+            one.send(quic.connect_packet("one")[5:], control)
+            await one.expect(quic.CONNACK)
+            await one.expect(SUBACK0, data)
+
+    async def test_the_end_of_a_stream_is_the_end_of_its_subscriptions_only(self):
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            data = await self.open(one, topic="t")
+            one.send(subscribe("t"))
+            await one.expect(SUBACK0)
+            one.send(publish("t", "1"))
+            await one.expect(publish("t", "1"))
+            await one.expect(publish("t", "1"), data)
+            one.send(b"", data, end=True)
+            await one.until(lambda: data in one.ended)
+            one.send(publish("t", "2") + PINGREQ)
+            await one.expect(publish("t", "2") + PINGRESP)
+            self.assertEqual(one.came[data], b"")
+            # Its place is free for another.
+            for round in range(8):
+                again = await self.open(one, topic="again")
+                one.send(b"", again, end=True)
+                await one.until(lambda: again in one.ended)
+
+    async def test_a_connection_packet_ends_a_data_stream_and_nothing_else(self):
+        for wrong in (PINGREQ, DISCONNECT, quic.connect_packet("x"), b"\xf0\0", b"\0\0"):
+            async with peer(self.port) as one:
+                await one.welcome("one")
+                data = await self.open(one, topic="t")
+                one.send(wrong, data)
+                await one.until(lambda: data in one.ended)
+                self.assertEqual(one.came[data], b"")
+                one.send(PINGREQ)
+                await one.expect(PINGRESP)
+
+    async def test_the_end_of_the_control_stream_is_the_end_of_all(self):
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            await self.open(one, topic="t")
+            one.send(DISCONNECT)
+            await one.end()
+
+    async def test_talk_on_a_stream_keeps_the_connection_alive(self):
+        async with peer(self.port) as one:
+            await one.welcome("one", keep_alive_s=1)
+            data = await self.open(one)
+            for round in range(6):
+                await asyncio.sleep(0.5)
+                one.send(publish("t", "x", 1, 1), data)
+                await one.expect(quic.puback(1), data)
+            await one.end(5)
+
+    async def test_a_takeover_ends_every_stream(self):
+        async with peer(self.port) as one, peer(self.port) as two:
+            await one.welcome("same")
+            await self.open(one, topic="t")
+            await two.welcome("same")
+            await one.end()
+            two.send(publish("t", "x") + PINGREQ)
+            await two.expect(PINGRESP)
+
+    async def test_more_streams_than_allowed_are_an_error(self):
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            one._quic._remote_max_streams_bidi = 1000
+            for number in range(1, 30):
+                one.send(PINGREQ, 4 * number)
+            self.assertEqual((await one.end()).error_code, 4)
+
+    async def test_streams_of_the_other_kind_are_an_error(self):
+        async with peer(self.port) as one:
+            await one.welcome("one")
+            one._quic._remote_max_streams_uni = 1000
+            one.send(b"x", one._quic.get_next_available_stream_id(is_unidirectional=True))
+            self.assertEqual((await one.end()).error_code, 4)
+
+
 if __name__ == "__main__":
     unittest.main()

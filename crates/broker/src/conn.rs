@@ -258,6 +258,11 @@ impl Shard {
             Some(PacketType::Unsubscribe) => {
                 self.unsubscribe(conn, session, Unsubscribe::decode(frame, version)?, out)
             }
+            Some(PacketType::PingReq | PacketType::Disconnect | PacketType::Auth)
+                if self.sessions.get(session).is_branch =>
+            {
+                Err(Violation::OffControlStream.into())
+            }
             Some(PacketType::PingReq) => self.pingreq(session, frame, out),
             Some(PacketType::Disconnect) => {
                 let packet = Disconnect::decode(frame, version)?;
@@ -406,8 +411,11 @@ impl Shard {
     pub(crate) fn closed(&mut self, conn: ConnId, out: &mut Outbox) {
         let Some(known) = self.conn(conn) else { return };
         if let Some(id) = known.session() {
-            let client_id = self.sessions.get(id).client_id.clone();
-            out.notes.push(Note::Lost { client_id, conn });
+            let session = self.sessions.get(id);
+            if !session.is_branch {
+                let client_id = session.client_id.clone();
+                out.notes.push(Note::Lost { client_id, conn });
+            }
         }
         self.forget_conn(conn, out);
     }
@@ -451,7 +459,8 @@ impl Sessions {
         out: &mut Outbox,
     ) {
         let session = self.get(id);
-        if session.version == Version::V5 {
+        // A stream just ends: the connection goes on.
+        if session.version == Version::V5 && !session.is_branch {
             let bytes = explained(what, session.packet_bytes_max, |properties, bytes| {
                 Disconnect { reason, properties }.encode(Version::V5, bytes);
             });

@@ -37,6 +37,11 @@ pub enum Input<'a> {
         since: Now,
         moved: bool,
     },
+    /// A welcomed connection has one more stream.
+    Branched {
+        conn: ConnId,
+        of: ConnId,
+    },
     /// A transport ended before it was ready.
     NotOpened {
         peer: Address,

@@ -17,6 +17,7 @@ mod agreed;
 pub mod arrivals;
 mod away;
 pub mod bans;
+mod branch;
 pub mod classes;
 mod conn;
 mod connect;

@@ -80,6 +80,11 @@ impl Peer {
         Peer::new(Address::Network(address), ListenerId::default())
     }
 
+    /// The same at another stream of its transport, whose memory the first one counts.
+    pub(crate) fn branch(&self) -> Peer {
+        Peer { transport_bytes: 0, ..self.clone() }
+    }
+
     /// What its certificate says. Only one that the listener's authorities vouch for gets here.
     pub fn certificate(&self) -> Option<&Arc<Certificate>> {
         self.proof.as_ref()?.certificate.as_ref()

@@ -81,6 +81,23 @@ impl Rights {
         }
     }
 
+    /// The same for another stream of its client's.
+    pub(crate) fn branch(&self) -> Rights {
+        Rights {
+            who: self.who.clone(),
+            expires: self.expires,
+            generation: self.generation,
+            decided: Vec::new(),
+            topic_bytes: 0,
+            oldest: 0,
+            denials: 0,
+            denial_noted: None,
+            class: self.class,
+            // Its client is counted once.
+            presence: None,
+        }
+    }
+
     /// What it costs beside its session.
     pub(crate) fn bytes(&self) -> u64 {
         let user = self.who.user.as_ref().map_or(0, |user| user.len());

@@ -37,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) unfinished: bool,
     /// Member of a shared group: its room is reported.
     pub(crate) is_member: bool,
+    /// Another stream of a connection, which has its own: see `branch`.
+    pub(crate) is_branch: bool,
     /// Request Problem Information [MQTT-3.1.2-29].
     pub(crate) problem_information: bool,
     /// CONNECT's Session Expiry Interval was not 0: only then may DISCONNECT name another than 0,
@@ -294,6 +296,8 @@ pub(crate) struct Sessions {
     /// Members whose room may have changed in this tick.
     pub(crate) rooms: Vec<SessionId>,
     pub(crate) online: u64,
+    /// Sessions that are a stream beside another one's.
+    pub(crate) branches: u64,
     /// Client ids, wills, rights and the aliases towards clients.
     texts: u64,
     /// From how many bytes of messages on the process' memory is crowded, tight, full.
@@ -326,6 +330,7 @@ impl Sessions {
             overruns: Vec::new(),
             rooms: Vec::new(),
             online: 0,
+            branches: 0,
             texts: 0,
             crowded_at: u64::MAX,
             tight_at: u64::MAX,
@@ -437,15 +442,42 @@ impl Sessions {
     }
 
     pub(crate) fn create(&mut self, client_id: &str, version: Version) -> SessionId {
+        let id = self.insert(client_id, version);
+        let (hasher, slab) = (&self.hasher, &self.slab);
+        let hash = hasher.hash_one(client_id);
+        self.by_id.insert_unique(hash, id, |&id| hasher.hash_one(&*slab[id].client_id));
+        SessionId(id)
+    }
+
+    /// Another stream of a client's: whoever asks for the client finds its session and not this.
+    pub(crate) fn create_branch(&mut self, of: SessionId) -> SessionId {
+        let from = self.get(of);
+        let (client_id, version) = (from.client_id.clone(), from.version);
+        let (window, packet_bytes_max) = (from.window, from.packet_bytes_max);
+        let (problem_information, listener) = (from.problem_information, from.listener);
+        let rights = from.rights.as_ref().map(|rights| Box::new(rights.branch()));
+        let id = SessionId(self.insert(&client_id, version));
+        let branch = self.get_mut(id);
+        branch.is_branch = true;
+        (branch.window, branch.packet_bytes_max) = (window, packet_bytes_max);
+        branch.problem_information = problem_information;
+        branch.listener = listener;
+        self.branches += 1;
+        self.set_rights(id, rights);
+        id
+    }
+
+    fn insert(&mut self, client_id: &str, version: Version) -> u32 {
         self.texts += client_id.len() as u64;
         self.generation = self.generation.wrapping_add(1);
-        let id = self.slab.insert(Session {
+        self.slab.insert(Session {
             conn: NONE,
             write: NONE,
             version,
             gate: Gate::default(),
             unfinished: false,
             is_member: false,
+            is_branch: false,
             problem_information: true,
             asked_to_stay: false,
             window: u16::MAX,
@@ -462,11 +494,7 @@ impl Sessions {
             expiry_s: 0,
             generation: self.generation,
             first_id: 0,
-        });
-        let (hasher, slab) = (&self.hasher, &self.slab);
-        let hash = hasher.hash_one(client_id);
-        self.by_id.insert_unique(hash, id, |&id| hasher.hash_one(&*slab[id].client_id));
-        SessionId(id)
+        })
     }
 
     /// Forgets a session whose subscriptions are gone. Messages that a shared group had given to
@@ -483,6 +511,7 @@ impl Sessions {
         self.set_will(id, None);
         self.set_rights(id, None);
         let mut session = self.slab.remove(id.0)?;
+        self.branches -= u64::from(session.is_branch);
         self.texts -= session.client_id.len() as u64;
         if let Some(flight) = session.flight.take() {
             let lasting = session.lasting.as_deref();

@@ -171,6 +171,7 @@ impl Shard {
         match input {
             Input::Bytes { conn, bytes } => self.bytes(conn, bytes, out),
             Input::Opened { conn, peer, since, moved } => self.opened(conn, peer, since, moved),
+            Input::Branched { conn, of } => self.branched(conn, of),
             Input::NotOpened { peer, why } => self.not_opened(peer, why, out),
             Input::Closed { conn } => self.closed(conn, out),
             Input::Congested { conn } => self.set_congested(conn, true, out),
@@ -238,26 +239,18 @@ impl Shard {
     }
 
     fn opened(&mut self, conn: ConnId, peer: Peer, since: Now, moved: bool) {
-        self.ledger.conns += 1;
-        self.ledger.transports += u64::from(peer.transport_bytes);
-        let index = conn.0 as usize;
-        if index >= self.conns.len() {
-            self.conns.resize_with(index + 1, || None);
-        }
-        self.conn_generation = self.conn_generation.wrapping_add(1);
-        let generation = self.conn_generation;
         let options = self.options.of(peer.listener);
         let packet_bytes_max = options.packet_bytes_max.min(CONNECT_BYTES_MAX);
         let timer_at = Now(since.0 + u64::from(self.options.connect_timeout_ms));
-        self.timers.set(timer_at, Timer::Conn { index: conn.0, generation });
-        self.conns[index] = Some(Conn {
+        let heard = self.now;
+        let generation = self.add_conn(conn, |generation| Conn {
             state: State::Greeting,
             peer,
             version: Version::V311,
             moved,
             generation,
             silence_ms_max: 0,
-            heard: self.now,
+            heard,
             timer_at,
             topic_alias_max: 0,
             receive_maximum: u16::MAX,
@@ -268,6 +261,21 @@ impl Shard {
             exchange: None,
             owed: 0,
         });
+        self.timers.set(timer_at, Timer::Conn { index: conn.0, generation });
+    }
+
+    /// Puts a connection into its place, and says of which generation it is.
+    pub(crate) fn add_conn(&mut self, conn: ConnId, make: impl FnOnce(u32) -> Conn) -> u32 {
+        self.conn_generation = self.conn_generation.wrapping_add(1);
+        let made = make(self.conn_generation);
+        self.ledger.conns += 1;
+        self.ledger.transports += u64::from(made.peer.transport_bytes);
+        let index = conn.0 as usize;
+        if index >= self.conns.len() {
+            self.conns.resize_with(index + 1, || None);
+        }
+        self.conns[index] = Some(made);
+        self.conn_generation
     }
 
     fn not_opened(&mut self, peer: Address, why: &dyn std::error::Error, out: &mut Outbox) {
@@ -563,7 +571,7 @@ impl Shard {
         }
         self.plan_sys(u64::from(interval_s) * 1000);
         let mut counters = self.sessions.counters.clone();
-        counters.sessions = self.sessions.len() as u64;
+        counters.sessions = self.sessions.len() as u64 - self.sessions.branches;
         counters.online = self.sessions.online;
         counters.subscriptions = self.topics.subscriptions;
         counters.shared_subscriptions = self.groups.members;

@@ -354,7 +354,9 @@ impl Body {
         if self.accepts || self.accepts_again.is_some_and(|at| at <= self.now) {
             self.accept();
         }
-        self.read_datagrams();
+        if self.quic.is_some() {
+            self.read_datagrams();
+        }
         for index in std::mem::take(&mut self.listed) {
             if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
                 socket.listed = false;

@@ -260,7 +260,7 @@ impl Body {
             self.freed.push(index);
             self.count_out(&socket);
             if let Some(trunk) = socket.stream.trunk() {
-                self.let_go(trunk);
+                self.let_go(index, trunk);
             }
         }
     }

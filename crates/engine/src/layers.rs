@@ -102,6 +102,11 @@ impl Layers {
         Layers { opening, proxy: None, tls: None, web: None, quic: true, raw: Vec::new() }
     }
 
+    /// Of another stream of a connection that is open.
+    pub(crate) fn of_branch() -> Layers {
+        Layers { opening: None, proxy: None, tls: None, web: None, quic: true, raw: Vec::new() }
+    }
+
     /// Takes in what came, from the first byte that was not understood yet, and keeps what is not
     /// whole. What it says goes to `plain`, and what has to be answered to `sealed`. Says whether
     /// the peer is done.

@@ -28,6 +28,7 @@ pub enum Violation {
     MalformedTruncated,
     MalformedUtf8,
     NoLocalOnShared,
+    OffControlStream,
     PacketFromServerOnly,
     PacketIdZero,
     PacketTooLarge,
@@ -85,6 +86,7 @@ impl Violation {
             | Violation::AuthWithoutMethod
             | Violation::ConnectExpected
             | Violation::NoLocalOnShared
+            | Violation::OffControlStream
             | Violation::PacketFromServerOnly
             | Violation::PacketIdZero
             | Violation::PropertyRepeated
@@ -134,6 +136,7 @@ impl Violation {
             Violation::MalformedTruncated => "sent a packet that ends inside a field",
             Violation::MalformedUtf8 => "sent text that is not UTF-8",
             Violation::NoLocalOnShared => "asked for No Local on a shared subscription",
+            Violation::OffControlStream => "sent a packet of the connection on a data stream",
             Violation::PacketFromServerOnly => "sent a packet that only servers send",
             Violation::PacketIdZero => "used packet id 0",
             Violation::PacketTooLarge => "sent a packet above the maximum size",
@@ -198,6 +201,7 @@ mod tests {
         Violation::MalformedTruncated,
         Violation::MalformedUtf8,
         Violation::NoLocalOnShared,
+        Violation::OffControlStream,
         Violation::PacketFromServerOnly,
         Violation::PacketIdZero,
         Violation::PacketTooLarge,

@@ -45,6 +45,8 @@ pub(crate) struct Quic {
     fresh: Vec<u32>,
     /// ... and those that may have something to say.
     touched: Vec<u32>,
+    /// Sockets of streams whose connection has ended.
+    orphans: Vec<u32>,
     /// Trunks of which the UDP socket did not take a datagram.
     stalled: Vec<u32>,
     timers: BTreeSet<(Instant, u32)>,
@@ -97,6 +99,7 @@ impl Quic {
             places: HashMap::new(),
             fresh: Vec::new(),
             touched: Vec::new(),
+            orphans: Vec::new(),
             stalled: Vec::new(),
             timers: BTreeSet::new(),
             now,
@@ -109,6 +112,9 @@ impl Quic {
 
     /// With the entrances of those listeners that have one.
     pub(crate) fn at(listeners: &[Acceptor], doors: &[Door]) -> Option<Box<Quic>> {
+        if doors.iter().all(|door| door.quic.is_none()) {
+            return None;
+        }
         let mut quic = Box::new(Quic::new(Instant::now()));
         for (at, (listener, door)) in listeners.iter().zip(doors).enumerate() {
             if let (Acceptor::Quic(udp), Some(terms)) = (listener, &door.quic) {
@@ -311,7 +317,12 @@ impl Body {
         for at in std::mem::take(&mut quic.stalled) {
             quic.touch(at);
         }
+        for index in std::mem::take(&mut quic.orphans) {
+            self.lost(index);
+        }
+        let Some(quic) = &mut self.quic else { return };
         for at in std::mem::take(&mut quic.touched) {
+            self.open_branches(at);
             self.flush(at);
         }
     }

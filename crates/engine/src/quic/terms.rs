@@ -6,16 +6,21 @@ use quinn_proto::{
     EndpointConfig, HashedConnectionIdGenerator, IdleTimeout, ServerConfig, TransportConfig, VarInt,
 };
 use ring::{hkdf, hmac};
+use rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 use std::fmt;
 use std::sync::Arc;
 
 /// What the options say of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manners {
+    /// A client that comes back may say something before its handshake is done (0-RTT).
+    pub early_data: bool,
     /// After so much silence a connection ends without a word; 0 leaves that to MQTT's keep-alive.
     pub idle_timeout_ms: u32,
     /// What a peer may have sent that nobody has read yet, in all streams of a connection.
     pub window_bytes: u32,
+    /// Streams of a connection that may be open at once, the control stream among them.
+    pub streams_max: u32,
 }
 
 /// Both together, ready for handshakes. Connections keep the one that they began with.
@@ -29,6 +34,13 @@ impl Terms {
     pub fn new(credentials: &Credentials, manners: Manners) -> Result<Terms, String> {
         let mut tls = (*credentials.config).clone();
         tls.alpn_protocols = vec![ALPN.to_vec()];
+        if manners.early_data {
+            // What is said early could be said again by whoever overheard it. A session that is
+            // kept here, and not with the client, is good for once [RFC 8446, 8.1].
+            tls.max_early_data_size = u32::MAX;
+            tls.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+            tls.ticketer = Arc::new(NoTickets);
+        }
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
         let secret = credentials.secret;
         let seal = hkdf::Salt::new(hkdf::HKDF_SHA256, b"godwit quic token").extract(&secret);
@@ -63,15 +75,38 @@ impl fmt::Debug for Terms {
     }
 }
 
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
 fn transport(manners: Manners) -> TransportConfig {
     let window = VarInt::from_u32(manners.window_bytes);
+    // One stream that is not read must not take all of it.
+    let stream_window = VarInt::from_u32(manners.window_bytes / 2);
     let mut transport = TransportConfig::default();
     transport
-        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_bidi_streams(VarInt::from_u32(manners.streams_max))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(None)
         .receive_window(window)
-        .stream_receive_window(window)
+        .stream_receive_window(stream_window)
         .send_window(SEND_WINDOW_BYTES)
         .max_idle_timeout(match manners.idle_timeout_ms {
             0 => None,
@@ -80,10 +115,10 @@ fn transport(manners: Manners) -> TransportConfig {
     transport
 }
 
+/// Of clients that may come back with early data.
+const SESSIONS_MAX: usize = 4096;
 /// What EMQX and NanoMQ say.
 const ALPN: &[u8] = b"mqtt";
-/// The control stream.
-const STREAMS_MAX: u32 = 1;
 /// What was written and is not acknowledged: where a socket has the kernel's buffer.
 const SEND_WINDOW_BYTES: u64 = 256 * 1024;
 /// What a peer may send before its handshake is looked at.

@@ -6,9 +6,11 @@ use super::udp::Udp;
 use super::{Name, Quic};
 use crate::body::Body;
 use crate::intake::TAIL_COPIED_MAX;
-use crate::layers::{Broken, Opening};
+use crate::layers::{Broken, Layers, Opening};
+use crate::socket::Socket;
+use crate::stream::Stream;
 use crate::tls;
-use broker::{Input, Now, limits};
+use broker::{ConnId, Input, Now, limits};
 use quinn_proto::{
     Connection, ConnectionError, Dir, Event, ReadError, StreamEvent, StreamId, Transmit, VarInt,
     WriteError,
@@ -29,6 +31,10 @@ pub(crate) struct Trunk {
     pub(super) control: Option<u32>,
     /// The first stream that the client opened.
     stream: Option<StreamId>,
+    /// Its other streams, with their sockets, ...
+    branches: Vec<(StreamId, u32)>,
+    /// ... and those that wait until the client is welcome.
+    waiting: Vec<StreamId>,
     pub(super) opening: bool,
     /// The connection is gone; what came before that may still be read.
     lost: bool,
@@ -65,6 +71,8 @@ impl Trunk {
             udp,
             control: None,
             stream: None,
+            branches: Vec::new(),
+            waiting: Vec::new(),
             opening: true,
             lost: false,
             fresh: false,
@@ -74,8 +82,15 @@ impl Trunk {
         }
     }
 
-    fn receive(&mut self, into: &mut Vec<u8>, most: usize) -> Found {
-        let Some(stream) = self.stream else { return Found::Blocked };
+    /// The stream that a socket is.
+    fn stream_of(&self, index: u32) -> Option<StreamId> {
+        if self.control == Some(index) {
+            return self.stream;
+        }
+        self.branches.iter().find(|(_, own)| *own == index).map(|(id, _)| *id)
+    }
+
+    fn receive(&mut self, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Found {
         let mut stream = self.conn.recv_stream(stream);
         // A stream that was read to its end is closed.
         let Ok(mut chunks) = stream.read(true) else { return Found::Ended };
@@ -96,6 +111,17 @@ impl Trunk {
         // That the window has moved is said with whatever goes out when the turn ends.
         let _ = chunks.finalize();
         found
+    }
+}
+
+impl Trunk {
+    /// What was said on it arrives; what was not is not said any more.
+    fn drop_branch(&mut self, index: u32) {
+        let Some(at) = self.branches.iter().position(|(_, own)| *own == index) else { return };
+        let (id, _) = self.branches.swap_remove(at);
+        // Either side may have ended already.
+        let _ = self.conn.send_stream(id).finish();
+        let _ = self.conn.recv_stream(id).stop(NO_ERROR);
     }
 }
 
@@ -177,7 +203,9 @@ impl Body {
     /// The socket of a stream.
     fn strand(&mut self, at: u32, id: StreamId) -> Option<u32> {
         let trunk = self.trunk(at)?;
-        trunk.control.filter(|_| trunk.stream == Some(id))
+        let control = trunk.control.filter(|_| trunk.stream == Some(id));
+        let branch = || trunk.branches.iter().find(|(own, _)| *own == id);
+        control.or_else(|| branch().map(|(_, index)| *index))
     }
 
     /// The handshake is done: the broker hears of it.
@@ -201,17 +229,45 @@ impl Body {
         }
         peer.transport_bytes += STATE_BYTES;
         self.count(index);
-        let input = Input::Opened { conn: broker::ConnId(index), peer, since, moved: false };
+        let input = Input::Opened { conn: ConnId(index), peer, since, moved: false };
         self.shard.handle(self.now, input, &mut self.out);
     }
 
     fn take_streams(&mut self, at: u32) {
         let Some(trunk) = self.trunk(at) else { return };
-        if trunk.stream.is_none() {
-            trunk.stream = trunk.conn.streams().accept(Dir::Bi);
+        while let Some(id) = trunk.conn.streams().accept(Dir::Bi) {
+            match trunk.stream {
+                None => trunk.stream = Some(id),
+                Some(_) => trunk.waiting.push(id),
+            }
         }
-        if let Some(index) = trunk.control {
-            self.read(index);
+        let Some(index) = trunk.control else { return };
+        // Before the handshake is done only early data gets here, which a listener has to allow.
+        if trunk.opening {
+            self.trunk_opens(at);
+        }
+        self.read(index);
+    }
+
+    /// Streams that came before the client was welcome, and that it may use from then on.
+    pub(super) fn open_branches(&mut self, at: u32) {
+        let Some(trunk) = self.trunk(at).filter(|trunk| !trunk.waiting.is_empty()) else { return };
+        let Some(control) = trunk.control else { return };
+        if !self.shard.is_welcomed(ConnId(control)) {
+            return;
+        }
+        let Some(trunk) = self.trunk(at) else { return };
+        for id in std::mem::take(&mut trunk.waiting) {
+            let mut socket = Socket::new(Stream::Quic { trunk: at }, Vec::new());
+            socket.layers = Some(Box::new(Layers::of_branch()));
+            let Some(index) = self.place(socket) else { continue };
+            if let Some(trunk) = self.trunk(at) {
+                trunk.branches.push((id, index));
+            }
+            let input = Input::Branched { conn: ConnId(index), of: ConnId(control) };
+            self.shard.handle(self.now, input, &mut self.out);
+            // What it said already tells nobody else that it is there.
+            self.list(index);
         }
     }
 
@@ -256,10 +312,18 @@ impl Body {
             plain.extend_from_slice(&socket.tail);
         }
         let before = plain.len();
-        let found = own.receive(&mut plain, limits::READ_BYTES_PER_TICK);
-        let lost = own.lost;
+        let found = match own.stream_of(index) {
+            Some(stream) => own.receive(stream, &mut plain, limits::READ_BYTES_PER_TICK),
+            None => Found::Blocked,
+        };
+        let (lost, control) = (own.lost, own.control);
         quic.touch(trunk);
         let came = plain.len() > before;
+        // A word on any stream is a sign of the client's life.
+        if let Some(control) = control.filter(|own| came && *own != index) {
+            let input = Input::Bytes { conn: ConnId(control), bytes: &[] };
+            self.shard.handle(self.now, input, &mut self.out);
+        }
         self.hand_over_plain(index, plain, grows, came);
         match found {
             Found::Full => self.list(index),
@@ -279,7 +343,7 @@ impl Body {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(true) };
         let Some(quic) = &mut self.quic else { return Ok(true) };
         let Some(own) = quic.trunk(trunk) else { return Ok(true) };
-        let Some(stream) = own.stream else { return Ok(false) };
+        let Some(stream) = own.stream_of(index) else { return Ok(false) };
         let mut stream = own.conn.send_stream(stream);
         let sent = socket.resend_by(|bytes| {
             stream.write(bytes).map_err(|error| match error {
@@ -293,13 +357,16 @@ impl Body {
         sent
     }
 
-    /// Our side is done: the stream ends, and once the peer has it all the connection does.
+    /// Our side is done: the stream ends, and once the peer has it all the connection does, where
+    /// it is the control stream.
     pub(crate) fn close_strand(&mut self, index: u32, trunk: u32) {
         let sent = self.write_strand(index, trunk);
         let finished = self.trunk(trunk).and_then(|own| {
-            let stream = own.stream.filter(|_| !own.lost)?;
+            let stream =
+                own.stream_of(index).filter(|_| !own.lost && own.control == Some(index))?;
             own.conn.send_stream(stream).finish().ok()
         });
+        self.end_branches(trunk);
         self.count(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if !matches!(sent, Ok(true)) || finished.is_none() {
@@ -310,10 +377,27 @@ impl Body {
         self.leaving.push_back((at, index));
     }
 
-    /// The socket is gone: so is the connection.
-    pub(crate) fn let_go(&mut self, trunk: u32) {
+    /// Its control stream ends, and so do the others: the broker is told when the turn ends, since
+    /// what it decided is being performed.
+    fn end_branches(&mut self, trunk: u32) {
+        let Some(quic) = &mut self.quic else { return };
+        let Some(own) = quic.trunk(trunk).filter(|own| own.control.is_some()) else { return };
+        let branches: Vec<u32> = own.branches.iter().map(|(_, index)| *index).collect();
+        own.waiting.clear();
+        quic.orphans.extend(branches);
+    }
+
+    /// The socket is gone: so is its stream, and with the control stream the connection.
+    pub(crate) fn let_go(&mut self, index: u32, trunk: u32) {
         let Some(quic) = &mut self.quic else { return };
         let now = quic.now;
+        let Some(own) = quic.trunk(trunk) else { return };
+        own.drop_branch(index);
+        if own.control != Some(index) {
+            return quic.touch(trunk);
+        }
+        self.end_branches(trunk);
+        let Some(quic) = &mut self.quic else { return };
         let Some(own) = quic.trunk(trunk) else { return };
         own.control = None;
         if !own.conn.is_closed() {
@@ -336,10 +420,10 @@ impl Body {
         Some(trunk)
     }
 
-    /// Where the socket of its control stream is.
+    /// Where the socket of its control stream is, which is its first.
     pub(crate) fn seat_strand(&mut self, index: u32, trunk: u32) {
         if let Some(own) = self.trunk(trunk) {
-            own.control = Some(index);
+            own.control.get_or_insert(index);
         }
     }
 

@@ -137,6 +137,18 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
     Row {
+        key: "quic.early_data",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether a client that comes back may say something in its first datagram (0-RTT)",
+        long: "It saves a round trip. What is said so early has no forward secrecy. Sessions are kept \
+               by the broker then, 4096 at most, and each is good for once, so that nobody can say \
+               it again.",
+        source: "RFC 8446, 8",
+        set: |settings, value| settings.door.quic.early_data = value.bool(),
+    },
+    Row {
         key: "quic.idle_timeout_ms",
         kind: count(0, 86_400_000, "milliseconds"),
         default: "0",
@@ -148,12 +160,24 @@ pub(super) const ROWS: &[Row] = &[
         set: |settings, value| settings.door.quic.idle_timeout_ms = value.u32(),
     },
     Row {
+        key: "quic.streams_max",
+        kind: count(1, 1000, "streams"),
+        default: "10",
+        live: true,
+        short: "streams of a connection of quic that may be open at once",
+        long: "The first one carries CONNECT and what belongs to the connection. On each other one \
+               a client may publish and subscribe as well, with packet ids of its own: what it \
+               subscribes to there comes there, until it ends the stream.",
+        source: "RFC 9000, 4.6",
+        set: |settings, value| settings.door.quic.streams_max = value.u32(),
+    },
+    Row {
         key: "quic.window_bytes",
         kind: bytes(4 * KIB, 16 * MIB),
         default: "64KiB",
         live: true,
         short: "what a client of quic may send ahead of what is read",
-        long: "All streams of a connection together. So much a round trip is the most that a client \
+        long: "All streams of a connection together; one stream half of it. So much a round trip is the most that a client \
                gets through, and so much memory it can make the broker hold by leaving gaps.",
         source: "RFC 9000, 4.1",
         set: |settings, value| settings.door.quic.window_bytes = value.u32(),

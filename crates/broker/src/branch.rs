@@ -1,0 +1,53 @@
+//! Streams beside the one that a client connected on, where its transport has several. Each is a
+//! session of its own that ends with its stream: packet ids, windows and subscriptions of one have
+//! nothing to do with those of another, so a loss on one keeps nobody else waiting. Who its client
+//! is and what it may do it has from the connection.
+
+use crate::conn::{Conn, State};
+use crate::input::ConnId;
+use crate::limits::NONE;
+use crate::meter::Meter;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Whether a connection has had its CONNACK: before that it has no branches.
+    pub fn is_welcomed(&self, conn: ConnId) -> bool {
+        self.conn(conn).and_then(Conn::welcomed).is_some()
+    }
+
+    pub(crate) fn branched(&mut self, conn: ConnId, of: ConnId) {
+        let Some(from) = self.conn(of).and_then(Conn::welcomed) else { return };
+        let Some(trunk) = self.conn(of) else { return };
+        let (peer, version) = (trunk.peer.branch(), trunk.version);
+        let (topic_alias_max, receive_maximum) = (trunk.topic_alias_max, trunk.receive_maximum);
+        let packet_bytes_max = trunk.packet_bytes_max;
+        let session = self.sessions.create_branch(from);
+        let class = self.sessions.get(session).rights.as_ref().and_then(|rights| rights.class);
+        let all = self.options.clone();
+        let options = all.of_client(peer.listener, class);
+        self.sessions.set_meter(session, Meter::outward(options));
+        let meter = Meter::inward(options);
+        let (heard, timer_at) = (self.now, crate::input::Now(u64::MAX));
+        self.add_conn(conn, |generation| Conn {
+            state: State::Live { session },
+            peer,
+            version,
+            moved: false,
+            generation,
+            silence_ms_max: 0,
+            heard,
+            timer_at,
+            topic_alias_max,
+            receive_maximum,
+            packet_bytes_max,
+            aliases: Vec::new(),
+            alias_bytes: 0,
+            meter,
+            exchange: None,
+            owed: 0,
+        });
+        let own = self.sessions.get_mut(session);
+        debug_assert_eq!(own.conn, NONE);
+        own.conn = conn.0;
+    }
+}
