@@ -33,11 +33,6 @@ impl Shard {
 
     /// A session's connection is gone.
     pub(crate) fn go_away(&mut self, id: SessionId, out: &mut Outbox) {
-        // Nobody hears of a stream: its client is still there, or goes by itself.
-        if self.sessions.get(id).is_branch {
-            self.sessions.get_mut(id).conn = NONE;
-            return self.end_session(id, false, out);
-        }
         self.sessions.online -= 1;
         let now = self.now;
         let session = self.sessions.get_mut(id);
@@ -113,8 +108,7 @@ impl Shard {
             }
         }
         self.forget_lasting(id);
-        let session = self.sessions.remove(id).filter(|session| !session.is_branch);
-        if let Some(session) = session {
+        if let Some(session) = self.sessions.remove(id).filter(|own| !own.is_branch) {
             out.notes.push(Note::SessionEnded { client_id: session.client_id, expired });
         }
     }

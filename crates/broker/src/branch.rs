@@ -4,9 +4,10 @@
 //! is and what it may do it has from the connection.
 
 use crate::conn::{Conn, State};
-use crate::input::ConnId;
+use crate::input::{ConnId, Now, SessionId};
 use crate::limits::NONE;
 use crate::meter::Meter;
+use crate::outbox::Outbox;
 use crate::shard::Shard;
 
 impl Shard {
@@ -27,7 +28,7 @@ impl Shard {
         let options = all.of_client(peer.listener, class);
         self.sessions.set_meter(session, Meter::outward(options));
         let meter = Meter::inward(options);
-        let (heard, timer_at) = (self.now, crate::input::Now(u64::MAX));
+        let (heard, timer_at) = (self.now, Now(u64::MAX));
         self.add_conn(conn, |generation| Conn {
             state: State::Live { session },
             peer,
@@ -46,8 +47,12 @@ impl Shard {
             exchange: None,
             owed: 0,
         });
-        let own = self.sessions.get_mut(session);
-        debug_assert_eq!(own.conn, NONE);
-        own.conn = conn.0;
+        self.sessions.get_mut(session).conn = conn.0;
+    }
+
+    /// Nobody hears of a stream's end: its client is still there, or goes by itself.
+    pub(crate) fn end_branch(&mut self, id: SessionId, out: &mut Outbox) {
+        self.sessions.get_mut(id).conn = NONE;
+        self.end_session(id, false, out);
     }
 }

@@ -422,8 +422,10 @@ impl Shard {
 
     fn forget_conn(&mut self, conn: ConnId, out: &mut Outbox) {
         let session = self.take_conn(conn).and_then(|known| known.session());
-        if let Some(id) = session {
-            self.go_away(id, out);
+        match session {
+            Some(id) if self.sessions.get(id).is_branch => self.end_branch(id, out),
+            Some(id) => self.go_away(id, out),
+            None => {}
         }
     }
 }

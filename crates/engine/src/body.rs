@@ -16,7 +16,6 @@ use crate::docket::{Control, Docket};
 use crate::door::Door;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::Broken;
-use crate::quic::Quic;
 use crate::ring::{Parcel, Rings};
 use crate::seat::Hall;
 use crate::shelf::Shelf;
@@ -49,7 +48,7 @@ pub(crate) struct Body {
     pub(crate) control: Receiver<Control>,
     pub(crate) listeners: Vec<Acceptor>,
     /// Where there are listeners or connections of QUIC.
-    pub(crate) quic: Option<Box<Quic>>,
+    pub(crate) quic: Option<Box<crate::quic::Quic>>,
     /// What is behind every listener of the process.
     pub(crate) doors: Arc<[Door]>,
     pub(crate) clock: Clock,
@@ -145,7 +144,7 @@ impl Body {
             out: Outbox::new(rings.bells.len()),
             rings,
             control,
-            quic: Quic::at(&listeners, &doors),
+            quic: crate::quic::Quic::at(&listeners, &doors),
             listeners,
             doors,
             clock,
@@ -354,9 +353,7 @@ impl Body {
         if self.accepts || self.accepts_again.is_some_and(|at| at <= self.now) {
             self.accept();
         }
-        if self.quic.is_some() {
-            self.read_datagrams();
-        }
+        self.read_datagrams();
         for index in std::mem::take(&mut self.listed) {
             if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
                 socket.listed = false;
@@ -368,10 +365,7 @@ impl Body {
     pub(crate) fn resend(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.since = self.now;
-        let sent = match socket.stream.trunk() {
-            None => socket.resend(),
-            Some(trunk) => self.write_strand(index, trunk),
-        };
+        let sent = self.resend_of(index);
         self.count(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         match sent {
@@ -518,11 +512,7 @@ impl Body {
 
     /// A socket took less than it was given. Says whether that makes its connection congested.
     pub(crate) fn wait_for_room(&mut self, index: u32) -> bool {
-        let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
-        let trunk = socket.and_then(|socket| socket.stream.trunk());
-        if let Some(trunk) = trunk
-            && matches!(self.write_strand(index, trunk), Ok(true))
-        {
+        if self.has_trunk_take_all(index) {
             return false;
         }
         self.count(index);

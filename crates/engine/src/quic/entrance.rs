@@ -1,11 +1,11 @@
 //! Where QUIC comes in: a UDP listener, and quinn's endpoint, which tells datagrams apart by their
 //! connection ids and greets who is new.
 //!
-//! A datagram proves nothing of its sender. Until a peer has shown that it is where it says, it gets
-//! at most three times what it sent [RFC 9000, 8.1], and where many handshakes are under way it is
-//! asked to show that before anything is made for it (Retry). What a handshake costs is bounded by
-//! the turn, as it is for TLS; who has to wait for that waits in a short queue, and beyond that says
-//! it again.
+//! A datagram proves nothing of its sender. Until a peer has shown that it is where it says, it
+//! gets at most three times what it sent [RFC 9000, 8.1], and where many handshakes are under way
+//! it is asked to show that before anything is made for it (Retry). What a handshake costs is
+//! bounded by the turn, as it is for TLS; who has to wait for that waits in a short queue, and
+//! beyond that says it again.
 
 use super::trunk::Trunk;
 use super::udp::{SLOT_BYTES, SLOTS, Udp, ecn_of};
@@ -87,11 +87,15 @@ impl Quic {
 
 impl Body {
     /// Reads datagrams, as many as a turn may, and lets those whom they are for act on them.
+    #[inline]
     pub(crate) fn read_datagrams(&mut self) {
-        let Some(quic) = &mut self.quic else { return };
-        if !quic.entrances.iter().any(Entrance::is_busy) {
-            return;
+        if self.quic.as_ref().is_some_and(|quic| quic.entrances.iter().any(Entrance::is_busy)) {
+            self.read_entrances();
         }
+    }
+
+    fn read_entrances(&mut self) {
+        let Some(quic) = &mut self.quic else { return };
         let mut buffer = std::mem::take(&mut quic.received);
         buffer.resize(SLOTS * SLOT_BYTES, 0);
         let listeners: Vec<ListenerId> = quic.entrances.iter().map(|own| own.listener).collect();

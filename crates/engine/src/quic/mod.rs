@@ -6,8 +6,8 @@
 //!                    +--------------------+-> datagrams out, by the same UDP socket
 //! ```
 //!
-//! Of one UDP socket shard 0 reads, and its entrance knows by its ids which trunk a datagram is for,
-//! wherever the peer's address has gone meanwhile. A trunk is where its client is at home, and
+//! Of one UDP socket shard 0 reads, and its entrance knows by its ids which trunk a datagram is
+//! for, wherever the peer's address has gone meanwhile. A trunk is where its client is at home, and
 //! everything that a connection costs is done there; it moves once, like a socket, and what comes
 //! for it afterwards follows it over the ring. What an entrance and a trunk say to each other goes
 //! the same way.

@@ -337,6 +337,22 @@ impl Body {
         }
     }
 
+    /// A socket goes on with what is unsent, whatever takes it. True once nothing is.
+    pub(crate) fn resend_of(&mut self, index: u32) -> io::Result<bool> {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(true) };
+        match socket.stream.trunk() {
+            None => socket.resend(),
+            Some(trunk) => self.write_strand(index, trunk),
+        }
+    }
+
+    /// Whether what a socket did not take by itself was only waiting for its trunk.
+    pub(crate) fn has_trunk_take_all(&mut self, index: u32) -> bool {
+        let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
+        let trunk = socket.and_then(|socket| socket.stream.trunk());
+        trunk.is_some_and(|trunk| matches!(self.write_strand(index, trunk), Ok(true)))
+    }
+
     /// Gives the trunk what is unsent, as much as the peer's window and ours have room for. Says
     /// whether that was all.
     pub(crate) fn write_strand(&mut self, index: u32, trunk: u32) -> io::Result<bool> {

@@ -142,9 +142,9 @@ pub(super) const ROWS: &[Row] = &[
         default: "false",
         live: true,
         short: "whether a client that comes back may say something in its first datagram (0-RTT)",
-        long: "It saves a round trip. What is said so early has no forward secrecy. Sessions are kept \
-               by the broker then, 4096 at most, and each is good for once, so that nobody can say \
-               it again.",
+        long: "It saves a round trip. What is said so early has no forward secrecy. Sessions are \
+               kept by the broker then, 4096 at most, and each is good for once, so that nobody \
+               can say it again.",
         source: "RFC 8446, 8",
         set: |settings, value| settings.door.quic.early_data = value.bool(),
     },
@@ -177,8 +177,9 @@ pub(super) const ROWS: &[Row] = &[
         default: "64KiB",
         live: true,
         short: "what a client of quic may send ahead of what is read",
-        long: "All streams of a connection together; one stream half of it. So much a round trip is the most that a client \
-               gets through, and so much memory it can make the broker hold by leaving gaps.",
+        long: "All streams of a connection together; one stream half of it. So much a round trip \
+               is the most that a client gets through, and so much memory it can make the broker \
+               hold by leaving gaps.",
         source: "RFC 9000, 4.1",
         set: |settings, value| settings.door.quic.window_bytes = value.u32(),
     },
