@@ -1,7 +1,8 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Links our programs statically, where glibc is. Cargo calls it with rustc and its arguments, for
 # the crates of this workspace. Flags for all of rustc would hold for procedural macros as well,
-# which are libraries that rustc loads, and such a one cannot be static.
+# which are libraries that rustc loads, and such a one cannot be static. It is for bash: other shells
+# drop variables whose names have a hyphen, as those of programs in tests do.
 rustc=$1
 shift
 case " $* " in

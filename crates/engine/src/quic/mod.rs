@@ -299,7 +299,7 @@ impl Body {
             let Some(quic) = &mut self.quic else { return };
             let now = quic.now;
             let Some(&(due, at)) = quic.timers.first().filter(|(due, _)| *due <= now) else {
-                return;
+                return self.end_trunks_at_last();
             };
             quic.timers.remove(&(due, at));
             if let Some(trunk) = quic.trunk(at) {
@@ -309,6 +309,18 @@ impl Body {
                 self.drive(at);
             }
         }
+    }
+
+    /// The shard ends: a peer that has not acknowledged our last words yet hears of it all the
+    /// same. What it answers may find nobody, since the entrance's shard may have ended before.
+    fn end_trunks_at_last(&mut self) {
+        if !self.has_ended() {
+            return;
+        }
+        let Some(quic) = &self.quic else { return };
+        let trunks = quic.trunks.iter().flatten();
+        let sockets: Vec<u32> = trunks.filter_map(|trunk| trunk.control).collect();
+        sockets.into_iter().for_each(|index| self.forget(index));
     }
 
     /// Sends what trunks have to say, once everything else of the turn is done.

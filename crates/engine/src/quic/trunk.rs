@@ -49,7 +49,7 @@ pub(crate) struct Trunk {
 /// How long a connection that we end may take to hear our last words.
 const LINGER_MS: u64 = 2_000;
 /// What a connection keeps while it is silent, measured: see docs/benchmarks.md, QUIC.
-pub(super) const STATE_BYTES: u32 = 16 * 1024;
+pub(super) const STATE_BYTES: u32 = 20 * 1024;
 /// EMQX's words: all is well.
 const NO_ERROR: VarInt = VarInt::from_u32(0);
 
