@@ -8,6 +8,7 @@ use crate::input::{ConnId, Now, SessionId};
 use crate::limits::NONE;
 use crate::meter::Meter;
 use crate::outbox::Outbox;
+use crate::session::Sessions;
 use crate::shard::Shard;
 
 impl Shard {
@@ -54,5 +55,25 @@ impl Shard {
     pub(crate) fn end_branch(&mut self, id: SessionId, out: &mut Outbox) {
         self.sessions.get_mut(id).conn = NONE;
         self.end_session(id, false, out);
+    }
+}
+
+impl Sessions {
+    /// Another stream of a client's: whoever asks for the client finds its session and not this.
+    fn create_branch(&mut self, of: SessionId) -> SessionId {
+        let from = self.get(of);
+        let (client_id, version) = (from.client_id.clone(), from.version);
+        let (window, packet_bytes_max) = (from.window, from.packet_bytes_max);
+        let (problem_information, listener) = (from.problem_information, from.listener);
+        let rights = from.rights.as_ref().map(|rights| Box::new(rights.branch()));
+        let id = SessionId(self.insert(&client_id, version));
+        let branch = self.get_mut(id);
+        branch.is_branch = true;
+        (branch.window, branch.packet_bytes_max) = (window, packet_bytes_max);
+        branch.problem_information = problem_information;
+        branch.listener = listener;
+        self.branches += 1;
+        self.set_rights(id, rights);
+        id
     }
 }

@@ -449,25 +449,7 @@ impl Sessions {
         SessionId(id)
     }
 
-    /// Another stream of a client's: whoever asks for the client finds its session and not this.
-    pub(crate) fn create_branch(&mut self, of: SessionId) -> SessionId {
-        let from = self.get(of);
-        let (client_id, version) = (from.client_id.clone(), from.version);
-        let (window, packet_bytes_max) = (from.window, from.packet_bytes_max);
-        let (problem_information, listener) = (from.problem_information, from.listener);
-        let rights = from.rights.as_ref().map(|rights| Box::new(rights.branch()));
-        let id = SessionId(self.insert(&client_id, version));
-        let branch = self.get_mut(id);
-        branch.is_branch = true;
-        (branch.window, branch.packet_bytes_max) = (window, packet_bytes_max);
-        branch.problem_information = problem_information;
-        branch.listener = listener;
-        self.branches += 1;
-        self.set_rights(id, rights);
-        id
-    }
-
-    fn insert(&mut self, client_id: &str, version: Version) -> u32 {
+    pub(crate) fn insert(&mut self, client_id: &str, version: Version) -> u32 {
         self.texts += client_id.len() as u64;
         self.generation = self.generation.wrapping_add(1);
         self.slab.insert(Session {

@@ -553,30 +553,6 @@ impl Body {
             Effect::Read { reading } => self.readings.push(reading),
         }
     }
-
-    /// To the other shards, as much as the rings hold.
-    pub(crate) fn push_lanes(&mut self) {
-        if self.out.lanes.iter().all(|lane| lane.is_empty()) {
-            return self.out.note_left();
-        }
-        // What a shard hears of may be struck in the store before this shard's next word there.
-        self.store();
-        for (to, lane) in self.out.lanes.iter_mut().enumerate() {
-            if lane.is_empty() {
-                continue;
-            }
-            let Some(ring) = &mut self.rings.outbound[to] else { continue };
-            let slots = ring.slots().min(lane.len());
-            for cross in lane.drain(..slots) {
-                // There is room: nobody else pushes.
-                let _ = ring.push(Parcel::Cross(cross));
-            }
-            if slots > 0 {
-                self.rings.bells[to].ring();
-            }
-        }
-        self.out.note_left();
-    }
 }
 
 /// The host's poller tells of the sockets of several shards: the highest bits of a token name the

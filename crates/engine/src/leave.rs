@@ -1,4 +1,4 @@
-//! How a connection leaves its shard: closed by us, or on its way home to another one.
+//! What leaves a shard: connections that we close or that go home, and words to other shards.
 
 use crate::body::Body;
 use crate::quic::Word;
@@ -9,6 +9,30 @@ use broker::{Now, Peer, ShardId};
 const LINGER_MS: u64 = 2_000;
 
 impl Body {
+    /// To the other shards, as much as the rings hold.
+    pub(crate) fn push_lanes(&mut self) {
+        if self.out.lanes.iter().all(|lane| lane.is_empty()) {
+            return self.out.note_left();
+        }
+        // What a shard hears of may be struck in the store before this shard's next word there.
+        self.store();
+        for (to, lane) in self.out.lanes.iter_mut().enumerate() {
+            if lane.is_empty() {
+                continue;
+            }
+            let Some(ring) = &mut self.rings.outbound[to] else { continue };
+            let slots = ring.slots().min(lane.len());
+            for cross in lane.drain(..slots) {
+                // There is room: nobody else pushes.
+                let _ = ring.push(Parcel::Cross(cross));
+            }
+            if slots > 0 {
+                self.rings.bells[to].ring();
+            }
+        }
+        self.out.note_left();
+    }
+
     /// Our side is done. The peer gets to read our last words before anything resets the stream.
     pub(crate) fn close(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
