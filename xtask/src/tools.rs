@@ -66,6 +66,8 @@ fn program_of(package: &str) -> &str {
     match package {
         "mosquitto-clients" => "mosquitto_sub",
         "golang-go" => "go",
+        "mariadb-server" => "mariadbd",
+        "postgresql" => "pg_ctlcluster",
         other => other,
     }
 }
@@ -145,6 +147,10 @@ const STEPS: &[Step] = &[
     },
     Step { what: "openssl, which knocks at TLS", install: || debian(&["openssl"]) },
     Step { what: "strace, which sees what a disk is told", install: || debian(&["strace"]) },
+    Step {
+        what: "servers that are asked who a client is",
+        install: || debian(&["mariadb-server", "postgresql", "redis-server"]),
+    },
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
     Step { what: "podman, which runs a container", install: || debian(&["podman", "runc"]) },
     Step { what: "paho-mqtt", install: paho },

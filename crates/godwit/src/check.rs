@@ -3,6 +3,7 @@
 
 use crate::flags::{self, Flag};
 use crate::options::{Plan, text};
+use crate::outside::Outside;
 use crate::security::Security;
 use crate::{print, refuse, serve};
 use std::ffi::OsString;
@@ -29,7 +30,7 @@ fn load(plan: &Plan) -> Result<(), Vec<String>> {
     let settings = plan.settings(0);
     let mut wrongs = serve::doors(&settings).err().unwrap_or_default();
     let ports: Vec<Option<u16>> = settings.listeners.iter().map(|own| own.url.port()).collect();
-    wrongs.extend(Security::load(&settings, &ports).err().unwrap_or_default());
+    wrongs.extend(Security::load(&settings, &ports, &Outside::default()).err().unwrap_or_default());
     if wrongs.is_empty() { Ok(()) } else { Err(wrongs) }
 }
 

@@ -3,6 +3,15 @@
 //! Exit codes: 0 done (a drained broker too); 1 it could not start or go on; 2 a wrong command
 //! line or option. `pub` and `sub` have mosquitto's, see `clients`.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "http", feature = "mysql", feature = "postgres", feature = "redis")),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_variables,
+        reason = "a build without some of the backends has no use for parts of the others"
+    )
+)]
 
 mod acl;
 mod bans;
@@ -16,7 +25,10 @@ mod listen;
 mod logs;
 mod notes;
 mod options;
+mod outside;
 mod reference;
+#[cfg(feature = "remote")]
+mod runtime;
 mod security;
 mod serve;
 mod source;

@@ -1,17 +1,42 @@
 //! What the options say of identity and permission, read from its files and ready to be used.
 
+#[cfg(feature = "remote")]
+use crate::clients::trust::Trust;
 use crate::host;
 use crate::identity::Limits;
 use crate::identity::backend::{Backend, Chain};
 use crate::identity::certificate::{Certificates, Part};
-use crate::identity::jwt::{Claims, Place, Tokens};
+#[cfg(feature = "http")]
+use crate::identity::http::{Http, HttpSettings};
+#[cfg(feature = "http")]
+use crate::identity::jwks::Jwks;
+use crate::identity::jwt::{Claims, Place, Reading, Source, Tokens};
 use crate::identity::keys::Keys;
+#[cfg(feature = "tables")]
+use crate::identity::password::Form;
+#[cfg(feature = "http")]
+use crate::identity::remote::http::SCHEMES;
+#[cfg(feature = "remote")]
+use crate::identity::remote::url::Url;
+#[cfg(feature = "remote")]
+use crate::identity::remote::{Bounds, Remote, RemoteSettings};
+#[cfg(feature = "mysql")]
+use crate::identity::tables::mysql::Mysql;
+#[cfg(feature = "postgres")]
+use crate::identity::tables::postgres::Postgres;
+#[cfg(feature = "redis")]
+use crate::identity::tables::redis::{Redis, RedisSettings};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::identity::tables::sql::{Database, TableSettings, Tables};
 use crate::identity::users::Users;
 use crate::options::settings::{Anonymous, Settings};
+use crate::outside::Outside;
 use crate::timestamp::Timestamp;
 use crate::{acl, bans};
 use broker::bans::Bans;
 use broker::permissions::Permissions;
+#[cfg(feature = "remote")]
+use rustls::ClientConfig;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,11 +47,28 @@ pub(crate) struct SecuritySettings {
     pub(crate) bans_file: PathBuf,
     pub(crate) certificate_user: Option<Part>,
     pub(crate) certificate_client_id: Option<Part>,
+    #[cfg(feature = "http")]
+    pub(crate) http: HttpSettings,
     pub(crate) jwt_claims: Claims,
     pub(crate) jwt_keys: PathBuf,
     pub(crate) jwt_place: Place,
+    #[cfg(feature = "http")]
+    pub(crate) jwt_refresh_s: u32,
+    /// Instead of a file.
+    #[cfg(feature = "http")]
+    pub(crate) jwt_url: Option<Url>,
     /// 0 threads are as many as the host is good for.
     pub(crate) limits: Limits,
+    #[cfg(feature = "mysql")]
+    pub(crate) mysql: TableSettings,
+    #[cfg(feature = "tables")]
+    pub(crate) password_form: Form,
+    #[cfg(feature = "postgres")]
+    pub(crate) postgres: TableSettings,
+    #[cfg(feature = "redis")]
+    pub(crate) redis: RedisSettings,
+    #[cfg(feature = "remote")]
+    pub(crate) remote: RemoteSettings,
     pub(crate) users: PathBuf,
 }
 
@@ -40,8 +82,80 @@ impl SecuritySettings {
     /// Whether anybody is asked who it is.
     pub(crate) fn authenticates(&self) -> bool {
         self.certificate_user.is_some()
-            || !self.jwt_keys.as_os_str().is_empty()
+            || self.has_tokens()
             || !self.users.as_os_str().is_empty()
+            || self.asks_others()
+    }
+
+    fn has_tokens(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.jwt_url.is_some() {
+            return true;
+        }
+        !self.jwt_keys.as_os_str().is_empty()
+    }
+
+    /// Whether another server says who a client is.
+    fn asks_others(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.http.url.is_some() {
+            return true;
+        }
+        #[cfg(feature = "mysql")]
+        if self.mysql.url.is_some() {
+            return true;
+        }
+        #[cfg(feature = "postgres")]
+        if self.postgres.url.is_some() {
+            return true;
+        }
+        #[cfg(feature = "redis")]
+        if self.redis.url.is_some() {
+            return true;
+        }
+        false
+    }
+
+    /// Whether clients may have rules of their own.
+    fn brings_rules(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.http.url.is_some() && self.http.takes_rules {
+            return true;
+        }
+        #[cfg(feature = "mysql")]
+        if self.mysql.url.is_some() && self.mysql.rules.is_some() {
+            return true;
+        }
+        #[cfg(feature = "postgres")]
+        if self.postgres.url.is_some() && self.postgres.rules.is_some() {
+            return true;
+        }
+        #[cfg(feature = "redis")]
+        if self.redis.url.is_some() && self.redis.rules.is_some() {
+            return true;
+        }
+        self.has_tokens() && !self.jwt_claims.permissions.is_empty()
+    }
+
+    fn reading(&self) -> Arc<Reading> {
+        Reading { place: self.jwt_place, claims: self.jwt_claims.clone() }.into()
+    }
+
+    #[cfg(feature = "remote")]
+    fn bounds(&self) -> Bounds {
+        Bounds { questions_max: self.limits.queue_max, ..self.remote.bounds }
+    }
+
+    /// Where the keys of tokens are.
+    pub(crate) fn set_keys(&mut self, text: &str) {
+        #[cfg(feature = "http")]
+        {
+            self.jwt_url = Url::parse(text, SCHEMES).ok();
+            if self.jwt_url.is_some() {
+                return self.jwt_keys.clear();
+            }
+        }
+        self.jwt_keys = text.into();
     }
 }
 
@@ -55,62 +169,185 @@ pub(crate) struct Security {
 
 impl Security {
     /// Reads every file, or tells everything that is wrong. `ports` are those of the listeners.
+    /// No other server is asked yet.
     pub(crate) fn load(
         settings: &Settings,
         ports: &[Option<u16>],
+        outside: &Outside,
     ) -> Result<Security, Vec<String>> {
         let own = &settings.security;
-        let (mut wrongs, mut banner) = (Vec::new(), Vec::new());
         let anonymous = settings.allow_anonymous == Anonymous::Always;
-        let mut chain = Chain { anonymous, ..Chain::default() };
+        let chain = Chain { anonymous, ..Chain::default() };
+        // Rules that a backend may bring are rules: who has none may do nothing.
+        let permissions = own.brings_rules().then(Arc::default);
+        let security = Security { chain, permissions, bans: None, banner: Vec::new() };
+        let mut load = Load {
+            own,
+            outside,
+            security,
+            wrongs: Vec::new(),
+            #[cfg(feature = "http")]
+            keys: None,
+        };
+        load.backends(ports);
+        load.rules(ports);
+        load.bans();
+        if !load.wrongs.is_empty() {
+            return Err(load.wrongs);
+        }
+        #[cfg(feature = "http")]
+        outside.keep_keys(load.keys);
+        Ok(load.security)
+    }
+}
+
+/// What is read so far, and what was wrong.
+struct Load<'a> {
+    own: &'a SecuritySettings,
+    outside: &'a Outside,
+    security: Security,
+    wrongs: Vec<String>,
+    #[cfg(feature = "http")]
+    keys: Option<Arc<Jwks>>,
+}
+
+impl Load<'_> {
+    /// In the order in which they are asked: whoever needs nobody else comes first.
+    fn backends(&mut self, ports: &[Option<u16>]) {
+        let own = self.own;
         if let Some(user) = own.certificate_user {
             let client_id = own.certificate_client_id;
-            chain.backends.push(Arc::new(Certificates { user, client_id }));
+            self.ask(Certificates { user, client_id });
         }
+        #[cfg(feature = "http")]
+        self.published_keys();
         if !own.jwt_keys.as_os_str().is_empty() {
-            match Keys::read(&own.jwt_keys) {
-                Ok(keys) => {
-                    banner.push(("tokens", format!("by {}", own.jwt_keys.display())));
-                    let (place, claims) = (own.jwt_place, own.jwt_claims.clone());
-                    chain.backends.push(Arc::new(Tokens { keys, place, claims }));
-                }
-                Err(why) => wrongs.push(why),
+            let keys = Keys::read(&own.jwt_keys).map_err(|why| vec![why]);
+            if let Some(keys) = self.take(keys) {
+                self.say("tokens", format!("by {}", own.jwt_keys.display()));
+                self.ask(Tokens { keys: Source::File(keys), reading: own.reading() });
             }
         }
-        if !own.users.as_os_str().is_empty() {
-            match Users::read(&own.users) {
-                Ok(users) => {
-                    banner.push(("users", format!("{} in {}", users.len(), own.users.display())));
-                    chain.backends.push(Arc::new(users) as Arc<dyn Backend>);
-                }
-                Err(why) => wrongs.extend(why),
-            }
+        if !own.users.as_os_str().is_empty()
+            && let Some(users) = self.take(Users::read(&own.users))
+        {
+            self.say("users", format!("{} in {}", users.len(), own.users.display()));
+            self.ask(users);
         }
-        // Rules in tokens are rules: who has none may do nothing.
-        let in_tokens =
-            !own.jwt_keys.as_os_str().is_empty() && !own.jwt_claims.permissions.is_empty();
-        let mut permissions = in_tokens.then(Arc::default);
-        if !own.acl_file.as_os_str().is_empty() {
-            match acl::read(&own.acl_file, ports) {
-                Ok((all, members)) => {
-                    chain.members = members;
-                    banner.push(("rules", format!("{} in {}", all.len(), own.acl_file.display())));
-                    permissions = Some(Arc::new(all));
-                }
-                Err(why) => wrongs.extend(why),
-            }
+        #[cfg(feature = "http")]
+        self.http(ports);
+        #[cfg(feature = "postgres")]
+        self.tables(&own.postgres, ports, Postgres::new);
+        #[cfg(feature = "mysql")]
+        self.tables(&own.mysql, ports, Mysql::new);
+        #[cfg(feature = "redis")]
+        self.redis(ports);
+    }
+
+    fn rules(&mut self, ports: &[Option<u16>]) {
+        let file = &self.own.acl_file;
+        if !file.as_os_str().is_empty()
+            && let Some((all, members)) = self.take(acl::read(file, ports))
+        {
+            self.security.chain.members = members;
+            self.say("rules", format!("{} in {}", all.len(), file.display()));
+            self.security.permissions = Some(Arc::new(all));
         }
-        let mut list = None;
-        if !own.bans_file.as_os_str().is_empty() {
-            match bans::read(&own.bans_file, Timestamp::now()) {
-                Ok(all) => {
-                    banner.push(("bans", format!("{} in {}", all.len(), own.bans_file.display())));
-                    list = Some(Arc::new(all));
-                }
-                Err(why) => wrongs.extend(why),
-            }
+    }
+
+    fn bans(&mut self) {
+        let file = &self.own.bans_file;
+        if !file.as_os_str().is_empty()
+            && let Some(all) = self.take(bans::read(file, Timestamp::now()))
+        {
+            self.say("bans", format!("{} in {}", all.len(), file.display()));
+            self.security.bans = Some(Arc::new(all));
         }
-        let security = Security { chain, permissions, bans: list, banner };
-        if wrongs.is_empty() { Ok(security) } else { Err(wrongs) }
+    }
+
+    fn ask(&mut self, backend: impl Backend + 'static) {
+        self.security.chain.backends.push(Arc::new(backend));
+    }
+
+    fn say(&mut self, what: &'static str, text: String) {
+        self.security.banner.push((what, text));
+    }
+
+    fn take<T>(&mut self, read: Result<T, Vec<String>>) -> Option<T> {
+        read.map_err(|whys| self.wrongs.extend(whys)).ok()
+    }
+}
+
+#[cfg(feature = "http")]
+impl Load<'_> {
+    fn published_keys(&mut self) {
+        let Some(url) = &self.own.jwt_url else { return };
+        let tls = self.tls(url.scheme == "https");
+        let Outside { runtime, .. } = self.outside;
+        let refresh = self.own.jwt_refresh_s;
+        let before = self.outside.keys();
+        let bounds = self.own.bounds();
+        let set = Jwks::new(url, tls, refresh, bounds, runtime.clone(), before.as_deref());
+        self.say("tokens", format!("by {url}"));
+        self.ask(Tokens { keys: Source::Url(set.clone()), reading: self.own.reading() });
+        self.keys = Some(set);
+    }
+
+    fn http(&mut self, ports: &[Option<u16>]) {
+        let Some((url, _)) = &self.own.http.url else { return };
+        let tls = self.tls(url.scheme == "https");
+        if let Some(http) = Http::new(&self.own.http, tls, ports) {
+            self.say("asked", url.to_string());
+            self.ask(Remote::new(http, self.own.bounds(), self.outside.runtime.clone()));
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Load<'_> {
+    fn redis(&mut self, ports: &[Option<u16>]) {
+        let own = self.own;
+        let Some(url) = &own.redis.url else { return };
+        let tls = self.tls(url.scheme == "rediss");
+        if let Some(redis) = Redis::new(&own.redis, tls, own.password_form, ports) {
+            self.say("asked", url.to_string());
+            self.ask(Remote::new(redis, own.bounds(), self.outside.runtime.clone()));
+        }
+    }
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+impl Load<'_> {
+    fn tables<D: Database>(
+        &mut self,
+        settings: &TableSettings,
+        ports: &[Option<u16>],
+        database: fn(&Url, Option<Arc<ClientConfig>>) -> D,
+    ) {
+        let Some(url) = &settings.url else { return };
+        let tls = self.tls(settings.tls);
+        let form = self.own.password_form;
+        if let Some(tables) = Tables::new(database(url, tls), settings, form, ports) {
+            self.say("asked", url.to_string());
+            self.ask(Remote::new(tables, self.own.bounds(), self.outside.runtime.clone()));
+        }
+    }
+}
+
+#[cfg(feature = "remote")]
+impl Load<'_> {
+    /// Whom we trust, where the server speaks TLS.
+    fn tls(&mut self, wanted: bool) -> Option<Arc<ClientConfig>> {
+        if !wanted {
+            return None;
+        }
+        let file = &self.own.remote.authorities;
+        let authorities = (!file.as_os_str().is_empty()).then(|| file.display().to_string());
+        let is_ours = authorities.is_some();
+        let config = Trust { authorities, ..Trust::default() }.config().map_err(|why| {
+            let hint = "this host has no file of CAs, name one with auth.backend_ca".to_string();
+            vec![if is_ours { why } else { hint }]
+        });
+        self.take(config)
     }
 }

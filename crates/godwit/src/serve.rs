@@ -7,6 +7,7 @@ use crate::logs::Logs;
 use crate::options::flags::OptionFlag;
 use crate::options::settings::{Anonymous, ListenerSettings, Settings};
 use crate::options::{Plan, Sources, environment};
+use crate::outside::Outside;
 use crate::security::Security;
 use crate::{VERSION, fail, host, listen, notes, print, refuse};
 use broker::options::Durability;
@@ -100,6 +101,7 @@ struct Process {
     /// Of the sockets that listen.
     ports: Vec<Option<u16>>,
     porter: Arc<Porter>,
+    outside: Outside,
     logs: Logs,
     server: engine::Server,
     /// Which of the settings' listeners each socket is of.
@@ -121,7 +123,8 @@ impl Process {
         let doors = doors(&settings)?;
         let mut bound = bind(&settings)?;
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
-        let security = Security::load(&settings, &ports)?;
+        let outside = Outside::default();
+        let security = Security::load(&settings, &ports, &outside)?;
         let (judges, mounts_users) = (settings.security.authenticates(), settings.mounts_users());
         let methods = security.chain.methods();
         let (permissions, bans) = (security.permissions.clone(), security.bans.clone());
@@ -163,6 +166,7 @@ impl Process {
             memory_bytes,
             ports,
             porter,
+            outside,
             logs,
             server,
             wishes,
@@ -216,8 +220,8 @@ impl Process {
         let before = self.plan.clone();
         let changes = self.plan.reload(next);
         let settings = self.plan.settings(self.memory_bytes);
-        let read =
-            doors(&settings).and_then(|doors| Ok((doors, Security::load(&settings, &self.ports)?)));
+        let security = || Security::load(&settings, &self.ports, &self.outside);
+        let read = doors(&settings).and_then(|doors| Ok((doors, security()?)));
         let (doors, security) = match read {
             Ok(read) => read,
             Err(wrongs) => {

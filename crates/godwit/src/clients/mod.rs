@@ -11,7 +11,7 @@ mod properties;
 pub(crate) mod publish;
 mod stream;
 pub(crate) mod subscribe;
-mod trust;
+pub(crate) mod trust;
 mod wire;
 
 use std::fmt;

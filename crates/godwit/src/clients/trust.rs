@@ -8,22 +8,22 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trust {
-    pub(super) authorities: Option<String>,
-    pub(super) certificate: Option<String>,
-    pub(super) key: Option<String>,
+pub(crate) struct Trust {
+    pub(crate) authorities: Option<String>,
+    pub(crate) certificate: Option<String>,
+    pub(crate) key: Option<String>,
     /// Anyone will do.
-    pub(super) insecure: bool,
+    pub(crate) insecure: bool,
 }
 
 impl Trust {
     /// Whether a flag was given that only makes sense with TLS.
-    pub(super) fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         let Trust { authorities, certificate, key, insecure } = self;
         *insecure || authorities.is_some() || certificate.is_some() || key.is_some()
     }
 
-    pub(super) fn config(&self) -> Result<Arc<ClientConfig>, String> {
+    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;

@@ -21,6 +21,9 @@ pub(crate) trait Backend: Send + Sync {
         &[]
     }
 
+    /// Before it is asked for the first time.
+    fn begin(&self) {}
+
     /// Answers once, now or later. A reply that is dropped is a fault of the backend's.
     fn judge(&self, claim: &Claim, reply: Reply);
 }
@@ -28,6 +31,8 @@ pub(crate) trait Backend: Send + Sync {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Allow(Box<Grant>),
+    /// It has more to answer than it may.
+    Busy,
     /// The client has to say more. What has to be remembered comes back with it.
     Challenge {
         data: Box<[u8]>,
@@ -56,6 +61,10 @@ impl Chain {
         let methods = self.backends.iter().flat_map(|backend| backend.methods());
         methods.map(|method| Box::from(*method)).collect()
     }
+
+    pub(crate) fn begin(&self) {
+        self.backends.iter().for_each(|backend| backend.begin());
+    }
 }
 
 /// A client at the door, and how far it has come.
@@ -63,8 +72,13 @@ pub(crate) struct Case {
     pub(crate) claim: Arc<Claim>,
     pub(crate) chain: Arc<Chain>,
     pub(crate) at: usize,
+    /// Instead of asking the backend whose turn it is, which has heard what it needs.
+    pub(crate) work: Option<Work>,
     pub(crate) answer: Box<dyn FnOnce(Verdict) + Send>,
 }
+
+/// What a backend has left to compute.
+pub(crate) struct Work(Box<dyn FnOnce(&Claim) -> Outcome + Send>);
 
 /// Where one backend's outcome goes.
 pub(crate) struct Reply {
@@ -85,8 +99,12 @@ impl Case {
             return self.end_unknown(porter);
         };
         self.at = at;
-        let claim = self.claim.clone();
-        backend.judge(&claim, Reply { case: Some(Box::new(self)), porter: porter.clone() });
+        let (claim, work) = (self.claim.clone(), self.work.take());
+        let reply = Reply { case: Some(Box::new(self)), porter: porter.clone() };
+        match work {
+            Some(Work(work)) => reply.give(work(&claim)),
+            None => backend.judge(&claim, reply),
+        }
     }
 
     /// Nobody knows the client. If it did not say who it is, that may be all right.
@@ -134,11 +152,28 @@ impl Reply {
         self.pass_on(outcome);
     }
 
+    /// Who is asked about, until there is an answer.
+    #[cfg(feature = "remote")]
+    pub(crate) fn claim(&self) -> Option<Arc<Claim>> {
+        self.case.as_ref().map(|case| case.claim.clone())
+    }
+
+    /// The rest is work, which a thread of the porter's does.
+    #[cfg(feature = "remote")]
+    pub(crate) fn work_out(mut self, work: impl FnOnce(&Claim) -> Outcome + Send + 'static) {
+        let Some(mut case) = self.case.take() else { return };
+        case.work = Some(Work(Box::new(work)));
+        self.porter.go_on_later(*case);
+    }
+
     fn pass_on(&mut self, outcome: Outcome) {
         let Some(mut case) = self.case.take() else { return };
         let backend = case.chain.backends.get(case.at).map_or("", |backend| backend.name());
         match outcome {
             Outcome::Allow(grant) => case.end(&self.porter, Ok((backend, grant))),
+            Outcome::Busy => {
+                case.end(&self.porter, Err((backend, "too many ask", Refusal::TooBusy)));
+            }
             Outcome::Challenge { data, memory } => {
                 (case.answer)(Verdict::Challenge { data, memory });
             }

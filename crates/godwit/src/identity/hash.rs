@@ -1,8 +1,10 @@
-//! Hashed passwords: argon2id, which we write, and the forms that mosquitto's files have.
+//! Hashed passwords: argon2id, which we write, and the forms that mosquitto's files and the tables
+//! of others have.
 //!
 //! | form | what it is |
 //! |---|---|
 //! | `$argon2id$v=19$m=KIB,t=PASSES,p=LANES$SALT$HASH` | argon2id (RFC 9106), as a PHC string |
+//! | `$2b$COST$SALT_AND_HASH` | bcrypt; `$2a$` and `$2y$` are the same |
 //! | `$7$ROUNDS$SALT$HASH` | PBKDF2 with HMAC-SHA-512 |
 //! | `$scram-sha-256$ROUNDS$SALT$STORED$SERVER` | keys of SCRAM (RFC 5802, 3) |
 //! | `$6$SALT$HASH` | SHA-512 of the password and the salt, once: weak |
@@ -17,10 +19,23 @@ use std::num::NonZeroU32;
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Hash {
-    Argon2id { cost: Cost, salt: Box<[u8]>, hash: Box<[u8]> },
-    Pbkdf2 { rounds: NonZeroU32, salt: Box<[u8]>, hash: Box<[u8]> },
+    Argon2id {
+        cost: Cost,
+        salt: Box<[u8]>,
+        hash: Box<[u8]>,
+    },
+    /// As it stands.
+    Bcrypt(Box<str>),
+    Pbkdf2 {
+        rounds: NonZeroU32,
+        salt: Box<[u8]>,
+        hash: Box<[u8]>,
+    },
     Scram(Box<Verifier>),
-    Sha512 { salt: Box<[u8]>, hash: Box<[u8]> },
+    Sha512 {
+        salt: Box<[u8]>,
+        hash: Box<[u8]>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +53,9 @@ const HASH_BYTES: usize = 32;
 const MEMORY_KIB_MAX: u32 = 1024 * 1024;
 const PASSES_MAX: u32 = 64;
 const ROUNDS_MAX: u32 = 10_000_000;
+/// Twice the work for each: so many take some seconds.
+const BCRYPT_COST_MAX: u32 = 15;
+const BCRYPT_LETTERS: usize = 53;
 const SHA512_BYTES: usize = 64;
 /// The GNU allocator gives back at once what is larger than 32 MiB, and keeps smaller pieces once
 /// it has seen one go. What is not touched of a piece costs nothing.
@@ -86,7 +104,13 @@ impl Hash {
             ("scram-sha-256", [rounds, salt, stored, server]) => {
                 scram_parts(rounds, bytes(salt), bytes(stored), bytes(server))
             }
-            ("6" | "7" | "argon2id" | "scram-sha-256", _) => None,
+            ("2a" | "2b" | "2y", [cost, hash]) => {
+                let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"./".contains(&byte);
+                let is_whole = hash.len() == BCRYPT_LETTERS && hash.bytes().all(letter);
+                let cost = cost.parse().ok().filter(|cost| (4..=BCRYPT_COST_MAX).contains(cost));
+                cost.filter(|_| is_whole).map(|_| Hash::Bcrypt(text.into()))
+            }
+            ("2a" | "2b" | "2y" | "6" | "7" | "argon2id" | "scram-sha-256", _) => None,
             _ => return Err(NO_HASH),
         };
         parsed.filter(Hash::is_whole).ok_or(BROKEN_HASH)
@@ -95,6 +119,7 @@ impl Hash {
     fn is_whole(&self) -> bool {
         match self {
             Hash::Argon2id { salt, hash, .. } => salt.len() >= 8 && hash.len() >= 16,
+            Hash::Bcrypt(_) => true,
             Hash::Scram(verifier) => verifier.salt.len() >= 8,
             Hash::Pbkdf2 { hash, .. } | Hash::Sha512 { hash, .. } => hash.len() == SHA512_BYTES,
         }
@@ -107,6 +132,7 @@ impl Hash {
                 let own = argon2id(*cost, salt, password, hash.len());
                 own.is_some_and(|own| is_same(&own, hash))
             }
+            Hash::Bcrypt(text) => bcrypt::verify(password, text).unwrap_or(false),
             Hash::Pbkdf2 { rounds, salt, hash } => {
                 let by = pbkdf2::PBKDF2_HMAC_SHA512;
                 pbkdf2::verify(by, *rounds, salt, password, hash).is_ok()
@@ -176,6 +202,7 @@ impl fmt::Display for Hash {
                 let (salt, hash) = (text(salt), text(hash));
                 write!(f, "$argon2id$v=19$m={memory_kib},t={passes},p={lanes}${salt}${hash}")
             }
+            Hash::Bcrypt(text) => f.write_str(text),
             Hash::Pbkdf2 { rounds, salt, hash } => {
                 write!(f, "$7${rounds}${}${}", text(salt), text(hash))
             }
@@ -196,9 +223,8 @@ impl fmt::Debug for Hash {
     }
 }
 
-const NO_HASH: &str = "no hash that we know stands after the colon ($argon2id$, $7$, $6$ and \
-                       $scram-sha-256$ are \
-                       known); `godwit passwd FILE USER` writes one";
+const NO_HASH: &str = "no hash that we know stands after the colon ($argon2id$, $2b$, $7$, $6$ and \
+                       $scram-sha-256$ are known); `godwit passwd FILE USER` writes one";
 const BROKEN_HASH: &str = "the hash is not whole, or asks for more work than we would do; \
                            `godwit passwd FILE USER` writes a new one";
 
@@ -239,13 +265,29 @@ mod tests {
         assert!(Hash::parse(text).unwrap().is_of(b"password"));
     }
 
+    /// Of the test vectors that OpenBSD's bcrypt and its ports share.
+    #[test]
+    fn bcrypt_is_the_one_of_openbsd() {
+        for (password, text) in [
+            ("", "$2a$06$DCq7YPn5Rq63x1Lad4cll.TV4S6ytwfsfvkgY8jIucDrjc8deX1s."),
+            ("a", "$2a$06$m0CrhHm10qJ3lXRY.5zDGO3rS2KdeeWLuGmsfGlMfOxih58VYVfxe"),
+        ] {
+            let hash = Hash::parse(text).unwrap();
+            assert!(hash.is_of(password.as_bytes()) && !hash.is_of(b"b"), "{text}");
+            assert_eq!(hash.to_string(), text);
+        }
+    }
+
     #[test]
     fn what_is_no_hash_is_refused_without_repeating_it() {
-        for text in ["", "secret", "plain$text", "$5$a$b", "$2b$12$abc"] {
+        for text in ["", "secret", "plain$text", "$5$a$b", "$2x$12$abc"] {
             assert_eq!(Hash::parse(text), Err(NO_HASH), "{text}");
         }
         for text in [
             "$6$c2FsdA==$c2hvcnQ=",
+            "$2b$12$abc",
+            "$2b$31$DCq7YPn5Rq63x1Lad4cll.TV4S6ytwfsfvkgY8jIucDrjc8deX1s.",
+            "$2b$06$DCq7YPn5Rq63x1Lad4cll.TV4S6ytwfsfvkgY8jIucDrjc8deX1!.",
             "$7$0$c2FsdA==$c2hvcnQ=",
             "$7$99999999$c2FsdA==$c2hvcnQ=",
             "$argon2id$v=19$m=256,t=2$c29tZXNhbHQ$nf65EOgLrQMR",

@@ -3,6 +3,8 @@
 
 use super::backend::{Backend, Outcome, Reply};
 use super::base64::Alphabet;
+#[cfg(feature = "http")]
+use super::jwks::Jwks;
 use super::keys::Keys;
 use broker::Claim;
 use broker::judge::Grant;
@@ -11,9 +13,21 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-#[derive(Debug)]
 pub(crate) struct Tokens {
-    pub(crate) keys: Keys,
+    pub(crate) keys: Source,
+    pub(crate) reading: Arc<Reading>,
+}
+
+/// Where the keys come from.
+pub(crate) enum Source {
+    File(Keys),
+    #[cfg(feature = "http")]
+    Url(Arc<Jwks>),
+}
+
+/// How a token is read.
+#[derive(Debug)]
+pub(crate) struct Reading {
     pub(crate) place: Place,
     pub(crate) claims: Claims,
 }
@@ -41,8 +55,9 @@ pub(crate) struct Claims {
 /// Clocks of two hosts differ: so much earlier a token may be used.
 const EARLY_S: u64 = 5;
 
-impl Tokens {
-    fn check(&self, claim: &Claim) -> Outcome {
+impl Reading {
+    /// What does not look like a token is somebody's password.
+    fn token<'a>(&self, claim: &'a Claim) -> Option<Token<'a>> {
         let text = match self.place {
             Place::Password => {
                 let bytes = claim.password.as_ref().map(|secret| &secret.0[..]);
@@ -50,22 +65,25 @@ impl Tokens {
             }
             Place::UserName => claim.user_name.as_deref(),
         };
-        // What does not look like a token is somebody's password.
-        let Some(token) = text.and_then(Token::parse) else { return Outcome::Ignore };
+        text.and_then(Token::parse)
+    }
+
+    pub(crate) fn check(&self, keys: &Keys, claim: &Claim) -> Outcome {
+        let Some(token) = self.token(claim) else { return Outcome::Ignore };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        match self.read(&token, now) {
+        match self.read(keys, &token, now) {
             Ok(grant) => Outcome::Allow(Box::new(grant)),
             Err(why) => Outcome::Deny(why),
         }
     }
 
-    fn read(&self, token: &Token<'_>, now: u64) -> Result<Grant, &'static str> {
-        let word = |name: &str| token.header.get(name).and_then(Value::as_str);
+    fn read(&self, keys: &Keys, token: &Token<'_>, now: u64) -> Result<Grant, &'static str> {
+        let word = |name: &str| token.word(name);
         if token.header.get("crit").is_some() {
             return Err("the token asks for what we do not know");
         }
         let algorithm = word("alg").ok_or("the token names no algorithm")?;
-        if !self.keys.verify(algorithm, word("kid"), token.said.as_bytes(), &token.by) {
+        if !keys.verify(algorithm, word("kid"), token.said.as_bytes(), &token.by) {
             return Err("no key of ours signed the token");
         }
         // Only now is anything that it says worth reading.
@@ -117,8 +135,22 @@ impl Backend for Tokens {
         "jwt"
     }
 
+    fn begin(&self) {
+        #[cfg(feature = "http")]
+        if let Source::Url(set) = &self.keys {
+            set.begin();
+        }
+    }
+
     fn judge(&self, claim: &Claim, reply: Reply) {
-        reply.give(self.check(claim));
+        match &self.keys {
+            Source::File(keys) => reply.give(self.reading.check(keys, claim)),
+            #[cfg(feature = "http")]
+            Source::Url(set) => match self.reading.token(claim) {
+                Some(token) => set.judge(&self.reading, claim, token.word("kid"), reply),
+                None => reply.give(Outcome::Ignore),
+            },
+        }
     }
 }
 
@@ -148,6 +180,10 @@ impl Token<'_> {
         let is_token = Value::is_object(&header) && !body.contains('.');
         let by = Alphabet::Url.decode(by)?;
         is_token.then_some(Token { header, body, said, by })
+    }
+
+    fn word(&self, name: &str) -> Option<&str> {
+        self.header.get(name).and_then(Value::as_str)
     }
 }
 
@@ -224,9 +260,13 @@ pub(crate) mod tests {
     pub(crate) const SECRET: &[u8] = b"a secret of thirty-two bytes, ok";
 
     pub(crate) fn signed(header: &str, body: &str) -> String {
+        signed_by(SECRET, header, body)
+    }
+
+    pub(crate) fn signed_by(secret: &[u8], header: &str, body: &str) -> String {
         let text = |text: &str| Alphabet::Url.encode(text.as_bytes());
         let said = format!("{}.{}", text(header), text(body));
-        let by = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET), said.as_bytes());
+        let by = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), said.as_bytes());
         format!("{said}.{}", Alphabet::Url.encode(by.as_ref()))
     }
 
@@ -240,15 +280,19 @@ pub(crate) mod tests {
             issuer: "us".into(),
             audience: "mqtt".into(),
         };
-        let keys = Keys::from_secret(SECRET);
-        Tokens { keys, place: Place::Password, claims }
+        let keys = Source::File(Keys::from_secret(SECRET));
+        Tokens { keys, reading: Reading { place: Place::Password, claims }.into() }
+    }
+
+    fn judged(token: &Token<'_>) -> Result<Grant, &'static str> {
+        tokens().reading.read(&Keys::from_secret(SECRET), token, 1000)
     }
 
     const HS256: &str = r#"{"alg":"HS256"}"#;
 
     fn read(header: &str, body: &str) -> Result<Grant, &'static str> {
         let token = signed(header, body);
-        tokens().read(&Token::parse(&token).expect("a token"), 1000)
+        judged(&Token::parse(&token).expect("a token"))
     }
 
     fn body(more: &str) -> String {
@@ -272,11 +316,13 @@ pub(crate) mod tests {
 
     #[test]
     fn a_token_that_is_to_name_a_namespace_names_one() {
-        let mut tokens = tokens();
-        tokens.claims.namespace = "tenant".into();
+        let claims = Claims { namespace: "tenant".into(), ..tokens().reading.claims.clone() };
+        let reading = Reading { place: Place::Password, claims };
         let read = |more| {
             let token = signed(HS256, &body(more));
-            tokens.read(&Token::parse(&token).expect("a token"), 1000).map(|one| one.namespace)
+            let token = Token::parse(&token).expect("a token");
+            let keys = Keys::from_secret(SECRET);
+            reading.read(&keys, &token, 1000).map(|one| one.namespace)
         };
         assert_eq!(read(r#","tenant":"acme""#), Ok(Some("acme".into())));
         assert_eq!(read(""), Err("the token does not say the namespace"));
@@ -323,7 +369,7 @@ pub(crate) mod tests {
         assert!(read(r#"{"alg":"HS256","crit":["exp"]}"#, &body("")).is_err());
         let token = signed(r#"{"alg":"none"}"#, &body(""));
         let bare = &token[..=token.rfind('.').unwrap()];
-        assert_eq!(tokens().read(&Token::parse(bare).unwrap(), 1000).unwrap_err(), unsigned);
+        assert_eq!(judged(&Token::parse(bare).unwrap()).unwrap_err(), unsigned);
     }
 
     #[test]

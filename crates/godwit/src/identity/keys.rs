@@ -141,6 +141,22 @@ impl Keys {
         Ok(all)
     }
 
+    /// Nothing but a JWK set, as a server publishes it.
+    #[cfg(feature = "http")]
+    pub(crate) fn from_set(bytes: &[u8]) -> Result<Keys, String> {
+        let all = Keys::parse_set(std::str::from_utf8(bytes).unwrap_or_default())?;
+        match all.is_empty() {
+            true => Err("there is no key that we can use in the set".into()),
+            false => Ok(Keys { all }),
+        }
+    }
+
+    /// Whether there is one that a token may mean by this name.
+    #[cfg(feature = "http")]
+    pub(crate) fn knows(&self, id: Option<&str>) -> bool {
+        self.all.iter().any(|key| key.id.is_none() || id.is_none() || key.id.as_deref() == id)
+    }
+
     #[cfg(test)]
     pub(crate) fn from_secret(secret: &[u8]) -> Keys {
         Keys { all: vec![Key::new(Material::Secret(secret.to_vec()))] }

@@ -3,16 +3,28 @@
 //! Nothing here runs on a shard but [`Porter::hear`], which takes a question and returns. Threads
 //! exist from the first question on, and end when there was none for a while.
 
+#[cfg(feature = "http")]
+mod answer;
 pub(crate) mod backend;
 pub(crate) mod base64;
 pub(crate) mod certificate;
 #[cfg(test)]
 mod contract;
 pub(crate) mod hash;
+#[cfg(feature = "http")]
+pub(crate) mod http;
+#[cfg(feature = "http")]
+pub(crate) mod jwks;
 pub(crate) mod jwt;
 pub(crate) mod keys;
 pub(crate) mod passwd;
+#[cfg(feature = "tables")]
+pub(crate) mod password;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;
 pub(crate) mod scram;
+#[cfg(feature = "tables")]
+pub(crate) mod tables;
 pub(crate) mod throttle;
 pub(crate) mod users;
 
@@ -64,6 +76,7 @@ const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl Porter {
     pub(crate) fn new(chain: Chain, limits: Limits) -> Arc<Porter> {
+        chain.begin();
         let state = State {
             chain: Arc::new(chain),
             throttle: Throttle::new(limits.failures_max),
@@ -78,6 +91,7 @@ impl Porter {
 
     /// Other backends for whoever comes from now on.
     pub(crate) fn change(&self, chain: Chain, limits: Limits) {
+        chain.begin();
         let mut state = self.state();
         state.chain = Arc::new(chain);
         state.limits = limits;
@@ -92,7 +106,8 @@ impl Porter {
         if is_nobody(&claim) && claim.certificate.is_none() {
             let chain = state.chain.clone();
             drop(state);
-            return Case { claim: claim.into(), chain, at: 0, answer }.end_unknown(self);
+            return Case { claim: claim.into(), chain, at: 0, work: None, answer }
+                .end_unknown(self);
         }
         let refusal = if state.throttle.is_barred(source, Instant::now()) {
             Some(Refusal::TooManyFailures)
@@ -109,7 +124,7 @@ impl Porter {
         }
         let chain = state.chain.clone();
         state.queue_bytes += bytes_of(&claim);
-        state.queue.push_back(Case { claim: claim.into(), chain, at: 0, answer });
+        state.queue.push_back(Case { claim: claim.into(), chain, at: 0, work: None, answer });
         self.call(state);
     }
 

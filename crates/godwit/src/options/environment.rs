@@ -20,7 +20,8 @@ pub(super) fn read(variables: &[(String, String)], plan: &mut Plan, wrongs: &mut
         match row.kind.read_text(text) {
             Ok(value) => plan.give(row, value, origin),
             Err(why) => {
-                wrongs.push(Wrong { origin, why: format!("{} = {text:?}: {why}", row.key) });
+                let given = row.kind.excerpt(&format!("{text:?}"));
+                wrongs.push(Wrong { origin, why: format!("{}{given}: {why}", row.key) });
             }
         }
     }

@@ -222,7 +222,7 @@ impl Reader<'_> {
         if many || text.len() > EXCERPT_BYTES_MAX || text.contains('\n') {
             return String::new();
         }
-        format!(" = {text}")
+        kind.excerpt(text)
     }
 
     fn wrong(&mut self, at: usize, why: String) {

@@ -1,7 +1,7 @@
 //! The strongest layer: flags. `--set` takes every option; a few have a flag of their own.
 
 use super::table::{self, Row};
-use super::value::{Kind, Value};
+use super::value::Value;
 use super::{Given, Origin, Plan, Wrong, unknown};
 
 /// One flag that sets an option: `--set key=value`, or `--listen URL` as `listen`.
@@ -53,13 +53,16 @@ fn read_one(flag: &OptionFlag, plan: &Plan) -> Result<(&'static Row, Value), Str
         }
     };
     let value = row.kind.read_text(&text);
-    let value = value.map_err(|why| format!("{} = {given:?}: {why}", row.key))?;
+    let value = value.map_err(|why| {
+        let given = row.kind.excerpt(&format!("{given:?}"));
+        format!("{}{given}: {why}", row.key)
+    })?;
     Ok((row, joined(plan.given.get(row.key), value)))
 }
 
 /// `shared.strategies.billing` is the entry `billing` of the map `shared.strategies`.
 fn map_entry(key: &str) -> Option<(&'static Row, &str)> {
-    table::rows().filter(|row| matches!(row.kind, Kind::Map { .. })).find_map(|row| {
+    table::rows().filter(|row| row.kind.is_map()).find_map(|row| {
         let entry = key.strip_prefix(row.key)?.strip_prefix('.')?;
         Some((row, entry))
     })

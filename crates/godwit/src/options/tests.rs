@@ -80,6 +80,8 @@ fn other(row: &Row) -> String {
         Kind::Choice(words) => {
             words.iter().rfind(|word| **word != row.default).unwrap_or(&row.default).to_string()
         }
+        Kind::Hidden(Kind::Map { .. }) => "x-key=1".to_string(),
+        Kind::Hidden(_) => format!("{}://192.0.2.7/", scheme(row.key)),
         Kind::List { .. } => "tcp://127.0.0.1:1".to_string(),
         Kind::Map { .. } if row.key == "log.modules" => "conn=debug".to_string(),
         Kind::Map { .. } if row.key == "store.topics" => "a/#=lazy".to_string(),
@@ -87,8 +89,14 @@ fn other(row: &Row) -> String {
         Kind::Number { min, max, .. } if row.default == min.to_string() => max.to_string(),
         Kind::Number { min, .. } => (min + 1).to_string(),
         Kind::Text { .. } if row.key == "unix.mode" => "600".to_string(),
+        Kind::Text { of: "a command", .. } => "HGETALL key".to_string(),
         Kind::Text { .. } => "192.0.2.7".to_string(),
     }
+}
+
+fn scheme(key: &str) -> &str {
+    let name = key.trim_start_matches("auth.").split('_').next().unwrap_or_default();
+    if name == "jwt" { "http" } else { name }
 }
 
 #[test]

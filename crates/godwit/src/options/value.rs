@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     Bool,
     /// One of a few words.
     Choice(&'static [&'static str]),
+    /// Like another, but there may be a secret in it: what is written of it leaves that out.
+    Hidden(&'static Kind),
     List {
         of: &'static str,
         check: Check,
@@ -101,11 +103,31 @@ impl Value {
 }
 
 impl Kind {
+    pub(crate) fn is_map(self) -> bool {
+        match self {
+            Kind::Hidden(kind) => kind.is_map(),
+            kind => matches!(kind, Kind::Map { .. }),
+        }
+    }
+
+    /// What somebody gave, for an error: of what may be secret nothing, since it could not be read.
+    pub(crate) fn excerpt(self, given: &str) -> String {
+        match self {
+            Kind::Hidden(_) => String::new(),
+            _ => format!(" = {given}"),
+        }
+    }
+
     /// From an environment variable or a flag: lists as `a,b`, maps as `a=1,b=2`.
     pub(crate) fn read_text(self, text: &str) -> Result<Value, String> {
         match self {
             Kind::Bool => read_bool(text),
             Kind::Choice(words) => read_choice(words, text),
+            Kind::Hidden(kind @ Kind::Map { .. }) => {
+                let read = kind.read_text(text);
+                read.map_err(|_| format!("not as it has to be, use {}", kind.right()))
+            }
+            Kind::Hidden(kind) => kind.read_text(text),
             Kind::List { check, .. } => {
                 let list = split_list(text);
                 list.iter().try_for_each(|item| check(item))?;
@@ -129,6 +151,7 @@ impl Kind {
     pub(crate) fn read_toml(self, given: &Spanned<DeValue<'_>>) -> Result<Value, Misfit> {
         let misfit = |why| Misfit { at: given.span().start, why };
         match (self, given.get_ref()) {
+            (Kind::Hidden(kind), _) => kind.read_toml(given),
             (Kind::List { check, .. }, DeValue::Array(items)) => {
                 let texts = items.iter().map(|item| toml_text(item, check));
                 Ok(Value::List(texts.collect::<Result<_, _>>()?))
@@ -163,6 +186,7 @@ impl Kind {
         match self {
             Kind::Bool => "true or false".to_string(),
             Kind::Choice(words) => one_of(words),
+            Kind::Hidden(kind) => kind.right(),
             Kind::List { of, .. } => format!("a list of {of}"),
             Kind::Map { of, value, .. } => format!("a table of {of} = {value}"),
             Kind::Number { min, max, unit, word } => {
@@ -182,6 +206,7 @@ impl Kind {
     /// As it stands in a file.
     pub(crate) fn write(self, value: &Value) -> String {
         match (self, value) {
+            (Kind::Hidden(kind), _) => kind.write(&hide(value)),
             (_, Value::Bool(yes)) => yes.to_string(),
             (_, Value::List(list)) => {
                 let items: Vec<String> = list.iter().map(|item| quote(item)).collect();
@@ -231,6 +256,28 @@ impl Kind {
             }
             Parsed::Nothing => Err(format!("not a number, use {}", self.right())),
         }
+    }
+}
+
+/// Values of a table are hidden whole, of a URL the password.
+fn hide(value: &Value) -> Value {
+    match value {
+        Value::Map(map) => {
+            Value::Map(map.iter().map(|(key, _)| (key.clone(), "***".to_string())).collect())
+        }
+        Value::Text(text) => Value::Text(hide_password(text)),
+        other => other.clone(),
+    }
+}
+
+fn hide_password(url: &str) -> String {
+    let at = url.find("://").map_or(0, |at| at + 3);
+    let end = url[at..].find(['/', '?']).map_or(url.len(), |len| at + len);
+    match url[at..end].rsplit_once('@').map(|(who, place)| (who.split_once(':'), place)) {
+        Some((Some((user, _)), place)) => {
+            format!("{}{user}:***@{place}{}", &url[..at], &url[end..])
+        }
+        _ => url.to_string(),
     }
 }
 
@@ -355,3 +402,27 @@ pub(crate) fn quote(text: &str) -> String {
 /// Largest first: a size is written in the first that divides it.
 const SUFFIXES: &[(&str, u64)] =
     &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_secret_is_written_without_it() {
+        static URL: Kind = Kind::Text { of: "a URL", check: |_| Ok(()) };
+        static MAP: Kind = Kind::Map { of: "names", value: "value", check: |_, _| Ok(()) };
+        for (url, shown) in [
+            ("redis://ann:secret@h:1/0", "redis://ann:***@h:1/0"),
+            ("redis://:a:b@c@h", "redis://:***@h"),
+            ("http://h/a@b:c", "http://h/a@b:c"),
+            ("a/path", "a/path"),
+        ] {
+            let kind = Kind::Hidden(&URL);
+            assert_eq!(kind.write(&kind.read_text(url).unwrap()), quote(shown));
+        }
+        let kind = Kind::Hidden(&MAP);
+        let map = kind.read_text("x-key=secret").unwrap();
+        assert_eq!(kind.write(&map), "{ x-key = \"***\" }");
+        assert!(!kind.read_text("secret").unwrap_err().contains("secret"));
+    }
+}

@@ -1,6 +1,7 @@
 //! The real program, from outside: options, signals, and the small clients. One binary, one module
 //! an area.
 
+mod backends;
 mod broker;
 mod certs;
 mod clients;
@@ -12,6 +13,9 @@ mod namespaces;
 mod options;
 mod security;
 mod signals;
+#[allow(dead_code, reason = "the contract of backends uses the rest")]
+#[path = "../../src/identity/contract/web.rs"]
+mod stub;
 mod tls;
 mod web;
 mod wire;

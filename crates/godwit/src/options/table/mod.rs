@@ -4,14 +4,26 @@
 //! Invariant: keys are `section.name` (a few have no section), unique, and the rows of one section
 //! stand together.
 
+#[cfg(feature = "remote")]
+mod backends;
 mod connections;
+#[cfg(feature = "http")]
+mod http;
 mod limits;
 pub(crate) mod listeners;
 mod messages;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod program;
+#[cfg(feature = "redis")]
+mod redis;
 mod security;
 mod sessions;
 mod store;
+#[cfg(feature = "tables")]
+mod tables;
 
 use super::settings::Settings;
 use super::value::{Kind, Unit, Value};
@@ -70,6 +82,19 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
         program::TOP,
         listeners::ROWS,
         security::ROWS,
+        #[cfg(feature = "remote")]
+        backends::ROWS,
+        #[cfg(feature = "http")]
+        http::ROWS,
+        #[cfg(feature = "tables")]
+        tables::ROWS,
+        #[cfg(feature = "postgres")]
+        postgres::ROWS,
+        #[cfg(feature = "mysql")]
+        mysql::ROWS,
+        #[cfg(feature = "redis")]
+        redis::ROWS,
+        security::BANS,
         limits::ROWS,
         connections::ROWS,
         sessions::ROWS,

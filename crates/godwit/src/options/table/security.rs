@@ -6,6 +6,11 @@ use crate::identity::jwt::Place;
 use crate::options::value::{Kind, Unit};
 
 const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
+const KEYS: Kind = if cfg!(feature = "http") {
+    Kind::Hidden(&Kind::Text { of: "a path or a URL", check: check_keys })
+} else {
+    PATH
+};
 const PARTS: &[&str] = &["off", "common_name", "subject", "alternative_name"];
 
 fn part(word: &str) -> Option<Part> {
@@ -15,6 +20,17 @@ fn part(word: &str) -> Option<Part> {
         "subject" => Some(Part::Subject),
         _ => None,
     }
+}
+
+/// A path is looked at when it is read.
+fn check_keys(text: &str) -> Result<(), String> {
+    #[cfg(feature = "http")]
+    if text.contains("://") {
+        use crate::identity::remote::{http::SCHEMES, url::Url};
+        return Url::parse(text, SCHEMES).map(|_| ());
+    }
+    let _ = text;
+    Ok(())
 }
 
 pub(super) const ROWS: &[Row] = &[
@@ -137,16 +153,30 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         key: "auth.jwt_keys",
-        kind: PATH,
+        kind: KEYS,
         default: "",
         live: true,
-        short: "file of keys: clients may come with a token (JWT)",
-        long: "A JWK set, public keys in PEM, or a secret of at least 32 bytes. Signatures: \
+        short: "file or URL of keys: clients may come with a token (JWT)",
+        long: "A JWK set, public keys in PEM, or a secret of at least 32 bytes; at a URL \
+               (`https://` or `http://`) a JWK set, see `auth.jwt_refresh_s`. Signatures: \
                HS256, HS384, HS512, RS256 to RS512, PS256 to PS512, ES256, ES384, EdDSA, each by \
                keys of its own kind only. A client goes with 0xA0 when its token expires. SIGHUP \
-               reads the file again.",
+               reads them again.",
         source: "MQTT 5.0, 5.4.1",
-        set: |settings, value| settings.security.jwt_keys = value.text().into(),
+        set: |settings, value| settings.security.set_keys(value.text()),
+    },
+    #[cfg(feature = "http")]
+    Row {
+        key: "auth.jwt_refresh_s",
+        kind: count(1, 86_400, "seconds"),
+        default: "300",
+        live: true,
+        short: "how often keys are fetched from a URL",
+        long: "Also when a token names a key that is not there, at most every 10 seconds. Keys \
+               stay when others cannot be fetched. Before the first are there, tokens are refused \
+               with 0x88.",
+        source: "",
+        set: |settings, value| settings.security.jwt_refresh_s = value.u32(),
     },
     Row {
         key: "auth.jwt_namespace_claim",
@@ -212,6 +242,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.users = value.text().into(),
     },
+];
+
+pub(super) const BANS: &[Row] = &[
     Row {
         key: "bans.file",
         kind: PATH,

@@ -1,6 +1,28 @@
 //! What every backend has to stand, whatever it asks: right and wrong proof, strange proof, silence
-//! and death, another version of itself while clients wait. A new backend gets a `Subject` here.
+//! and death, another version of itself while clients wait. A new backend gets a `Subject`: here,
+//! or in a file of its own where a server has to be started for it.
 
+#[cfg(feature = "http")]
+mod http;
+#[cfg(feature = "http")]
+mod jwks;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "tables")]
+mod servers;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod sql;
+#[cfg(feature = "remote")]
+mod tls;
+#[cfg(feature = "http")]
+mod web;
+
+#[cfg(feature = "remote")]
+use self::tls::{certificates, served};
 use super::backend::{Backend, Chain, Outcome, Reply};
 use super::certificate::{Certificates, Part};
 use super::hash::Hash;
@@ -10,9 +32,9 @@ use broker::judge::{Secret, Verdict};
 use broker::{Address, AlternativeName, Certificate, Claim, ListenerId, Refusal, Step};
 use mqtt::Version;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A backend with a client that it knows.
@@ -64,7 +86,7 @@ fn subjects() -> Vec<Subject> {
     let file = scratch("contract", &format!("ann:{}\n", Hash::of(b"right").unwrap()));
     let users = Users::read(&file).unwrap();
     let _ = std::fs::remove_file(file);
-    let seven = scratch("contract-7", include_str!("vectors/mosquitto_7.txt"));
+    let seven = scratch("contract-7", include_str!("../vectors/mosquitto_7.txt"));
     let mosquitto = Users::read(&seven).unwrap();
     let _ = std::fs::remove_file(seven);
     let file = scratch("contract-scram", &format!("ann:{}\n", Hash::scram_of(b"right").unwrap()));
@@ -110,6 +132,21 @@ fn subjects() -> Vec<Subject> {
     ]
 }
 
+/// All of it, for a backend that is started in a file of its own.
+#[cfg(feature = "remote")]
+fn stands(subject: &Subject) {
+    let all = [
+        comes_in,
+        is_not_fooled,
+        leaves_it_to_the_next,
+        waits_for_nobody_dead,
+        waits_for_the_slow_alone,
+        is_forgotten,
+        knows_nobody_in_particular,
+    ];
+    all.iter().for_each(|rule| rule(subject));
+}
+
 fn ask(porter: &Arc<Porter>, claim: &Claim) -> Receiver<Verdict> {
     let (sender, receiver) = channel();
     porter.hear(claim.clone(), Box::new(move |verdict| _ = sender.send(verdict)));
@@ -136,6 +173,19 @@ fn answer(porter: &Arc<Porter>, claim: &Claim) -> Result<String, Refusal> {
     user_of(ask(porter, claim).recv_timeout(SOON).expect("an answer"))
 }
 
+#[cfg(feature = "remote")]
+/// Asks until there is an answer other than that nobody can say: a server that was gone is tried
+/// again after a while.
+fn answer_at_last(porter: &Arc<Porter>, claim: &Claim) -> Result<String, Refusal> {
+    let begun = std::time::Instant::now();
+    loop {
+        match answer(porter, claim) {
+            Err(Refusal::NoVerdict) if begun.elapsed() < SOON => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+}
+
 /// Answers whatever it is told to.
 struct Puppet(fn(Reply));
 
@@ -149,111 +199,142 @@ impl Backend for Puppet {
     }
 }
 
+/// Answers when it is told to.
+#[derive(Default)]
+struct Slow {
+    kept: Mutex<Vec<Reply>>,
+}
+
+impl Backend for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn judge(&self, _: &Claim, reply: Reply) {
+        self.kept.lock().unwrap().push(reply);
+    }
+}
+
 fn ignorant() -> Arc<dyn Backend> {
     Arc::new(Puppet(|reply| reply.give(Outcome::Ignore)))
 }
 
 #[test]
 fn the_right_proof_comes_in_and_no_other_does() {
-    for subject in subjects() {
-        let porter = porter(std::slice::from_ref(&subject.backend));
-        for _ in 0..3 {
-            assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
-            assert_eq!(answer(&porter, &subject.wrong), Err(Refusal::BadCredentials));
-            assert_eq!(answer(&porter, &subject.stranger), Err(Refusal::BadCredentials));
-        }
+    subjects().iter().for_each(comes_in);
+}
+
+fn comes_in(subject: &Subject) {
+    let porter = porter(std::slice::from_ref(&subject.backend));
+    for _ in 0..3 {
+        assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
+        assert_eq!(answer(&porter, &subject.wrong), Err(Refusal::BadCredentials));
+        assert_eq!(answer(&porter, &subject.stranger), Err(Refusal::BadCredentials));
     }
 }
 
 #[test]
 fn names_and_passwords_are_only_that() {
+    subjects().iter().for_each(is_not_fooled);
+}
+
+fn is_not_fooled(subject: &Subject) {
     let strange = ["", "'", "' OR '1'='1", "a:b", "ann\n", "ann\0", "../x", "${user}", "*", "Ann"];
-    for subject in subjects().iter().filter(|subject| subject.right.user_name.is_some()) {
-        let porter = porter(std::slice::from_ref(&subject.backend));
-        for text in strange {
-            let password = subject.right.password.as_ref().map(|secret| &secret.0[..]);
-            let as_name = claim(Some(text), password);
-            assert_eq!(answer(&porter, &as_name), Err(Refusal::BadCredentials), "{text:?}");
-            let as_password = claim(subject.right.user_name.as_deref(), Some(text.as_bytes()));
-            assert_eq!(answer(&porter, &as_password), Err(Refusal::BadCredentials), "{text:?}");
-        }
-        let large = vec![b'x'; 64 * 1024];
-        let large = claim(subject.right.user_name.as_deref(), Some(&large));
-        assert_eq!(answer(&porter, &large), Err(Refusal::BadCredentials));
-        let half = claim(subject.right.user_name.as_deref(), None);
-        assert_eq!(answer(&porter, &half), Err(Refusal::BadCredentials));
+    if subject.right.user_name.is_none() {
+        return;
     }
+    let porter = porter(std::slice::from_ref(&subject.backend));
+    for text in strange {
+        let password = subject.right.password.as_ref().map(|secret| &secret.0[..]);
+        let as_name = claim(Some(text), password);
+        assert_eq!(answer(&porter, &as_name), Err(Refusal::BadCredentials), "{text:?}");
+        let as_password = claim(subject.right.user_name.as_deref(), Some(text.as_bytes()));
+        assert_eq!(answer(&porter, &as_password), Err(Refusal::BadCredentials), "{text:?}");
+    }
+    let large = vec![b'x'; 64 * 1024];
+    let large = claim(subject.right.user_name.as_deref(), Some(&large));
+    assert_eq!(answer(&porter, &large), Err(Refusal::BadCredentials));
+    let half = claim(subject.right.user_name.as_deref(), None);
+    assert_eq!(answer(&porter, &half), Err(Refusal::BadCredentials));
 }
 
 #[test]
 fn who_does_not_know_leaves_it_to_the_next() {
-    for subject in subjects() {
-        let next: Arc<dyn Backend> =
-            Arc::new(Puppet(|reply| reply.give(Outcome::Allow(Box::default()))));
-        let behind = porter(&[subject.backend.clone(), next]);
-        assert_eq!(answer(&behind, &subject.stranger), Ok(String::new()));
-        assert_eq!(answer(&behind, &subject.wrong), Err(Refusal::BadCredentials), "it knows");
-        let before = porter(&[ignorant(), ignorant(), subject.backend.clone()]);
-        assert_eq!(answer(&before, &subject.right), Ok(subject.user.to_string()));
-    }
+    subjects().iter().for_each(leaves_it_to_the_next);
+}
+
+fn leaves_it_to_the_next(subject: &Subject) {
+    let next: Arc<dyn Backend> =
+        Arc::new(Puppet(|reply| reply.give(Outcome::Allow(Box::default()))));
+    let behind = porter(&[subject.backend.clone(), next]);
+    assert_eq!(answer(&behind, &subject.stranger), Ok(String::new()));
+    assert_eq!(answer(&behind, &subject.wrong), Err(Refusal::BadCredentials), "it knows");
+    let before = porter(&[ignorant(), ignorant(), subject.backend.clone()]);
+    assert_eq!(answer(&before, &subject.right), Ok(subject.user.to_string()));
 }
 
 #[test]
 fn a_dead_backend_lets_nobody_in_and_nobody_past() {
-    for subject in subjects() {
-        let deaths: [fn(Reply); 2] = [|reply| reply.give(Outcome::Fail("dead".into())), drop];
-        for death in deaths {
-            let porter = porter(&[Arc::new(Puppet(death)), subject.backend.clone()]);
-            assert_eq!(answer(&porter, &subject.right), Err(Refusal::NoVerdict));
-        }
+    subjects().iter().for_each(waits_for_nobody_dead);
+}
+
+fn waits_for_nobody_dead(subject: &Subject) {
+    let deaths: [fn(Reply); 2] = [|reply| reply.give(Outcome::Fail("dead".into())), drop];
+    for death in deaths {
+        let porter = porter(&[Arc::new(Puppet(death)), subject.backend.clone()]);
+        assert_eq!(answer(&porter, &subject.right), Err(Refusal::NoVerdict));
     }
 }
 
 #[test]
 fn a_slow_backend_holds_up_only_who_waits_for_it() {
-    use std::sync::Mutex;
-    static KEPT: Mutex<Vec<Reply>> = Mutex::new(Vec::new());
-    for subject in subjects() {
-        let slow: Arc<dyn Backend> = Arc::new(Puppet(|reply| KEPT.lock().unwrap().push(reply)));
-        let porter = porter(&[slow, subject.backend.clone()]);
-        let waiting: Vec<_> = (0..10).map(|_| ask(&porter, &subject.right)).collect();
-        assert_eq!(waiting[0].recv_timeout(NEVER), Err(RecvTimeoutError::Timeout));
-        // What is new from now on is for whoever comes from now on.
-        porter.change(chain(std::slice::from_ref(&subject.backend)), LIMITS);
-        assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
-        while KEPT.lock().unwrap().len() < waiting.len() {
-            std::thread::yield_now();
-        }
-        for reply in std::mem::take(&mut *KEPT.lock().unwrap()) {
-            reply.give(Outcome::Ignore);
-        }
-        for one in waiting {
-            let user = user_of(one.recv_timeout(SOON).unwrap());
-            assert_eq!(user, Ok(subject.user.to_string()));
-        }
+    subjects().iter().for_each(waits_for_the_slow_alone);
+}
+
+fn waits_for_the_slow_alone(subject: &Subject) {
+    let slow = Arc::new(Slow::default());
+    let porter = porter(&[slow.clone(), subject.backend.clone()]);
+    let waiting: Vec<_> = (0..10).map(|_| ask(&porter, &subject.right)).collect();
+    assert_eq!(waiting[0].recv_timeout(NEVER), Err(RecvTimeoutError::Timeout));
+    // What is new from now on is for whoever comes from now on.
+    porter.change(chain(std::slice::from_ref(&subject.backend)), LIMITS);
+    assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
+    while slow.kept.lock().unwrap().len() < waiting.len() {
+        std::thread::yield_now();
+    }
+    for reply in std::mem::take(&mut *slow.kept.lock().unwrap()) {
+        reply.give(Outcome::Ignore);
+    }
+    for one in waiting {
+        let user = user_of(one.recv_timeout(SOON).unwrap());
+        assert_eq!(user, Ok(subject.user.to_string()));
     }
 }
 
 #[test]
 fn a_reload_forgets_who_is_gone() {
-    for subject in subjects() {
-        let porter = porter(std::slice::from_ref(&subject.backend));
-        assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
-        porter.change(chain(&[ignorant()]), LIMITS);
-        let refusal = answer(&porter, &subject.right).unwrap_err();
-        assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
-    }
+    subjects().iter().for_each(is_forgotten);
+}
+
+fn is_forgotten(subject: &Subject) {
+    let porter = porter(std::slice::from_ref(&subject.backend));
+    assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
+    porter.change(chain(&[ignorant()]), LIMITS);
+    let refusal = answer(&porter, &subject.right).unwrap_err();
+    assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
 }
 
 #[test]
 fn nobody_in_particular_comes_in_only_where_that_is_allowed() {
-    for subject in subjects() {
-        let backends = std::slice::from_ref(&subject.backend);
-        let open = Porter::new(Chain { anonymous: true, ..chain(backends) }, LIMITS);
-        assert_eq!(answer(&open, &claim(None, None)), Ok(String::new()));
-        assert_eq!(answer(&open, &subject.wrong), Err(Refusal::BadCredentials));
-        assert_eq!(answer(&porter(backends), &claim(None, None)), Err(Refusal::NotWelcome));
-    }
+    subjects().iter().for_each(knows_nobody_in_particular);
+}
+
+fn knows_nobody_in_particular(subject: &Subject) {
+    let backends = std::slice::from_ref(&subject.backend);
+    let open = Porter::new(Chain { anonymous: true, ..chain(backends) }, LIMITS);
+    assert_eq!(answer(&open, &claim(None, None)), Ok(String::new()));
+    assert_eq!(answer(&open, &subject.wrong), Err(Refusal::BadCredentials));
+    assert_eq!(answer(&porter(backends), &claim(None, None)), Err(Refusal::NotWelcome));
 }
 
 #[test]

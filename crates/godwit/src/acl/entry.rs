@@ -1,0 +1,167 @@
+//! Rules as others give them, an entry at a time: a row of a table or an object of JSON with EMQX's
+//! names. One that is wrong is an error, since a denial that is not understood would allow.
+
+use broker::permissions::{ANY_QOS, Pattern, Rule};
+#[cfg(any(feature = "http", feature = "redis"))]
+use serde_json::Value;
+
+/// One entry's words; an empty one is not there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) permission: String,
+    pub(crate) action: String,
+    pub(crate) topics: Vec<String>,
+    pub(crate) qos: String,
+    pub(crate) retain: String,
+}
+
+impl Entry {
+    /// RETAIN is about publishing: an entry for both deeds that names it is two rules.
+    pub(crate) fn rules(&self) -> Result<Vec<Rule>, &'static str> {
+        let allows = match self.permission.as_str() {
+            "allow" | "1" => true,
+            "deny" | "0" => false,
+            _ => return Err("a rule's permission is neither allow nor deny"),
+        };
+        let (publish, subscribe) = match self.action.as_str() {
+            "publish" | "pub" => (true, false),
+            "subscribe" | "sub" => (false, true),
+            "all" | "pubsub" => (true, true),
+            _ => return Err("a rule's action is not publish, subscribe or all"),
+        };
+        let topics: Option<Vec<Pattern>> = self.topics.iter().map(|text| pattern(text)).collect();
+        let topics = topics.filter(|topics| !topics.is_empty());
+        let topics = topics.ok_or("a rule's topic is no topic filter")?;
+        let qos = read_qos(&self.qos).ok_or("a rule's qos is not 0, 1 or 2")?;
+        let retain = match self.retain.as_str() {
+            "" | "all" => None,
+            "1" | "true" | "t" => Some(true),
+            "0" | "false" | "f" => Some(false),
+            _ => return Err("a rule's retain is not true, false or all"),
+        };
+        let rule = Rule { allows, topics, qos, ..Rule::default() };
+        let mut rules = Vec::new();
+        if publish {
+            let subscribe = subscribe && retain.is_none();
+            rules.push(Rule { publish, subscribe, retain, ..rule.clone() });
+        }
+        if subscribe && (!publish || retain.is_some()) {
+            rules.push(Rule { publish: false, subscribe, ..rule });
+        }
+        Ok(rules)
+    }
+
+    /// An object as EMQX's HTTP authentication and its Redis values have it. `permission` stands
+    /// for one that it may leave out.
+    #[cfg(any(feature = "http", feature = "redis"))]
+    pub(crate) fn from_json(value: &Value, permission: &str) -> Result<Entry, &'static str> {
+        const WRONG: &str = "a rule is no object with permission, action and topic";
+        let mut entry = Entry { permission: permission.into(), ..Entry::default() };
+        for (name, value) in value.as_object().ok_or(WRONG)? {
+            match name.as_str() {
+                "permission" => entry.permission = value.as_str().ok_or(WRONG)?.to_lowercase(),
+                "action" => entry.action = value.as_str().ok_or(WRONG)?.to_lowercase(),
+                "topic" | "topics" => entry.topics.extend(texts(value).ok_or(WRONG)?),
+                "qos" => entry.qos = texts(value).ok_or(WRONG)?.join(","),
+                "retain" => entry.retain = texts(value).ok_or(WRONG)?.concat(),
+                _ => return Err("a rule has a condition that we do not know"),
+            }
+        }
+        Ok(entry)
+    }
+}
+
+/// One word or a list of them.
+#[cfg(any(feature = "http", feature = "redis"))]
+fn texts(value: &Value) -> Option<Vec<String>> {
+    let one = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    };
+    match value {
+        Value::Array(many) => many.iter().map(one).collect(),
+        other => Some(vec![one(other)?]),
+    }
+}
+
+/// `eq a/b` is EMQX's way to say that a topic is no filter.
+fn pattern(text: &str) -> Option<Pattern> {
+    let text = match text.strip_prefix("eq ") {
+        // What would be for this very filter and no topic below it has no rule of ours.
+        Some(exactly) if exactly.contains(['+', '#']) => return None,
+        Some(exactly) => exactly,
+        None => text,
+    };
+    Pattern::parse(text).ok()
+}
+
+fn read_qos(text: &str) -> Option<u8> {
+    if text.is_empty() || text == "all" {
+        return Some(ANY_QOS);
+    }
+    text.split(',').try_fold(0, |all, one| match one.trim() {
+        "0" => Some(all | 0b001),
+        "1" => Some(all | 0b010),
+        "2" => Some(all | 0b100),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(permission: &str, action: &str, topic: &str, qos: &str, retain: &str) -> Entry {
+        Entry {
+            permission: permission.into(),
+            action: action.into(),
+            topics: vec![topic.into()],
+            qos: qos.into(),
+            retain: retain.into(),
+        }
+    }
+
+    #[test]
+    fn an_entry_is_a_rule() {
+        let rules = entry("allow", "publish", "a/${clientid}/#", "0,1", "true").rules().unwrap();
+        let [rule] = &rules[..] else { panic!("{rules:?}") };
+        assert!(rule.allows && rule.publish && !rule.subscribe);
+        assert_eq!((rule.qos, rule.retain), (0b011, Some(true)));
+        let rules = entry("0", "all", "eq a", "", "").rules().unwrap();
+        let [rule] = &rules[..] else { panic!("{rules:?}") };
+        assert!(!rule.allows && rule.publish && rule.subscribe);
+        assert_eq!(
+            (rule.qos, rule.retain, rule.topics[0].to_string()),
+            (ANY_QOS, None, "a".into())
+        );
+    }
+
+    #[test]
+    fn retain_is_a_condition_of_publishing_only() {
+        let rules = entry("deny", "all", "a", "", "0").rules().unwrap();
+        let said: Vec<_> =
+            rules.iter().map(|rule| (rule.publish, rule.subscribe, rule.retain)).collect();
+        assert_eq!(said, [(true, false, Some(false)), (false, true, None)]);
+        let rules = entry("deny", "subscribe", "a", "", "0").rules().unwrap();
+        assert_eq!((rules.len(), rules[0].subscribe, rules[0].retain), (1, true, None));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_no_rule() {
+        for wrong in [
+            entry("", "publish", "a", "", ""),
+            entry("Allow all", "publish", "a", "", ""),
+            entry("allow", "", "a", "", ""),
+            entry("allow", "publish", "a/#/b", "", ""),
+            entry("allow", "publish", "eq a/#", "", ""),
+            entry("allow", "publish", "", "", ""),
+            entry("allow", "publish", "a", "3", ""),
+            entry("allow", "publish", "a", "0,", ""),
+            entry("allow", "publish", "a", "", "maybe"),
+            Entry { topics: Vec::new(), ..entry("allow", "publish", "a", "", "") },
+        ] {
+            assert!(wrong.rules().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The contract for a server that is asked by HTTP, and what is its own: how it is asked, what its
+//! answers do, what its silence and its death do.
+
+use super::super::http::{Form, Http, HttpSettings};
+use super::super::remote::http::SCHEMES;
+use super::super::remote::template::Template;
+use super::super::remote::url::Url;
+use super::super::remote::{Bounds, Remote};
+use super::web::{Asked, Said, Web};
+use super::*;
+use crate::clients::trust::Trust;
+use crate::runtime::Runtime;
+
+pub(super) const BOUNDS: Bounds =
+    Bounds { timeout_ms: 5_000, connections_max: 2, questions_max: 100 };
+
+fn settings(web: &Web, form: Form) -> HttpSettings {
+    let template = |text: &str| Template::parse(text, true).unwrap();
+    let url = Url::parse(&format!("{}/auth?from=%a", web.url()), SCHEMES).unwrap();
+    let target = template(&url.path);
+    let params = [("clientid", "%c"), ("username", "${username}"), ("password", "%P")];
+    HttpSettings {
+        url: Some((url, target)),
+        form,
+        params: params.map(|(name, text)| (name.to_string(), template(text))).into(),
+        headers: vec![("x-key".into(), Secret(b"an api's key".as_slice().into()))],
+        takes_rules: true,
+        cache_s: 0,
+    }
+}
+
+fn backend(settings: &HttpSettings, bounds: Bounds) -> Arc<dyn Backend> {
+    let http = Http::new(settings, None, &[Some(1883)]).unwrap();
+    Arc::new(Remote::new(http, bounds, Arc::new(Runtime::default())))
+}
+
+/// Knows ann, whose password is "right".
+fn judge(asked: &Asked) -> Said {
+    let said: serde_json::Value = serde_json::from_str(&asked.body).unwrap();
+    let text = |name: &str| said[name].as_str().unwrap_or_default().to_string();
+    let result = match (text("username").as_str(), text("password").as_str()) {
+        ("ann", "right") => "allow",
+        ("ann", _) => "deny",
+        _ => "ignore",
+    };
+    Said::Json(200, format!(r#"{{"result":"{result}"}}"#))
+}
+
+fn subject(backend: Arc<dyn Backend>) -> Subject {
+    Subject {
+        backend,
+        right: claim(Some("ann"), Some(b"right")),
+        wrong: claim(Some("ann"), Some(b"wrong")),
+        stranger: claim(Some("bob"), Some(b"right")),
+        user: "ann",
+    }
+}
+
+#[test]
+fn a_server_that_is_asked_by_http_stands_the_contract() {
+    let web = Web::start(0, None, judge);
+    stands(&subject(backend(&settings(&web, Form::Json), BOUNDS)));
+    let settings = HttpSettings { cache_s: 60, ..settings(&web, Form::Json) };
+    stands(&subject(backend(&settings, BOUNDS)));
+}
+
+#[test]
+fn each_way_to_ask_says_the_same() {
+    let web = Web::start(0, None, |_| Said::Json(200, r#"{"result":"allow"}"#.into()));
+    let strange = claim(Some("a&b=c\"'%41\r\nX: y"), Some(b"p\0{}"));
+    let encoded = "clientid=id&username=a%26b%3Dc%22%27%2541%0D%0AX%3A%20y&password=p%00%7B%7D";
+    for (form, line, body) in [
+        (Form::Query, format!("GET /auth?from=192.0.2.1&{encoded} HTTP/1.1"), String::new()),
+        (Form::Encoded, "POST /auth?from=192.0.2.1 HTTP/1.1".into(), encoded.to_string()),
+        (
+            Form::Json,
+            "POST /auth?from=192.0.2.1 HTTP/1.1".into(),
+            r#"{"clientid":"id","password":"p\u0000{}","username":"a&b=c\"'%41\r\nX: y"}"#.into(),
+        ),
+    ] {
+        let porter = porter(&[backend(&settings(&web, form), BOUNDS)]);
+        assert!(answer(&porter, &strange).is_ok());
+        let [asked] = &web.asked()[..] else { panic!("one question") };
+        assert_eq!((asked.line.as_str(), asked.body.as_str()), (line.as_str(), body.as_str()));
+        assert!(asked.headers.contains(&"x-key: an api's key".to_string()), "{asked:?}");
+        let host = format!("host: localhost:{}", web.port);
+        assert!(asked.headers.contains(&host), "{asked:?}");
+        assert!(!asked.headers.iter().any(|header| header.starts_with("X: y")), "{asked:?}");
+    }
+}
+
+#[test]
+fn an_answer_is_good_for_its_own_question_and_for_its_time() {
+    let web = Web::start(0, None, judge);
+    let settings = HttpSettings { cache_s: 60, ..settings(&web, Form::Json) };
+    let subject = subject(backend(&settings, BOUNDS));
+    let first = porter(std::slice::from_ref(&subject.backend));
+    for _ in 0..3 {
+        assert_eq!(answer(&first, &subject.right), Ok("ann".into()));
+        assert_eq!(answer(&first, &subject.wrong), Err(Refusal::BadCredentials));
+        assert_eq!(answer(&first, &subject.stranger), Err(Refusal::BadCredentials));
+    }
+    assert_eq!(web.asked().len(), 3);
+    // Without a cache each is asked.
+    let settings = HttpSettings { cache_s: 0, ..settings };
+    let second = porter(&[backend(&settings, BOUNDS)]);
+    for _ in 0..3 {
+        assert_eq!(answer(&second, &subject.right), Ok("ann".into()));
+    }
+    assert_eq!(web.asked().len(), 3);
+    // Trouble is no answer.
+    let busy = Web::start(0, None, |_| Said::Json(503, String::new()));
+    let settings = HttpSettings { cache_s: 60, ..self::settings(&busy, Form::Json) };
+    let third = porter(&[backend(&settings, BOUNDS)]);
+    for _ in 0..3 {
+        assert_eq!(answer(&third, &subject.right), Err(Refusal::NoVerdict));
+    }
+    assert_eq!(busy.asked().len(), 3);
+}
+
+#[test]
+fn what_the_answer_grants_is_granted() {
+    let web = Web::start(0, None, |_| {
+        let rules = r#"[{"permission":"allow","action":"publish","topic":"a/${clientid}"}]"#;
+        let more = r#""is_superuser":true,"groups":["x"],"expire_at":4e9"#;
+        let body = format!(r#"{{"result":"allow",{more},"acl":{rules}}}"#);
+        Said::Json(200, body)
+    });
+    let settings = HttpSettings { cache_s: 60, ..settings(&web, Form::Json) };
+    let porter = porter(&[backend(&settings, BOUNDS)]);
+    for _ in 0..2 {
+        let verdict = ask(&porter, &claim(Some("ann"), Some(b"x"))).recv_timeout(SOON).unwrap();
+        let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
+        assert!(grant.is_superuser && grant.expires_in_ms.is_some());
+        assert_eq!((grant.groups.len(), grant.permissions.unwrap().len()), (1, 1));
+    }
+    assert_eq!(web.asked().len(), 1);
+}
+
+#[test]
+fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
+    let web = Web::start(0, None, |asked| match asked.body.contains("quick") {
+        true => Said::Json(200, r#"{"result":"allow"}"#.into()),
+        false => Said::Silence,
+    });
+    let bounds = Bounds { timeout_ms: 300, connections_max: 1, questions_max: 3 };
+    let porter = porter(&[backend(&settings(&web, Form::Json), bounds)]);
+    let all: Vec<_> = (0..10).map(|_| ask(&porter, &claim(Some("slow"), Some(b"x")))).collect();
+    let all: Vec<_> =
+        all.iter().map(|one| user_of(one.recv_timeout(SOON).unwrap()).unwrap_err()).collect();
+    let with = |refusal| all.iter().filter(|one| **one == refusal).count();
+    assert_eq!((with(Refusal::NoVerdict), with(Refusal::TooBusy)), (3, 7), "{all:?}");
+    // Nobody who waited in vain keeps a place.
+    assert_eq!(answer(&porter, &claim(Some("quick"), Some(b"x"))), Ok("quick".into()));
+}
+
+#[test]
+fn a_server_that_was_gone_is_asked_again() {
+    let web = Web::start(0, None, judge);
+    let subject = subject(backend(&settings(&web, Form::Json), BOUNDS));
+    let porter = porter(std::slice::from_ref(&subject.backend));
+    assert_eq!(answer(&porter, &subject.right), Ok("ann".into()));
+    // It closed what it had kept open, as servers do: nobody notices.
+    web.drop_connections();
+    assert_eq!(answer(&porter, &subject.right), Ok("ann".into()));
+    let port = web.port;
+    drop(web);
+    assert_eq!(answer(&porter, &subject.right), Err(Refusal::NoVerdict));
+    assert_eq!(answer(&porter, &subject.stranger), Err(Refusal::NoVerdict));
+    let web = Web::start(port, None, judge);
+    assert_eq!(answer_at_last(&porter, &subject.right), Ok("ann".into()));
+    assert_eq!(answer(&porter, &subject.wrong), Err(Refusal::BadCredentials));
+    drop(web);
+    // One that closes after every answer is asked over a new connection each time.
+    let curt = Web::start(port, None, |_| Said::JsonAndClose(r#"{"result":"allow"}"#.into()));
+    for _ in 0..3 {
+        assert_eq!(answer_at_last(&porter, &subject.right), Ok("ann".into()));
+    }
+    drop(curt);
+}
+
+#[test]
+fn over_tls_only_the_server_that_we_trust_is_asked() {
+    let folder = certificates("contract-http");
+    let tls = served(&folder);
+    let web = Web::start(0, Some(tls), judge);
+    let settings = settings(&web, Form::Json);
+    let with = |authority: &str| -> Arc<dyn Backend> {
+        let file = folder.join(authority).display().to_string();
+        let trust = Trust { authorities: Some(file), ..Trust::default() }.config().unwrap();
+        let http = Http::new(&settings, Some(trust), &[]).unwrap();
+        Arc::new(Remote::new(http, BOUNDS, Arc::new(Runtime::default())))
+    };
+    stands(&subject(with("ca.pem")));
+    web.asked();
+    let right = claim(Some("ann"), Some(b"right"));
+    assert_eq!(answer(&porter(&[with("stranger-ca.pem")]), &right), Err(Refusal::NoVerdict));
+    // Nor is anything sent in plain text to whom should speak TLS.
+    assert!(web.asked().is_empty());
+    let _ = std::fs::remove_dir_all(folder);
+}

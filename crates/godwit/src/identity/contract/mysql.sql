@@ -1,0 +1,14 @@
+CREATE DATABASE godwit;
+CREATE USER 'godwit'@'%' IDENTIFIED BY 'PASSWORD';
+GRANT ALL ON godwit.* TO 'godwit'@'%';
+CREATE TABLE godwit.mqtt_user (username varchar(100) COLLATE utf8mb4_bin, password_hash varchar(300), salt varchar(100), is_superuser tinyint(1), `groups` text) CHARACTER SET utf8mb4;
+CREATE TABLE godwit.mqtt_acl (id int AUTO_INCREMENT PRIMARY KEY, username varchar(100) COLLATE utf8mb4_bin, permission enum('allow', 'deny', ''), action text, topic text, qos tinyint, retain tinyint) CHARACTER SET utf8mb4;
+INSERT INTO godwit.mqtt_user VALUES ('ann', 'HASH', NULL, 0, 'staff, night');
+INSERT INTO godwit.mqtt_user VALUES ('root', 'HASH', NULL, 1, NULL);
+INSERT INTO godwit.mqtt_user VALUES ('plain', 'secret', NULL, 0, NULL);
+INSERT INTO godwit.mqtt_user VALUES ('twice', 'x', NULL, 0, NULL), ('twice', 'x', NULL, 0, NULL);
+INSERT INTO godwit.mqtt_user VALUES ('none', NULL, NULL, NULL, NULL);
+INSERT INTO godwit.mqtt_user VALUES ('salted', sha2('saltsecret', 256), 'salt', 0, NULL);
+INSERT INTO godwit.mqtt_acl (username, permission, action, topic, qos, retain) VALUES ('ann', 'allow', 'publish', 'a/${clientid}', 1, 0);
+INSERT INTO godwit.mqtt_acl (username, permission, action, topic) VALUES ('ann', 'deny', 'all', 'b/#');
+INSERT INTO godwit.mqtt_acl (username, permission, action, topic) VALUES ('root', 'allow', 'everything', 'a');

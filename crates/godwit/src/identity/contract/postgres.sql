@@ -1,0 +1,11 @@
+CREATE TABLE mqtt_user (username text, password_hash text, salt text, is_superuser bool, groups text);
+CREATE TABLE mqtt_acl (id serial, username text, permission text, action text, topic text, qos smallint, retain smallint);
+INSERT INTO mqtt_user VALUES ('ann', 'HASH', NULL, false, 'staff, night');
+INSERT INTO mqtt_user VALUES ('root', 'HASH', NULL, true, NULL);
+INSERT INTO mqtt_user VALUES ('plain', 'secret', NULL, false, NULL);
+INSERT INTO mqtt_user VALUES ('twice', 'x', NULL, false, NULL), ('twice', 'x', NULL, false, NULL);
+INSERT INTO mqtt_user VALUES ('none', NULL, NULL, NULL, NULL);
+INSERT INTO mqtt_user VALUES ('salted', encode(sha256('saltsecret'), 'hex'), 'salt', false, NULL);
+INSERT INTO mqtt_acl (username, permission, action, topic, qos, retain) VALUES ('ann', 'allow', 'publish', 'a/${clientid}', 1, 0);
+INSERT INTO mqtt_acl (username, permission, action, topic) VALUES ('ann', 'deny', 'all', 'b/#');
+INSERT INTO mqtt_acl (username, permission, action, topic) VALUES ('root', 'allow', 'everything', 'a');

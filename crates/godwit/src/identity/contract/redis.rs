@@ -1,0 +1,138 @@
+//! The contract for Redis, with a real one.
+
+use super::super::password::{Form, Kind, Salt};
+use super::super::remote::url::Url;
+use super::super::remote::{Bounds, Remote};
+use super::super::tables::redis::{Command, Redis, RedisSettings, SCHEMES};
+use super::servers::{Started, folder, free_port, give, run};
+use super::*;
+use crate::clients::trust::Trust;
+use crate::runtime::Runtime;
+use std::fs;
+use std::path::Path;
+
+struct Server {
+    folder: PathBuf,
+    plain: u16,
+    tls: u16,
+    started: Started,
+}
+
+const USER: &str = "redis";
+const OURS: &str = "godwit:it%27s@";
+
+impl Server {
+    fn start() -> Server {
+        let folder = folder("redis", USER);
+        let certificates = certificates("redis-tls");
+        for name in ["server.pem", "server.key", "ca.pem", "stranger-ca.pem"] {
+            fs::copy(certificates.join(name), folder.join(name)).unwrap();
+            give(&folder.join(name), USER);
+        }
+        let _ = fs::remove_dir_all(certificates);
+        let (plain, tls) = (free_port(), free_port());
+        let started = serve(&folder, plain, tls);
+        let mut cli = std::process::Command::new("redis-cli");
+        cli.args(["-p", &plain.to_string(), "--user", "godwit", "--pass", "it's", "-n", "2"]);
+        let hash = include_str!("../vectors/mosquitto_7.txt").trim().trim_start_matches("ann:");
+        run(cli, &include_str!("redis.txt").replace("HASH", hash));
+        Server { folder, plain, tls, started }
+    }
+
+    fn backend(&self, who: &str, form: Form) -> Arc<dyn Backend> {
+        self.ask(&format!("redis://{who}localhost:{}/2", self.plain), form)
+    }
+
+    fn ask(&self, url: &str, form: Form) -> Arc<dyn Backend> {
+        let settings = settings(url);
+        Arc::new(remote(Redis::new(&settings, None, form, &[]).unwrap()))
+    }
+
+    fn secure(&self, authority: &str) -> Arc<dyn Backend> {
+        let authorities = Some(self.folder.join(authority).display().to_string());
+        let trust = Trust { authorities, ..Trust::default() }.config().unwrap();
+        let settings = settings(&format!("rediss://{OURS}localhost:{}/2", self.tls));
+        Arc::new(remote(Redis::new(&settings, Some(trust), Form::default(), &[]).unwrap()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.started.stop();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn settings(url: &str) -> RedisSettings {
+    let user = "HMGET user:${username} password_hash salt is_superuser groups";
+    RedisSettings {
+        url: Some(Url::parse(url, SCHEMES).unwrap()),
+        user: Some(Command::parse(user).unwrap()),
+        rules: Some(Command::parse_rules("HGETALL acl:${username}").unwrap()),
+    }
+}
+
+fn remote(server: Redis) -> Remote<Redis> {
+    let bounds = Bounds { timeout_ms: 20_000, connections_max: 2, questions_max: 100 };
+    Remote::new(server, bounds, Arc::new(Runtime::default()))
+}
+
+fn serve(folder: &Path, plain: u16, tls: u16) -> Started {
+    let at = folder.display();
+    let options = format!(
+        "bind 127.0.0.1\nport {plain}\ntls-port {tls}\ndir {at}\nappendonly yes\n\
+         tls-cert-file {at}/server.pem\ntls-key-file {at}/server.key\ntls-auth-clients no\n\
+         user default off\nuser godwit on \">it's\" ~* &* +@all\n"
+    );
+    let file = folder.join("redis.conf").display().to_string();
+    fs::write(&file, options).unwrap();
+    give(Path::new(&file), USER);
+    // It tells on stdout that it is ready.
+    let command = ["sh", "-c", "exec redis-server \"$0\" >&2", &file];
+    Started::new(&command, USER, "TERM", "Ready to accept connections")
+}
+
+#[test]
+fn redis_stands_the_contract() {
+    if std::process::Command::new("redis-server").arg("--version").output().is_err() {
+        println!("left out: Redis is not installed");
+        return;
+    }
+    let mut server = Server::start();
+    let who = |user: &str| claim(Some(user), Some(b"secret"));
+    let subject = |backend| Subject {
+        backend,
+        right: who("ann"),
+        wrong: claim(Some("ann"), Some(b"wrong")),
+        stranger: who("bob"),
+        user: "ann",
+    };
+    let one = |backend: Arc<dyn Backend>, claim: &Claim| answer(&porter(&[backend]), claim);
+    let first = server.backend(OURS, Form::default());
+    stands(&subject(first.clone()));
+
+    let porter = porter(&[first]);
+    let verdict = ask(&porter, &who("ann")).recv_timeout(SOON).unwrap();
+    let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(grant.groups, ["staff".into(), "night".into()]);
+    assert_eq!((grant.is_superuser, grant.permissions.unwrap().len()), (true, 2));
+    // What cannot be understood lets nobody in: rules that deny, no hash, no hash table.
+    for user in ["root", "plain", "none", "text"] {
+        assert_eq!(answer(&porter, &who(user)), Err(Refusal::NoVerdict), "{user}");
+    }
+    let form = Form { kind: Kind::Sha256, salt: Salt::Suffix, rounds: 0 };
+    assert_eq!(one(server.backend(OURS, form), &who("salted")), Ok("salted".into()));
+
+    for stranger in ["godwit:wrong@", "nobody:x@", ""] {
+        let stranger = server.backend(stranger, Form::default());
+        assert_eq!(one(stranger, &who("ann")), Err(Refusal::NoVerdict));
+    }
+    stands(&subject(server.secure("ca.pem")));
+    assert_eq!(one(server.secure("stranger-ca.pem"), &who("ann")), Err(Refusal::NoVerdict));
+
+    server.started.stop();
+    assert_eq!(answer(&porter, &who("ann")), Err(Refusal::NoVerdict));
+    server.started = serve(&server.folder, server.plain, server.tls);
+    assert_eq!(answer_at_last(&porter, &who("ann")), Ok("ann".into()));
+    assert_eq!(answer(&porter, &claim(Some("ann"), Some(b"wrong"))), Err(Refusal::BadCredentials));
+}

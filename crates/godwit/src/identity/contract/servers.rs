@@ -1,0 +1,96 @@
+//! Servers of others that tests start: each on a free port with its files in a scratch folder, and
+//! none outlives the test, however that ends.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::thread;
+
+pub(super) struct Started {
+    child: Child,
+}
+
+/// A part of the shell ends the server as soon as nobody holds the other end of its input, which
+/// is when we stop it or are gone ourselves; the rest of it ends with the server.
+const GUARD: &str = r#"
+    signal=$1; shift; exec 3<&0; "$@" </dev/null 3<&- & server=$!
+    { read -r _ <&3; kill -"$signal" $server; } >/dev/null 2>&1 &
+    exec 3<&-; wait $server"#;
+
+impl Started {
+    /// Returns when a line of the server's has `ready` in it. The signal ends it in order.
+    pub(super) fn new(command: &[&str], user: &str, signal: &str, ready: &str) -> Started {
+        let mut guard = as_user(user, "sh");
+        guard.args(["-c", GUARD, "sh", signal]).args(command).current_dir("/");
+        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = guard.spawn().expect("a shell");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut seen = String::new();
+        while !seen.contains(ready) {
+            let read = lines.read_line(&mut seen).expect("its lines are text");
+            assert!(read > 0, "{command:?} did not start:\n{seen}");
+        }
+        thread::spawn(move || read_away(lines));
+        Started { child }
+    }
+
+    pub(super) fn stop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A full pipe would stop the server.
+fn read_away(mut lines: BufReader<ChildStderr>) {
+    let _ = std::io::copy(&mut lines, &mut std::io::sink());
+}
+
+/// Some servers do not run as root.
+pub(super) fn as_user(user: &str, program: &str) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("runuser");
+    command.args(["-u", user, "--", program]);
+    command
+}
+
+pub(super) fn run(mut command: Command, input: &str) {
+    use std::io::Write;
+    let piped = command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.stderr(Stdio::piped()).spawn().expect("a program that is installed");
+    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
+    let ended = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{command:?}: {said}");
+}
+
+/// Empty, and of the user whom the server runs as.
+pub(super) fn folder(name: &str, user: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("godwit-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("a scratch folder");
+    give(&path, user);
+    path
+}
+
+pub(super) fn give(path: &Path, user: &str) {
+    if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("chown");
+        command.arg(user).arg(path);
+        run(command, "");
+    }
+}
+
+/// Nobody listens there now.
+pub(super) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("it is bound").port()
+}

@@ -1,0 +1,158 @@
+//! A small HTTP server for tests: it answers as it is told, with and without TLS, and can be
+//! stopped and started again where it was.
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+/// What somebody asked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) line: String,
+    pub(super) headers: Vec<String>,
+    pub(super) body: String,
+}
+
+pub(super) enum Said {
+    Json(u16, String),
+    Html(u16, &'static str),
+    /// Nothing, ever.
+    Silence,
+    /// The connection ends after the answer, without a word of it before.
+    JsonAndClose(String),
+}
+
+pub(super) struct Web {
+    pub(super) port: u16,
+    open: Arc<Open>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// No test goes on after it has failed with a lock in hand.
+const WHOLE: &str = "nobody panicked";
+
+struct Answer(Box<dyn Fn(&Asked) -> Said + Send + Sync>);
+
+struct Open {
+    tls: Option<Arc<ServerConfig>>,
+    answer: Answer,
+    streams: Mutex<Vec<TcpStream>>,
+    asked: Mutex<Vec<Asked>>,
+    is_closed: AtomicBool,
+}
+
+impl Web {
+    /// Port 0 is any.
+    pub(super) fn start(
+        port: u16,
+        tls: Option<Arc<ServerConfig>>,
+        answer: impl Fn(&Asked) -> Said + Send + Sync + 'static,
+    ) -> Web {
+        let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let open = Arc::new(Open {
+            tls,
+            answer: Answer(Box::new(answer)),
+            streams: Mutex::default(),
+            asked: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        });
+        let own = open.clone();
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if own.is_closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                own.streams.lock().expect(WHOLE).push(stream.try_clone().expect("a descriptor"));
+                let own = own.clone();
+                thread::spawn(move || own.serve(stream));
+            }
+        });
+        Web { port, open, thread: Some(thread) }
+    }
+
+    pub(super) fn url(&self) -> String {
+        let scheme = if self.open.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://localhost:{}", self.port)
+    }
+
+    /// What was asked since the last time.
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.open.asked.lock().expect(WHOLE))
+    }
+
+    pub(super) fn drop_connections(&self) {
+        for stream in self.open.streams.lock().expect(WHOLE).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        self.open.is_closed.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        self.thread.take().map(JoinHandle::join);
+        self.drop_connections();
+    }
+}
+
+impl Open {
+    fn serve(&self, stream: TcpStream) {
+        match &self.tls {
+            Some(tls) => {
+                let conn = ServerConnection::new(tls.clone()).expect("TLS");
+                self.talk(StreamOwned::new(conn, stream));
+            }
+            None => self.talk(stream),
+        }
+    }
+
+    fn talk(&self, stream: impl Read + Write) {
+        let mut stream = BufReader::new(stream);
+        while let Some(asked) = read(&mut stream) {
+            let said = (self.answer.0)(&asked);
+            self.asked.lock().expect(WHOLE).push(asked);
+            let (status, kind, body) = match &said {
+                Said::Json(status, body) => (*status, "application/json", body.as_str()),
+                Said::JsonAndClose(body) => (200, "application/json", body.as_str()),
+                Said::Html(status, body) => (*status, "text/html", *body),
+                Said::Silence => continue,
+            };
+            let len = body.len();
+            let head = format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n");
+            let all = format!("{head}Content-Length: {len}\r\n\r\n{body}");
+            if stream.get_mut().write_all(all.as_bytes()).is_err() {
+                return;
+            }
+            let _ = stream.get_mut().flush();
+            if matches!(said, Said::JsonAndClose(_)) {
+                return;
+            }
+        }
+    }
+}
+
+fn read(stream: &mut impl BufRead) -> Option<Asked> {
+    let mut asked = Asked::default();
+    let mut line = String::new();
+    while stream.read_line(&mut line).ok()? > 0 {
+        let text = line.trim_end().to_string();
+        line.clear();
+        if asked.line.is_empty() {
+            asked.line = text;
+        } else if text.is_empty() {
+            let len = asked.headers.iter().find_map(|one| one.strip_prefix("content-length: "));
+            let mut body = vec![0; len.map_or(0, |len| len.parse().expect("a number"))];
+            stream.read_exact(&mut body).ok()?;
+            asked.body = String::from_utf8(body).expect("text");
+            return Some(asked);
+        } else {
+            asked.headers.push(text);
+        }
+    }
+    None
+}

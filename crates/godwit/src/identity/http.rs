@@ -1,0 +1,253 @@
+//! A server that is asked by HTTP, with EMQX's and NanoMQ's questions and EMQX's answers.
+
+use super::answer;
+use super::backend::Outcome;
+use super::remote::http::{Answer, Site};
+use super::remote::template::{Template, Values};
+use super::remote::url::{Url, encode};
+use super::remote::{Found, Server, Trouble};
+use broker::Claim;
+use broker::judge::{Grant, Secret};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
+use ring::digest;
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::ClientConfig;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What the rows of the table say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HttpSettings {
+    /// Where it is, and the text behind it, which may have placeholders.
+    pub(crate) url: Option<(Url, Template)>,
+    pub(crate) form: Form,
+    /// Names and what each says of the client.
+    pub(crate) params: Vec<(String, Template)>,
+    /// Values may be keys of an API.
+    pub(crate) headers: Vec<(String, Secret)>,
+    pub(crate) takes_rules: bool,
+    pub(crate) cache_s: u32,
+}
+
+/// Where the parameters are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The query of a GET.
+    Query,
+    /// The body of a POST, as a form.
+    Encoded,
+    /// The same as an object of JSON.
+    #[default]
+    Json,
+}
+
+pub(crate) struct Http {
+    site: Site,
+    target: Template,
+    form: Form,
+    params: Vec<(String, Template)>,
+    headers: Vec<(String, String)>,
+    takes_rules: bool,
+    ports: Vec<Option<u16>>,
+    cache: Option<Cache>,
+}
+
+impl Http {
+    /// `None` where there is no URL.
+    pub(crate) fn new(
+        settings: &HttpSettings,
+        tls: Option<Arc<ClientConfig>>,
+        ports: &[Option<u16>],
+    ) -> Option<Http> {
+        let (url, target) = settings.url.as_ref()?;
+        let text = |secret: &Secret| String::from_utf8_lossy(&secret.0).into_owned();
+        let headers = settings.headers.iter();
+        let mut headers: Vec<(String, String)> =
+            headers.map(|(name, value)| (name.clone(), text(value))).collect();
+        let kind = match settings.form {
+            Form::Query => None,
+            Form::Encoded => Some("application/x-www-form-urlencoded"),
+            Form::Json => Some("application/json"),
+        };
+        let is_said = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let kind = kind.filter(|_| !is_said);
+        headers.extend(kind.map(|kind| ("content-type".to_string(), kind.to_string())));
+        Some(Http {
+            site: Site::new(url, tls),
+            target: target.clone(),
+            form: settings.form,
+            params: settings.params.clone(),
+            headers,
+            takes_rules: settings.takes_rules,
+            ports: ports.to_vec(),
+            cache: Cache::new(settings.cache_s),
+        })
+    }
+
+    /// The target and the body; none where a value is no text, which JSON needs.
+    fn question(&self, claim: &Claim) -> Option<(String, Vec<u8>)> {
+        let values = Values { claim, ports: &self.ports };
+        let mut target = self.target.fill_url(values);
+        if !target.starts_with('/') {
+            target.insert(0, '/');
+        }
+        match self.form {
+            Form::Json => {
+                let mut body = serde_json::Map::new();
+                for (name, template) in &self.params {
+                    let value = String::from_utf8(template.fill(values)).ok()?;
+                    body.insert(name.clone(), value.into());
+                }
+                Some((target, serde_json::Value::Object(body).to_string().into_bytes()))
+            }
+            Form::Encoded => Some((target, self.encoded(values).into_bytes())),
+            Form::Query => {
+                let query = self.encoded(values);
+                if !query.is_empty() {
+                    target.push(if target.contains('?') { '&' } else { '?' });
+                    target.push_str(&query);
+                }
+                Some((target, Vec::new()))
+            }
+        }
+    }
+
+    fn encoded(&self, values: Values<'_>) -> String {
+        let mut out = String::new();
+        for (name, template) in &self.params {
+            if !out.is_empty() {
+                out.push('&');
+            }
+            encode(name.as_bytes(), &mut out);
+            out.push('=');
+            encode(&template.fill(values), &mut out);
+        }
+        out
+    }
+}
+
+impl Server for Http {
+    type Conn = SendRequest<Full<Bytes>>;
+
+    fn name(&self) -> &'static str {
+        "http"
+    }
+
+    fn is_for(&self, _: &Claim) -> bool {
+        true
+    }
+
+    fn recall(&self, claim: &Claim) -> Option<Outcome> {
+        let cache = self.cache.as_ref()?;
+        let (target, body) = self.question(claim)?;
+        cache.recall(&cache.key(claim, &target, &body))
+    }
+
+    async fn connect(&self) -> Result<Self::Conn, String> {
+        self.site.connect().await
+    }
+
+    async fn ask(&self, conn: &mut Self::Conn, claim: &Claim) -> Result<Found, Trouble> {
+        let Some((target, body)) = self.question(claim) else {
+            return Ok(Found::Verdict(Outcome::Ignore));
+        };
+        let key = self.cache.as_ref().map(|cache| cache.key(claim, &target, &body));
+        let method = if self.form == Form::Query { "GET" } else { "POST" };
+        let asked = self.site.request(conn, method, &target, &self.headers, body);
+        let answer: Answer = asked.await?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let outcome = answer::read(&answer, claim, self.takes_rules, now);
+        if let (Some(cache), Some(key)) = (&self.cache, key) {
+            cache.keep(key, &outcome);
+        }
+        Ok(Found::Verdict(outcome))
+    }
+}
+
+/// Answers that are still good, each under a hash of its question. The hash is keyed, so what it
+/// was made of, a password among it, is not found by trying.
+struct Cache {
+    salt: [u8; 32],
+    lifetime: Duration,
+    answers: Mutex<HashMap<[u8; 32], Kept>>,
+}
+
+struct Kept {
+    until: Instant,
+    said: Said,
+}
+
+#[derive(Clone)]
+enum Said {
+    Allow { grant: Box<Grant>, expires: Option<Instant> },
+    Deny(&'static str),
+    Ignore,
+}
+
+/// What comes when there are so many is asked each time.
+const ANSWERS_MAX: usize = 10_000;
+
+impl Cache {
+    fn new(seconds: u32) -> Option<Cache> {
+        let mut salt = [0; 32];
+        let drawn = SystemRandom::new().fill(&mut salt).is_ok();
+        let lifetime = Duration::from_secs(u64::from(seconds));
+        // Without chance there is no key, and without a key nothing is kept.
+        (seconds > 0 && drawn).then(|| Cache { salt, lifetime, answers: Mutex::default() })
+    }
+
+    /// Of everything that the answer or what becomes of it depends on.
+    fn key(&self, claim: &Claim, target: &str, body: &[u8]) -> [u8; 32] {
+        let mut all = digest::Context::new(&digest::SHA256);
+        let user = claim.user_name.as_deref().unwrap_or_default();
+        all.update(&self.salt);
+        for part in [user.as_bytes(), target.as_bytes(), body] {
+            all.update(&(part.len() as u64).to_be_bytes());
+            all.update(part);
+        }
+        let mut key = [0; 32];
+        key.copy_from_slice(all.finish().as_ref());
+        key
+    }
+
+    fn recall(&self, key: &[u8; 32]) -> Option<Outcome> {
+        let now = Instant::now();
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = answers.get(key).filter(|kept| kept.until > now)?;
+        Some(match kept.said.clone() {
+            Said::Allow { mut grant, expires } => {
+                let left = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;
+                grant.expires_in_ms = expires.map(left);
+                Outcome::Allow(grant)
+            }
+            Said::Deny(why) => Outcome::Deny(why),
+            Said::Ignore => Outcome::Ignore,
+        })
+    }
+
+    fn keep(&self, key: [u8; 32], outcome: &Outcome) {
+        let now = Instant::now();
+        let mut until = now + self.lifetime;
+        let said = match outcome {
+            Outcome::Allow(grant) => {
+                let expires = grant.expires_in_ms.map(|ms| now + Duration::from_millis(ms));
+                until = expires.map_or(until, |at| until.min(at));
+                Said::Allow { grant: grant.clone(), expires }
+            }
+            Outcome::Deny(why) => Said::Deny(why),
+            Outcome::Ignore => Said::Ignore,
+            // Trouble passes; an answer of its is not one. A challenge is never the server's.
+            Outcome::Busy | Outcome::Challenge { .. } | Outcome::Fail(_) => return,
+        };
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= ANSWERS_MAX {
+            answers.retain(|_, kept| kept.until > now);
+        }
+        if answers.len() < ANSWERS_MAX {
+            answers.insert(key, Kept { until, said });
+        }
+    }
+}

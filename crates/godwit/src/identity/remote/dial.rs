@@ -1,0 +1,58 @@
+//! The way to another server: TCP, and TLS where it is wanted.
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Bytes both ways, whatever carries them.
+pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Without it nothing is encrypted.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Endpoint {
+    pub(crate) async fn dial(&self) -> Result<TcpStream, String> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let stream = stream.map_err(|error| format!("{self}: {error}"))?;
+        // A question is one write and its answer another.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+
+    /// For protocols that begin without TLS.
+    pub(crate) async fn secure(
+        &self,
+        stream: TcpStream,
+        tls: Arc<ClientConfig>,
+    ) -> Result<Box<dyn Wire>, String> {
+        let name = ServerName::try_from(self.host.clone());
+        let name = name.map_err(|_| format!("{self}: no certificate has such a name"))?;
+        let stream = TlsConnector::from(tls).connect(name, stream).await;
+        Ok(Box::new(stream.map_err(|error| format!("{self}: {error}"))?))
+    }
+
+    pub(crate) async fn open(&self) -> Result<Box<dyn Wire>, String> {
+        let stream = self.dial().await?;
+        match &self.tls {
+            Some(tls) => self.secure(stream, tls.clone()).await,
+            None => Ok(Box::new(stream)),
+        }
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Endpoint { host, port, .. } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}

@@ -1,0 +1,113 @@
+//! HTTP/1.1 as a client: one request, one answer, both bounded. Redirections are not followed, so
+//! nothing is sent anywhere but where the option says.
+
+use super::Trouble;
+use super::dial::Endpoint;
+use super::url::Url;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use std::sync::Arc;
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) is_json: bool,
+    pub(crate) body: Bytes,
+}
+
+/// Where requests go, and what each of them has.
+#[derive(Clone)]
+pub(crate) struct Site {
+    endpoint: Endpoint,
+    /// As the Host header has it.
+    authority: String,
+    /// `Basic` and what follows of the URL's user and password.
+    authorization: Option<String>,
+}
+
+pub(crate) const SCHEMES: &[&str] = &["http", "https"];
+/// A longer answer is none.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+impl Site {
+    /// `tls` is for `https`.
+    pub(crate) fn new(url: &Url, tls: Option<Arc<ClientConfig>>) -> Site {
+        let is_tls = url.scheme == "https";
+        let port = url.port.unwrap_or(if is_tls { 443 } else { 80 });
+        let endpoint = Endpoint { host: url.host.clone(), port, tls: tls.filter(|_| is_tls) };
+        let shown = url.to_string();
+        let authority = shown.split_once("://").map_or("", |(_, rest)| rest).to_string();
+        let authorization = url.user.as_ref().map(|user| {
+            let password = url.password.as_deref().unwrap_or_default();
+            let mut text = crate::identity::base64::Alphabet::Standard
+                .encode(format!("{user}:{password}").as_bytes());
+            while !text.len().is_multiple_of(4) {
+                text.push('=');
+            }
+            format!("Basic {text}")
+        });
+        Site { endpoint, authority, authorization }
+    }
+
+    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
+        let stream = TokioIo::new(self.endpoint.open().await?);
+        let (sender, conn) = http1::handshake(stream)
+            .await
+            .map_err(|error| format!("{}: {error}", self.endpoint))?;
+        // It ends with its sender, or with the peer.
+        tokio::spawn(async move { _ = conn.await });
+        Ok(sender)
+    }
+
+    /// `headers` were checked when they were read.
+    pub(crate) async fn request(
+        &self,
+        sender: &mut SendRequest<Full<Bytes>>,
+        method: &str,
+        target: &str,
+        headers: &[(String, String)],
+        body: Vec<u8>,
+    ) -> Result<Answer, Trouble> {
+        let broken =
+            |error: &dyn std::fmt::Display| Trouble::Broken(format!("{}: {error}", self.endpoint));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(target)
+            .header(header::HOST, &self.authority)
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, "godwit");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(body)));
+        let request = request.map_err(|_| Trouble::Answered("the request is no request".into()))?;
+        sender.ready().await.map_err(|error| broken(&error))?;
+        let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
+        let status = answer.status().as_u16();
+        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_json = kind.is_some_and(|kind| kind.contains("json"));
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| broken(&error))?.to_bytes();
+        Ok(Answer { status, is_json, body })
+    }
+}
+
+/// Whether this can stand in a request.
+pub(crate) fn check_header(name: &str, value: &str) -> Result<(), String> {
+    let ours = ["host", "content-length", "transfer-encoding", "connection"];
+    if ours.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+        return Err(format!("the header {name} is ours to write"));
+    }
+    let is_name = header::HeaderName::from_bytes(name.as_bytes()).is_ok();
+    let is_value = header::HeaderValue::from_str(value).is_ok();
+    match is_name && is_value {
+        true => Ok(()),
+        false => Err("no header of HTTP, use NAME = \"VALUE\" without line breaks".into()),
+    }
+}

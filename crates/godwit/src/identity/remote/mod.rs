@@ -1,0 +1,286 @@
+//! Backends that ask another server: a few connections to it, questions that wait for one, and
+//! what happens when it is slow or gone.
+//!
+//! Everything here runs on the control plane's runtime. What costs work, such as checking a
+//! password against a hash that the server gave, goes back to the porter's threads.
+
+pub(crate) mod dial;
+#[cfg(feature = "http")]
+pub(crate) mod http;
+pub(crate) mod template;
+pub(crate) mod url;
+
+use super::backend::{Backend, Outcome, Reply};
+#[cfg(feature = "tables")]
+use super::password::Stored;
+use crate::runtime::Runtime;
+use broker::Claim;
+#[cfg(feature = "tables")]
+use broker::judge::Grant;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// What the rows of the table say for all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RemoteSettings {
+    /// Who vouches for servers; the host's own list where it is empty.
+    pub(crate) authorities: PathBuf,
+    pub(crate) bounds: Bounds,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) timeout_ms: u32,
+    /// Connections to one server.
+    pub(crate) connections_max: usize,
+    /// Questions that wait for one, or for an answer.
+    pub(crate) questions_max: usize,
+}
+
+/// One kind of server: how to reach it, and how to ask.
+pub(crate) trait Server: Send + Sync + 'static {
+    type Conn: Send + 'static;
+
+    fn name(&self) -> &'static str;
+
+    /// Whether it could know the client at all.
+    fn is_for(&self, claim: &Claim) -> bool;
+
+    /// An answer of its that is still good.
+    fn recall(&self, _claim: &Claim) -> Option<Outcome> {
+        None
+    }
+
+    fn connect(&self) -> impl Future<Output = Result<Self::Conn, String>> + Send;
+
+    fn ask(
+        &self,
+        conn: &mut Self::Conn,
+        claim: &Claim,
+    ) -> impl Future<Output = Result<Found, Trouble>> + Send;
+}
+
+/// What a server says of a client.
+pub(crate) enum Found {
+    Verdict(Outcome),
+    /// The client is who this says if it has the password.
+    #[cfg(feature = "tables")]
+    Proof {
+        stored: Stored,
+        grant: Box<Grant>,
+    },
+    /// No such client.
+    #[cfg(feature = "tables")]
+    Nobody,
+}
+
+/// Words for the log, without secrets.
+pub(crate) enum Trouble {
+    /// The connection is good for the next question.
+    Answered(String),
+    Broken(String),
+}
+
+pub(crate) struct Remote<S: Server> {
+    desk: Arc<Desk<S>>,
+    runtime: Arc<Runtime>,
+}
+
+struct Desk<S: Server> {
+    server: S,
+    bounds: Bounds,
+    /// Questions that are not answered yet.
+    asked: AtomicUsize,
+    /// One for each connection that may be in use.
+    seats: Semaphore,
+    idle: Mutex<Vec<Idle<S::Conn>>>,
+    down: Mutex<Down>,
+    /// A hash to work on for clients that the server does not know.
+    #[cfg(feature = "tables")]
+    decoy: std::sync::OnceLock<Stored>,
+}
+
+struct Idle<C> {
+    conn: C,
+    since: Instant,
+}
+
+/// After a connection that failed nobody tries for a while.
+#[derive(Default)]
+struct Down {
+    until: Option<Instant>,
+    pause: Duration,
+    why: String,
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Somebody between us may have forgotten a connection that was quiet for longer.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+impl<S: Server> Remote<S> {
+    pub(crate) fn new(server: S, bounds: Bounds, runtime: Arc<Runtime>) -> Remote<S> {
+        let desk = Desk {
+            server,
+            bounds,
+            asked: AtomicUsize::new(0),
+            seats: Semaphore::new(bounds.connections_max.max(1)),
+            idle: Mutex::new(Vec::new()),
+            down: Mutex::default(),
+            #[cfg(feature = "tables")]
+            decoy: std::sync::OnceLock::new(),
+        };
+        Remote { desk: Arc::new(desk), runtime }
+    }
+}
+
+impl<S: Server> Backend for Remote<S> {
+    fn name(&self) -> &'static str {
+        self.desk.server.name()
+    }
+
+    fn judge(&self, claim: &Claim, reply: Reply) {
+        let desk = &self.desk;
+        if !desk.server.is_for(claim) {
+            return reply.give(Outcome::Ignore);
+        }
+        if let Some(outcome) = desk.server.recall(claim) {
+            return reply.give(outcome);
+        }
+        let asked = Asked::new(desk.clone());
+        if desk.asked.load(Ordering::Relaxed) > desk.bounds.questions_max {
+            return reply.give(Outcome::Busy);
+        }
+        self.runtime.spawn(async move { asked.answer(reply).await });
+    }
+}
+
+/// A question that counts until it is dropped.
+struct Asked<S: Server> {
+    desk: Arc<Desk<S>>,
+}
+
+impl<S: Server> Asked<S> {
+    fn new(desk: Arc<Desk<S>>) -> Asked<S> {
+        desk.asked.fetch_add(1, Ordering::Relaxed);
+        Asked { desk }
+    }
+
+    async fn answer(self, reply: Reply) {
+        let desk = &self.desk;
+        let Some(claim) = reply.claim() else { return };
+        let within = Duration::from_millis(u64::from(desk.bounds.timeout_ms));
+        match timeout(within, desk.find(&claim)).await {
+            Ok(Ok(Found::Verdict(outcome))) => reply.give(outcome),
+            #[cfg(feature = "tables")]
+            Ok(Ok(Found::Proof { stored, grant })) => {
+                let desk = desk.clone();
+                reply.work_out(move |claim| desk.check(claim, stored, grant));
+            }
+            #[cfg(feature = "tables")]
+            Ok(Ok(Found::Nobody)) => {
+                let desk = desk.clone();
+                reply.work_out(move |claim| desk.pretend(claim));
+            }
+            Ok(Err(why)) => reply.give(Outcome::Fail(why)),
+            Err(_) => {
+                let ms = desk.bounds.timeout_ms;
+                reply.give(Outcome::Fail(format!("no answer within {ms} ms")));
+            }
+        }
+    }
+}
+
+impl<S: Server> Drop for Asked<S> {
+    fn drop(&mut self) {
+        self.desk.asked.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<S: Server> Desk<S> {
+    async fn find(&self, claim: &Claim) -> Result<Found, String> {
+        let seat = self.seats.acquire().await;
+        let _seat = seat.map_err(|_| "nobody is asked any more".to_string())?;
+        if let Some(mut conn) = self.idle_conn() {
+            match self.server.ask(&mut conn, claim).await {
+                // It went while nobody used it, and the others may have gone with it.
+                Err(Trouble::Broken(_)) => self.idle().clear(),
+                other => return self.settle(conn, other),
+            }
+        }
+        let mut conn = self.connect().await?;
+        let found = self.server.ask(&mut conn, claim).await;
+        self.settle(conn, found)
+    }
+
+    fn settle(&self, conn: S::Conn, found: Result<Found, Trouble>) -> Result<Found, String> {
+        let found = match found {
+            Err(Trouble::Broken(why)) => return Err(why),
+            Err(Trouble::Answered(why)) => Err(why),
+            Ok(found) => Ok(found),
+        };
+        self.idle().push(Idle { conn, since: Instant::now() });
+        found
+    }
+
+    fn idle_conn(&self) -> Option<S::Conn> {
+        let mut idle = self.idle();
+        idle.retain(|one| one.since.elapsed() < IDLE_MAX);
+        idle.pop().map(|one| one.conn)
+    }
+
+    async fn connect(&self) -> Result<S::Conn, String> {
+        {
+            let down = self.down();
+            if down.until.is_some_and(|until| Instant::now() < until) {
+                return Err(down.why.clone());
+            }
+        }
+        let conn = self.server.connect().await;
+        let mut down = self.down();
+        match &conn {
+            Ok(_) => *down = Down::default(),
+            Err(why) => {
+                let now = Instant::now();
+                // Several that fail at once are one failure.
+                if down.until.is_none_or(|until| until <= now) {
+                    down.pause = (down.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+                    down.until = Some(now + down.pause);
+                    down.why = why.clone();
+                }
+            }
+        }
+        conn
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle<S::Conn>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn down(&self) -> MutexGuard<'_, Down> {
+        self.down.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(feature = "tables")]
+impl<S: Server> Desk<S> {
+    fn check(&self, claim: &Claim, stored: Stored, grant: Box<Grant>) -> Outcome {
+        let Some(password) = &claim.password else { return Outcome::Ignore };
+        let is_right = stored.is_of(&password.0);
+        let _ = self.decoy.set(stored);
+        if is_right { Outcome::Allow(grant) } else { Outcome::Deny("wrong password") }
+    }
+
+    /// As much work as for somebody else, so that time does not tell who is known.
+    fn pretend(&self, claim: &Claim) -> Outcome {
+        if let (Some(stored), Some(password)) = (self.decoy.get(), &claim.password) {
+            std::hint::black_box(stored.is_of(&password.0));
+        }
+        Outcome::Ignore
+    }
+}

@@ -1,0 +1,368 @@
+//! MySQL and MariaDB, as far as two queries need their protocol ("Client/Server Protocol" of the
+//! manuals): greeting, TLS, the two usual proofs, and prepared queries with values beside them.
+
+use super::Row;
+use super::packets::{self, END, Packets, Reader, put_text};
+use super::sql::{Database, Query};
+use crate::identity::remote::Trouble;
+use crate::identity::remote::dial::{Endpoint, Wire};
+use crate::identity::remote::url::{Url, decode};
+use ring::digest;
+use rustls::ClientConfig;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+pub(crate) struct Mysql {
+    endpoint: Endpoint,
+    user: String,
+    password: String,
+    database: String,
+}
+
+pub(crate) const SCHEMES: &[&str] = &["mysql", "mariadb"];
+const PORT: u16 = 3306;
+
+pub(crate) struct Conn {
+    packets: Packets<Box<dyn Wire>>,
+    /// Queries that the server has prepared, by their text.
+    prepared: HashMap<String, Prepared>,
+}
+
+#[derive(Clone, Copy)]
+struct Prepared {
+    id: u32,
+    values: usize,
+}
+
+/// What a server says of itself.
+struct Greeting {
+    capabilities: u32,
+    challenge: Vec<u8>,
+    proof: String,
+}
+
+const LONG_PASSWORD: u32 = 1;
+const CONNECT_WITH_DB: u32 = 1 << 3;
+const PROTOCOL_41: u32 = 1 << 9;
+const SSL: u32 = 1 << 11;
+const TRANSACTIONS: u32 = 1 << 13;
+const SECURE_CONNECTION: u32 = 1 << 15;
+const PLUGIN_AUTH: u32 = 1 << 19;
+const NEEDED: u32 = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
+
+const NATIVE: &str = "mysql_native_password";
+const CACHING: &str = "caching_sha2_password";
+const CHALLENGE_BYTES: usize = 20;
+/// utf8mb4_general_ci, which every version knows.
+const UTF8MB4: u8 = 45;
+const PACKET_BYTES_MAX: u32 = 1 << 24;
+
+const OK: u8 = 0x00;
+const MORE: u8 = 0x01;
+const ERROR: u8 = 0xff;
+/// What follows MORE in caching_sha2_password.
+const KNOWN: u8 = 3;
+const UNKNOWN: u8 = 4;
+
+const PREPARE: u8 = 0x16;
+const EXECUTE: u8 = 0x17;
+const TYPE_STRING: u8 = 0xfd;
+const NO_SENSE: &str = "it makes no sense";
+
+impl Mysql {
+    pub(crate) fn new(url: &Url, tls: Option<Arc<ClientConfig>>) -> Mysql {
+        let port = url.port.unwrap_or(PORT);
+        let path = url.path.trim_start_matches('/');
+        Mysql {
+            endpoint: Endpoint { host: url.host.clone(), port, tls },
+            user: url.user.clone().unwrap_or_else(|| "root".into()),
+            password: url.password.clone().unwrap_or_default(),
+            database: decode(path.split('?').next().unwrap_or_default()).unwrap_or_default(),
+        }
+    }
+
+    async fn introduce(&self, stream: TcpStream) -> Result<Packets<Box<dyn Wire>>, String> {
+        let mut plain = Packets::new(stream);
+        let greeting = Greeting::read(&plain.read().await?)?;
+        let mut packets = match &self.endpoint.tls {
+            None => plain.map(|stream| Box::new(stream) as Box<dyn Wire>),
+            Some(_) if greeting.capabilities & SSL == 0 => {
+                return Err("it does not speak TLS".into());
+            }
+            Some(tls) => {
+                plain.write(&self.hello(SSL)).await?;
+                let (stream, sequence) = plain.into_parts();
+                Packets::at(self.endpoint.secure(stream, tls.clone()).await?, sequence)
+            }
+        };
+        let ssl = if self.endpoint.tls.is_some() { SSL } else { 0 };
+        let mut out = self.hello(ssl);
+        out.extend(self.user.as_bytes());
+        out.push(0);
+        let proof = self.proof(&greeting.proof, &greeting.challenge).unwrap_or_default();
+        out.push(proof.len() as u8);
+        out.extend(proof);
+        if !self.database.is_empty() {
+            out.extend(self.database.as_bytes());
+            out.push(0);
+        }
+        out.extend(greeting.proof.as_bytes());
+        out.push(0);
+        packets.write(&out).await?;
+        self.prove(&mut packets, greeting).await?;
+        Ok(packets)
+    }
+
+    /// How a word of ours begins: all of it before TLS, the first part of it otherwise.
+    fn hello(&self, ssl: u32) -> Vec<u8> {
+        let named = if self.database.is_empty() { 0 } else { CONNECT_WITH_DB };
+        let flags = LONG_PASSWORD | TRANSACTIONS | NEEDED | named | ssl;
+        let mut out = flags.to_le_bytes().to_vec();
+        out.extend(PACKET_BYTES_MAX.to_le_bytes());
+        out.push(UTF8MB4);
+        out.extend([0; 23]);
+        out
+    }
+
+    /// Until the server is content, or asks for what we do not do.
+    async fn prove(
+        &self,
+        packets: &mut Packets<Box<dyn Wire>>,
+        greeting: Greeting,
+    ) -> Result<(), String> {
+        let mut name = greeting.proof;
+        loop {
+            let said = packets.read().await?;
+            match said.split_first() {
+                Some((&OK, _)) => return Ok(()),
+                Some((&ERROR, rest)) => return Err(error(rest)),
+                Some((&END, rest)) => {
+                    let mut rest = Reader(rest);
+                    name = rest.text_to_zero().ok_or(NO_SENSE)?;
+                    let challenge = rest.0.get(..CHALLENGE_BYTES).ok_or(NO_SENSE)?;
+                    let proof = self.proof(&name, challenge);
+                    packets.write(&proof.ok_or("it wants a proof that we do not know")?).await?;
+                }
+                Some((&MORE, &[KNOWN])) if name == CACHING => {}
+                // It has not seen the password lately, and wants it as it is.
+                Some((&MORE, &[UNKNOWN])) if name == CACHING && self.endpoint.tls.is_some() => {
+                    let mut password = self.password.clone().into_bytes();
+                    password.push(0);
+                    packets.write(&password).await?;
+                }
+                Some((&MORE, &[UNKNOWN])) if name == CACHING => {
+                    return Err("it wants the password in plain text, which needs TLS".into());
+                }
+                _ => return Err(NO_SENSE.into()),
+            }
+        }
+    }
+
+    /// Made of the password and what the server has drawn; none of a kind that we do not know.
+    fn proof(&self, name: &str, challenge: &[u8]) -> Option<Vec<u8>> {
+        let algorithm = match name {
+            NATIVE => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+            CACHING => &digest::SHA256,
+            _ => return None,
+        };
+        if self.password.is_empty() {
+            return Some(Vec::new());
+        }
+        let hash = |bytes: &[u8]| digest::digest(algorithm, bytes);
+        let once = hash(self.password.as_bytes());
+        let twice = hash(once.as_ref());
+        let mixed = match name {
+            NATIVE => hash(&[challenge, twice.as_ref()].concat()),
+            _ => hash(&[twice.as_ref(), challenge].concat()),
+        };
+        Some(once.as_ref().iter().zip(mixed.as_ref()).map(|(one, by)| one ^ by).collect())
+    }
+}
+
+impl Greeting {
+    fn read(bytes: &[u8]) -> Result<Greeting, String> {
+        if let Some((&ERROR, rest)) = bytes.split_first() {
+            return Err(error(rest));
+        }
+        let greeting = Greeting::parse(bytes).ok_or(NO_SENSE)?;
+        match greeting.capabilities & NEEDED == NEEDED {
+            true => Ok(greeting),
+            false => Err("it is too old".into()),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Greeting> {
+        let mut rest = Reader(bytes);
+        if rest.take(1)? != [10] {
+            return None;
+        }
+        rest.text_to_zero()?;
+        rest.take(4)?;
+        let mut challenge = rest.take(8)?.to_vec();
+        rest.take(1)?;
+        let low = rest.number(2)?;
+        rest.take(3)?;
+        let high = rest.number(2)?;
+        rest.take(11)?;
+        challenge.extend(rest.take(CHALLENGE_BYTES - 8)?);
+        rest.take(1)?;
+        let proof = rest.text_to_zero()?;
+        Some(Greeting { capabilities: (high << 16 | low) as u32, challenge, proof })
+    }
+}
+
+impl Database for Mysql {
+    type Conn = Conn;
+    const NAME: &'static str = "mysql";
+
+    fn mark(_: usize) -> String {
+        "?".into()
+    }
+
+    async fn connect(&self) -> Result<Conn, String> {
+        let stream = self.endpoint.dial().await?;
+        let packets = self.introduce(stream).await;
+        let packets = packets.map_err(|why| format!("{}: {why}", self.endpoint))?;
+        Ok(Conn { packets, prepared: HashMap::new() })
+    }
+
+    async fn query(
+        &self,
+        conn: &mut Conn,
+        query: &Query,
+        values: &[Vec<u8>],
+    ) -> Result<Vec<Row>, Trouble> {
+        let prepared = match conn.prepared.get(&query.text) {
+            Some(known) => *known,
+            None => conn.prepare(&query.text).await?,
+        };
+        if prepared.values != values.len() {
+            return Err(Trouble::Answered("it sees other placeholders than we do".into()));
+        }
+        let mut out = vec![EXECUTE];
+        out.extend(prepared.id.to_le_bytes());
+        out.push(0);
+        out.extend(1_u32.to_le_bytes());
+        if !values.is_empty() {
+            // None of them is NULL, and each is a string.
+            out.extend(vec![0; values.len().div_ceil(8)]);
+            out.push(1);
+            values.iter().for_each(|_| out.extend([TYPE_STRING, 0]));
+            values.iter().for_each(|value| put_text(&mut out, value));
+        }
+        conn.packets.begin();
+        conn.packets.write(&out).await.map_err(Trouble::Broken)?;
+        conn.rows().await
+    }
+}
+
+impl Conn {
+    async fn prepare(&mut self, text: &str) -> Result<Prepared, Trouble> {
+        self.packets.begin();
+        let out = [&[PREPARE], text.as_bytes()].concat();
+        self.packets.write(&out).await.map_err(Trouble::Broken)?;
+        let said = self.answer().await?;
+        let no_sense = || Trouble::Broken(NO_SENSE.into());
+        let mut rest = Reader(&said);
+        let mut number = |bytes| rest.number(bytes).ok_or_else(no_sense);
+        let (kind, id, columns, values) = (number(1)?, number(4)?, number(2)?, number(2)?);
+        if kind != u64::from(OK) {
+            return Err(no_sense());
+        }
+        for count in [values, columns] {
+            // What is described here is described again with the rows.
+            for _ in 0..if count == 0 { 0 } else { count + 1 } {
+                self.packets.read().await.map_err(Trouble::Broken)?;
+            }
+        }
+        let prepared = Prepared { id: id as u32, values: values as usize };
+        self.prepared.insert(text.to_string(), prepared);
+        Ok(prepared)
+    }
+
+    async fn rows(&mut self) -> Result<Vec<Row>, Trouble> {
+        let no_sense = || Trouble::Broken(NO_SENSE.into());
+        let first = self.answer().await?;
+        let count = Reader(&first).length().ok_or_else(no_sense)?;
+        let mut columns = Vec::new();
+        for _ in 0..count {
+            let column = self.packets.read().await.map_err(Trouble::Broken)?;
+            columns.push(packets::Column::parse(&column).ok_or_else(no_sense)?);
+        }
+        if count == 0 {
+            return Err(Trouble::Answered("the query brings no rows".into()));
+        }
+        self.packets.read().await.map_err(Trouble::Broken)?;
+        let mut rows = Vec::new();
+        loop {
+            let said = self.answer().await?;
+            if said.first() == Some(&END) && said.len() < 9 {
+                return Ok(rows);
+            }
+            rows.push(packets::row(&columns, &said).ok_or_else(no_sense)?);
+        }
+    }
+
+    async fn answer(&mut self) -> Result<Vec<u8>, Trouble> {
+        let said = self.packets.read().await.map_err(Trouble::Broken)?;
+        match said.split_first() {
+            Some((&ERROR, rest)) => Err(Trouble::Answered(error(rest))),
+            _ => Ok(said),
+        }
+    }
+}
+
+/// The number and the words of an error.
+fn error(rest: &[u8]) -> String {
+    let mut rest = Reader(rest);
+    let number = rest.number(2).unwrap_or_default();
+    let words = rest.0.get(6..).filter(|_| rest.0.first() == Some(&b'#')).unwrap_or(rest.0);
+    format!("{} ({number})", String::from_utf8_lossy(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(password: &str) -> Mysql {
+        let url = Url::parse(&format!("mysql://godwit:{password}@h/db"), SCHEMES).unwrap();
+        Mysql::new(&url, None)
+    }
+
+    /// A server keeps the double hash, undoes the mixing and has the single hash to compare.
+    #[test]
+    fn a_server_that_keeps_the_double_hash_finds_the_password_right() {
+        let challenge = [7; CHALLENGE_BYTES];
+        for (name, by) in [(NATIVE, &digest::SHA1_FOR_LEGACY_USE_ONLY), (CACHING, &digest::SHA256)]
+        {
+            let hash = |bytes: &[u8]| digest::digest(by, bytes).as_ref().to_vec();
+            let kept = hash(&hash(b"secret"));
+            let mixed = match name {
+                NATIVE => hash(&[&challenge[..], &kept].concat()),
+                _ => hash(&[&kept[..], &challenge].concat()),
+            };
+            let proof = server("secret").proof(name, &challenge).unwrap();
+            let once: Vec<u8> = proof.iter().zip(&mixed).map(|(one, by)| one ^ by).collect();
+            assert_eq!(hash(&once), kept, "{name}");
+            assert_eq!(server("").proof(name, &challenge), Some(Vec::new()));
+        }
+        assert_eq!(server("secret").proof("mysql_clear_password", &challenge), None);
+    }
+
+    #[test]
+    fn a_greeting_is_read_and_nothing_shorter() {
+        let mut bytes = b"\x0a8.4.0\0\x01\0\0\0AAAAAAAA\0".to_vec();
+        let flags = (NEEDED | SSL).to_le_bytes();
+        bytes.extend(&flags[..2]);
+        bytes.extend([UTF8MB4, 2, 0]);
+        bytes.extend(&flags[2..]);
+        bytes.extend([21, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend(b"BBBBBBBBBBBB\0caching_sha2_password\0");
+        let greeting = Greeting::parse(&bytes).unwrap();
+        assert_eq!(greeting.challenge, b"AAAAAAAABBBBBBBBBBBB");
+        assert_eq!((greeting.proof.as_str(), greeting.capabilities & SSL), (CACHING, SSL));
+        (0..bytes.len()).for_each(|len| assert!(Greeting::read(&bytes[..len]).is_err()));
+        assert_eq!(Greeting::read(b"\xff\x10\x04#08004Too many").err().unwrap(), "Too many (1040)");
+    }
+}

@@ -1,0 +1,63 @@
+//! Options of Redis.
+
+use super::Row;
+use crate::identity::remote::url::Url;
+use crate::identity::tables::redis::{Command, SCHEMES};
+use crate::options::value::Kind;
+
+const URL: Kind = Kind::Text {
+    of: "a URL",
+    check: |text| if text.is_empty() { Ok(()) } else { Url::parse(text, SCHEMES).map(|_| ()) },
+};
+const USER: Kind = Kind::Text { of: "a command", check: |text| Command::parse(text).map(|_| ()) };
+const RULES: Kind = Kind::Text {
+    of: "a command",
+    check: |text| if text.is_empty() { Ok(()) } else { Command::parse_rules(text).map(|_| ()) },
+};
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        key: "auth.redis_rules",
+        kind: RULES,
+        default: "",
+        live: true,
+        short: "command for what a client may do",
+        long: "`HGETALL KEY`: a field is a topic filter, which may have `${clientid}` and \
+               `${username}`, and its value publish, subscribe or all, or an object of JSON with \
+               `action` and, if wanted, `qos` and `retain`. Fields have no order, so they can only \
+               allow. They are read when the client connects. The rules of `acl.file` come after \
+               them, and what no rule allows is refused.",
+        source: "MQTT 5.0, 5.4.2",
+        set: |settings, value| {
+            settings.security.redis.rules = Command::parse_rules(value.text()).ok();
+        },
+    },
+    Row {
+        key: "auth.redis_url",
+        kind: Kind::Hidden(&URL),
+        default: "",
+        live: true,
+        short: "Redis server that knows users and their hashed passwords",
+        long: "`redis://USER:PASSWORD@HOST:PORT/NUMBER`, and `rediss://` over TLS, where \
+               `auth.backend_ca` vouches for the server; what is special in a URL is \
+               percent-encoded. The environment keeps it out of the file: \
+               GODWIT_AUTH__REDIS_URL. docs/security.md explains it.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| settings.security.redis.url = Url::parse(value.text(), SCHEMES).ok(),
+    },
+    Row {
+        key: "auth.redis_user",
+        kind: USER,
+        default: "HMGET mqtt_user:${username} password_hash salt is_superuser",
+        live: true,
+        short: "command for a client's hashed password",
+        long: "`HMGET KEY FIELD...` or `HGETALL KEY`, with the fields `password_hash` and, if \
+               wanted, `salt`, `is_superuser` and `groups` (with commas between them). In the key \
+               may be `${username}`, `${clientid}`, `${peerhost}`, `${listener}`, `${cert_cn}` and \
+               `${cert_subject}`. A client without a hash is left to the others.",
+        source: "MQTT 5.0, 5.4.1",
+        set: |settings, value| {
+            settings.security.redis.user = Command::parse(value.text()).ok();
+        },
+    },
+];

@@ -1,0 +1,55 @@
+//! Options of servers that keep users and rules in tables.
+
+use super::{Row, count};
+use crate::identity::password::{Kind as Hashed, Salt};
+use crate::options::value::Kind;
+
+/// What the tables of all of them have.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        key: "auth.password_form",
+        kind: Kind::Choice(&["tagged", "pbkdf2_sha256", "pbkdf2_sha512", "sha256", "sha512"]),
+        default: "tagged",
+        live: true,
+        short: "how passwords are hashed in the tables of other servers",
+        long: "`tagged` is a hash that says what it is: `$argon2id$`, `$2b$` (bcrypt), `$7$` and \
+               `$6$`. The others are hexadecimal digits, with a column `salt` beside them, as EMQX \
+               has them; a single SHA is weak. Plain text is not read.",
+        source: "",
+        set: |settings, value| {
+            settings.security.password_form.kind = match value.text() {
+                "pbkdf2_sha256" => Hashed::Pbkdf2Sha256,
+                "pbkdf2_sha512" => Hashed::Pbkdf2Sha512,
+                "sha256" => Hashed::Sha256,
+                "sha512" => Hashed::Sha512,
+                _ => Hashed::Tagged,
+            };
+        },
+    },
+    Row {
+        key: "auth.password_rounds",
+        kind: count(1, 10_000_000, "rounds"),
+        default: "10000",
+        live: true,
+        short: "rounds of `pbkdf2_sha256` and `pbkdf2_sha512`",
+        long: "",
+        source: "",
+        set: |settings, value| settings.security.password_form.rounds = value.u32(),
+    },
+    Row {
+        key: "auth.password_salt",
+        kind: Kind::Choice(&["prefix", "suffix", "none"]),
+        default: "prefix",
+        live: true,
+        short: "where the salt stands when `sha256` and `sha512` are made",
+        long: "",
+        source: "",
+        set: |settings, value| {
+            settings.security.password_form.salt = match value.text() {
+                "suffix" => Salt::Suffix,
+                "none" => Salt::None,
+                _ => Salt::Prefix,
+            };
+        },
+    },
+];
