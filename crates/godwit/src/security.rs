@@ -201,7 +201,8 @@ impl Security {
     }
 }
 
-/// What is read so far, and what was wrong.
+/// What is read so far, and what was wrong. What most have no use for is cold: it would lie among
+/// what runs at every start.
 struct Load<'a> {
     own: &'a SecuritySettings,
     outside: &'a Outside,
@@ -280,6 +281,7 @@ impl Load<'_> {
 
 #[cfg(feature = "http")]
 impl Load<'_> {
+    #[cold]
     fn published_keys(&mut self) {
         let Some(url) = &self.own.jwt_url else { return };
         let tls = self.tls(url.scheme == "https");
@@ -293,6 +295,7 @@ impl Load<'_> {
         self.keys = Some(set);
     }
 
+    #[cold]
     fn http(&mut self, ports: &[Option<u16>]) {
         let Some((url, _)) = &self.own.http.url else { return };
         let tls = self.tls(url.scheme == "https");
@@ -305,6 +308,7 @@ impl Load<'_> {
 
 #[cfg(feature = "redis")]
 impl Load<'_> {
+    #[cold]
     fn redis(&mut self, ports: &[Option<u16>]) {
         let own = self.own;
         let Some(url) = &own.redis.url else { return };
@@ -318,6 +322,7 @@ impl Load<'_> {
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 impl Load<'_> {
+    #[cold]
     fn tables<D: Database>(
         &mut self,
         settings: &TableSettings,
