@@ -94,6 +94,9 @@ impl Body {
         }
     }
 
+    /// Apart from what every turn of every broker looks at.
+    #[cold]
+    #[inline(never)]
     fn read_entrances(&mut self) {
         let Some(quic) = &mut self.quic else { return };
         let mut buffer = std::mem::take(&mut quic.received);

@@ -56,6 +56,7 @@ fn a_full_store_refuses_says_so_once_serves_others_and_recovers_by_itself() {
         })
         .collect();
     assert!(said.windows(2).all(|two| two[0] != two[1]), "{log}");
-    assert_eq!((said.first(), said.last()), (Some(&true), Some(&false)), "{log}");
+    // What was taken since may have filled it again.
+    assert_eq!((said.first(), said.contains(&false)), (Some(&true), true), "{log}");
     assert!(said.len() < 10, "one line for each of {refused} refusals\n{log}");
 }
