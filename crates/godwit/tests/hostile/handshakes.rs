@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     let make = || {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("hostile-certs");
@@ -25,12 +25,17 @@ fn folder() -> PathBuf {
 }
 
 fn start(more: &[&str]) -> (Broker, SocketAddr) {
+    start_with("tls", more)
+}
+
+/// With a certificate, and a listener of this kind.
+pub(crate) fn start_with(scheme: &str, more: &[&str]) -> (Broker, SocketAddr) {
     let folder = folder();
     let certificate = format!("tls.certificate={}", folder.join("server.pem").display());
     let key = format!("tls.key={}", folder.join("server.key").display());
-    let listen = ["listen=tls://127.0.0.1:0", &certificate, &key];
+    let listen = [&format!("listen={scheme}://127.0.0.1:0"), &*certificate, &key];
     let broker = Broker::start(&[&listen[..], more].concat());
-    let address = broker.address_of("tls://");
+    let address = broker.address_of(&format!("{scheme}://"));
     (broker, address)
 }
 

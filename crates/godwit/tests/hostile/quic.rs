@@ -2,7 +2,7 @@
 //! read. The healthy client beside them talks plain MQTT to the same shards.
 
 use crate::broker::Broker;
-use crate::certs;
+use crate::handshakes::{folder, start_with};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
@@ -12,7 +12,6 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,25 +20,8 @@ const CONNACK: &[u8] = b"\x20\x02\0\0";
 /// The least that an Initial has to have [RFC 9000, 14.1].
 const INITIAL_BYTES_MIN: usize = 1200;
 
-fn folder() -> PathBuf {
-    static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
-    let make = || {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("hostile-quic");
-        std::fs::create_dir_all(&folder).expect("a folder");
-        certs::make(&folder).expect("certificates can be made");
-        folder
-    };
-    FOLDER.get_or_init(make).clone()
-}
-
 fn start(more: &[&str]) -> (Broker, SocketAddr) {
-    let folder = folder();
-    let certificate = format!("tls.certificate={}", folder.join("server.pem").display());
-    let key = format!("tls.key={}", folder.join("server.key").display());
-    let listen = ["listen=quic://127.0.0.1:0", &certificate, &key];
-    let broker = Broker::start(&[&listen[..], more].concat());
-    let address = broker.address_of("quic://");
-    (broker, address)
+    start_with("quic", more)
 }
 
 fn config() -> ClientConfig {
