@@ -18,6 +18,8 @@ pub(crate) struct Users {
     /// The names, to choose one by chance that is the same for the same stranger.
     names: Vec<Box<str>>,
     chance: RandomState,
+    /// Whether any user proves its password by SCRAM.
+    knows_scram: bool,
     /// Makes what we say of users that there are none of.
     decoy_key: [u8; 32],
 }
@@ -57,6 +59,7 @@ impl Users {
         };
         check_name(name)?;
         let hash = Hash::parse(hash)?;
+        self.knows_scram |= matches!(hash, Hash::Scram(_));
         if self.by_name.insert(name.into(), hash).is_some() {
             return Err(format!("user {name:?} stands above already, leave one line"));
         }
@@ -144,8 +147,7 @@ impl Backend for Users {
     }
 
     fn methods(&self) -> &'static [&'static str] {
-        let knows = self.by_name.values().any(|hash| matches!(hash, Hash::Scram(_)));
-        if knows { &[scram::METHOD] } else { &[] }
+        if self.knows_scram { &[scram::METHOD] } else { &[] }
     }
 
     fn judge(&self, claim: &Claim, reply: Reply) {

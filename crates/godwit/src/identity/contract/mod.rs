@@ -26,6 +26,7 @@ use self::tls::{certificates, served};
 use super::backend::{Backend, Chain, Outcome, Reply};
 use super::certificate::{Certificates, Part};
 use super::hash::Hash;
+use super::scram::client::Client;
 use super::users::Users;
 use super::{Limits, Porter, jwt, scram};
 use broker::judge::{Secret, Verdict};
@@ -390,8 +391,8 @@ fn each_name_of_a_certificate_can_be_the_user() {
     }
 }
 
-/// A client that proves by SCRAM that it knows its password.
-fn exchange(porter: &Arc<Porter>, first: &str, password: &[u8]) -> Result<String, Refusal> {
+/// A client that proves by SCRAM that it knows its password, and begins with these words.
+fn begin_with(porter: &Arc<Porter>, first: &str, client: &Client) -> Result<String, Refusal> {
     let step = |data: &str, memory| {
         let data = Secret(data.as_bytes().into());
         let step = Some(Step { method: scram::METHOD.into(), data, memory });
@@ -399,11 +400,16 @@ fn exchange(porter: &Arc<Porter>, first: &str, password: &[u8]) -> Result<String
     };
     match step(first, None) {
         Verdict::Challenge { data, memory } => {
-            let challenge = std::str::from_utf8(&data).unwrap();
-            user_of(step(&scram::tests::prove(first, challenge, password), Some(memory)))
+            let (last, _) = client.last(std::str::from_utf8(&data).unwrap()).unwrap();
+            user_of(step(&last, Some(memory)))
         }
         verdict => user_of(verdict),
     }
+}
+
+fn exchange(porter: &Arc<Porter>, user: &str, password: &str) -> Result<String, Refusal> {
+    let client = Client::with_nonce(password, user, "abc");
+    begin_with(porter, &client.first(), &client)
 }
 
 #[test]
@@ -415,13 +421,14 @@ fn who_proves_its_password_without_saying_it_comes_in() {
     let _ = std::fs::remove_file(file);
     let porter = porter(&[ignorant(), users.clone()]);
     assert_eq!(*chain(&[users]).methods(), [Box::from(scram::METHOD)]);
-    assert_eq!(exchange(&porter, "n,,n=ann,r=abc", b"right"), Ok("ann".into()));
+    assert_eq!(exchange(&porter, "ann", "right"), Ok("ann".into()));
     let wrong = Err(Refusal::BadCredentials);
-    assert_eq!(exchange(&porter, "n,,n=ann,r=abc", b"wrong"), wrong);
+    assert_eq!(exchange(&porter, "ann", "wrong"), wrong);
     // Neither is told from a wrong password before the last step.
-    assert_eq!(exchange(&porter, "n,,n=bob,r=abc", b"right"), wrong);
-    assert_eq!(exchange(&porter, "n,,n=eve,r=abc", b"right"), wrong);
-    assert_eq!(exchange(&porter, "n,a=eve,n=ann,r=abc", b"right"), wrong);
-    assert_eq!(exchange(&porter, "p=tls-unique,,n=ann,r=abc", b"right"), wrong);
-    assert_eq!(exchange(&porter, "ann", b"right"), wrong);
+    assert_eq!(exchange(&porter, "bob", "right"), wrong);
+    assert_eq!(exchange(&porter, "eve", "right"), wrong);
+    let ann = Client::with_nonce("right", "ann", "abc");
+    for first in ["n,a=eve,n=ann,r=abc", "p=tls-unique,,n=ann,r=abc", "ann"] {
+        assert_eq!(begin_with(&porter, first, &ann), wrong, "{first}");
+    }
 }

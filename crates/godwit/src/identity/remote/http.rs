@@ -4,6 +4,7 @@
 use super::Trouble;
 use super::dial::Endpoint;
 use super::url::Url;
+use base64ct::{Base64, Encoding};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -42,12 +43,7 @@ impl Site {
         let authority = shown.split_once("://").map_or("", |(_, rest)| rest).to_string();
         let authorization = url.user.as_ref().map(|user| {
             let password = url.password.as_deref().unwrap_or_default();
-            let mut text = crate::identity::base64::Alphabet::Standard
-                .encode(format!("{user}:{password}").as_bytes());
-            while !text.len().is_multiple_of(4) {
-                text.push('=');
-            }
-            format!("Basic {text}")
+            format!("Basic {}", Base64::encode_string(format!("{user}:{password}").as_bytes()))
         });
         Site { endpoint, authority, authorization }
     }

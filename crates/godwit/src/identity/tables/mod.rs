@@ -9,8 +9,6 @@ mod packets;
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(feature = "postgres")]
-mod scram;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod sql;
 

@@ -1,12 +1,12 @@
 //! PostgreSQL, as far as two queries need its protocol (version 3.0, chapter "Frontend/Backend
 //! Protocol" of its manual): start, TLS, SCRAM, and one query with values beside it.
 
-use super::scram::Scram;
 use super::sql::{Database, Query};
 use super::{ANSWER_BYTES_MAX, Row};
 use crate::identity::remote::Trouble;
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::url::{Url, decode};
+use crate::identity::scram::client::Client;
 use rustls::ClientConfig;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,7 +113,7 @@ impl Postgres {
     }
 
     async fn prove_by_scram(&self, conn: &mut Conn) -> Result<(), String> {
-        let scram = Scram::new(&self.password)?;
+        let scram = Client::new(&self.password)?;
         let mut out = Outgoing::default();
         out.message(b'p', |body| {
             text(body, MECHANISM);

@@ -1,8 +1,11 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677), the server's half: a client proves that it knows its
-//! password without saying it, and learns whether the server knows it too.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677): a client proves that it knows its password without saying
+//! it, and learns whether the server knows it too. This is the server's half.
 //!
 //! Names and passwords are compared byte by byte, without SASLprep (RFC 4013), as everywhere else
 //! here. There is no channel binding.
+
+#[cfg(any(test, feature = "postgres"))]
+pub(crate) mod client;
 
 use super::base64::Alphabet;
 use base64ct::{Base64, Encoding};
@@ -46,8 +49,7 @@ impl Verifier {
     }
 
     fn derive(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> Verifier {
-        let mut salted = [0; KEY_BYTES];
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, salt, password, &mut salted);
+        let salted = salted(password, rounds, salt);
         let client = mac(&salted, b"Client Key");
         Verifier {
             rounds,
@@ -146,7 +148,14 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Our half of a nonce.
+/// What all keys are made of.
+fn salted(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> [u8; KEY_BYTES] {
+    let mut salted = [0; KEY_BYTES];
+    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, salt, password, &mut salted);
+    salted
+}
+
+/// One half of a nonce.
 pub(crate) fn nonce() -> Option<String> {
     let mut bytes = [0; 18];
     SystemRandom::new().fill(&mut bytes).ok()?;
@@ -189,24 +198,9 @@ fn hash(of: &[u8]) -> [u8; KEY_BYTES] {
 const NO_SCRAM: &str = "that is not SCRAM";
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
+    use super::client::Client;
     use super::*;
-
-    /// The client's half.
-    pub(crate) fn prove(client_first: &str, server_first: &str, password: &[u8]) -> String {
-        let salt = Base64::decode_vec(field(server_first, "s=").unwrap()).unwrap();
-        let rounds = field(server_first, "i=").unwrap().parse().unwrap();
-        let mut salted = [0; KEY_BYTES];
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, password, &mut salted);
-        let client = mac(&salted, b"Client Key");
-        let bare = client_first.splitn(3, ',').nth(2).unwrap();
-        let header = &client_first[..client_first.len() - bare.len()];
-        let nonce = field(server_first, "r=").unwrap();
-        let without = format!("c={},r={nonce}", Base64::encode_string(header.as_bytes()));
-        let mut proof = mac(&hash(&client), format!("{bare},{server_first},{without}").as_bytes());
-        proof.iter_mut().zip(client).for_each(|(proof, client)| *proof ^= client);
-        format!("{without},p={}", Base64::encode_string(&proof))
-    }
 
     /// RFC 7677, 3.
     #[test]
@@ -222,7 +216,8 @@ pub(crate) mod tests {
         );
         let last = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                     p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
-        assert_eq!(prove(first, said.server_first(), b"pencil"), last);
+        let client = Client::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
+        assert_eq!(client.last(said.server_first()).unwrap().0, last);
         let memory = said.memory();
         let said = Said::recall(&memory).unwrap();
         assert_eq!(said.user, "user");

@@ -1,0 +1,106 @@
+//! The client's half, for servers that we prove ourselves to.
+
+use super::{KEY_BYTES, field, hash, mac, nonce, salted};
+use crate::identity::base64::Alphabet;
+use crate::identity::hash::is_same;
+use base64ct::{Base64, Encoding};
+use std::num::NonZeroU32;
+
+pub(crate) struct Client {
+    password: String,
+    /// `n=USER,r=NONCE`
+    first: String,
+    nonce: String,
+}
+
+/// What the server's last word has to be.
+pub(crate) struct Signature([u8; KEY_BYTES]);
+
+/// A server that asks for more would stop us.
+const ROUNDS_MAX: u32 = 1_000_000;
+
+impl Client {
+    /// PostgreSQL knows the user already, and hears none.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn new(password: &str) -> Result<Client, String> {
+        let nonce = nonce().ok_or("the system gives no random bytes")?;
+        Ok(Client::with_nonce(password, "", &nonce))
+    }
+
+    pub(crate) fn with_nonce(password: &str, user: &str, nonce: &str) -> Client {
+        let first = format!("n={user},r={nonce}");
+        Client { password: password.into(), first, nonce: nonce.into() }
+    }
+
+    /// Without channel binding.
+    pub(crate) fn first(&self) -> String {
+        format!("n,,{}", self.first)
+    }
+
+    /// The answer to `r=NONCE,s=SALT,i=ROUNDS`.
+    pub(crate) fn last(&self, server: &str) -> Option<(String, Signature)> {
+        let nonce = field(server, "r=")
+            .filter(|nonce| nonce.len() > self.nonce.len() && nonce.starts_with(&self.nonce))?;
+        let salt = Alphabet::Standard.decode(field(server, "s=")?)?;
+        let rounds: NonZeroU32 = field(server, "i=")?.parse().ok()?;
+        if rounds.get() > ROUNDS_MAX {
+            return None;
+        }
+        let salted = salted(self.password.as_bytes(), rounds, &salt);
+        let client_key = mac(&salted, b"Client Key");
+        // c= is the header of the first message, "n,,".
+        let last = format!("c=biws,r={nonce}");
+        let all = format!("{},{server},{last}", self.first);
+        let mut proof = mac(&hash(&client_key), all.as_bytes());
+        proof.iter_mut().zip(client_key).for_each(|(proof, key)| *proof ^= key);
+        let signature = mac(&mac(&salted, b"Server Key"), all.as_bytes());
+        Some((format!("{last},p={}", Base64::encode_string(&proof)), Signature(signature)))
+    }
+}
+
+impl Signature {
+    /// Whether this is the `v=SIGNATURE` of somebody who knows the password.
+    pub(crate) fn is(&self, server: &str) -> bool {
+        let signature = server.strip_prefix("v=").and_then(|text| Alphabet::Standard.decode(text));
+        signature.is_some_and(|signature| is_same(&signature, &self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7677, 3.
+    #[test]
+    fn the_example_of_the_standard_holds() {
+        let client = Client::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
+        assert_eq!(client.first(), "n,,n=user,r=rOprNGfwEbeRWgbNEkqO");
+        let server = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+                      s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
+        let (last, signature) = client.last(server).unwrap();
+        assert_eq!(
+            last,
+            "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+             p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+        );
+        assert!(signature.is("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="));
+        assert!(!signature.is("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5="));
+        assert!(!signature.is("e=invalid-proof") && !signature.is(""));
+    }
+
+    #[test]
+    fn a_server_that_did_not_hear_us_is_not_answered() {
+        let client = Client::with_nonce("pencil", "", "abc");
+        for server in [
+            "r=abc,s=W22Z,i=4096",
+            "r=xabc1,s=W22Z,i=4096",
+            "r=abcd,s=W22Z,i=0",
+            "r=abcd,s=W22Z,i=99999999",
+            "r=abcd,s=!,i=1",
+            "r=abcd,i=1",
+            "",
+        ] {
+            assert!(client.last(server).is_none(), "{server}");
+        }
+    }
+}
