@@ -66,7 +66,7 @@ impl Shard {
         asked: &Asked<'_>,
         admitted: &Admitted,
     ) -> Result<Agreed, Refusal> {
-        let options = &self.options;
+        let options = self.limits_at(conn);
         // [MQTT-3.2.2-22]: the client's own unless CONNACK says another.
         let keep_alive_s = match (packet.keep_alive_s, options.keep_alive_s_max) {
             (asked, 0) => asked,

@@ -7,7 +7,7 @@ use crate::exchange::Step;
 use crate::explain::explained;
 use crate::gate::Gate;
 use crate::input::{ConnId, Now, SessionId, ShardId};
-use crate::limits::NONE;
+use crate::limits::{LINK_IDS, NONE};
 use crate::memory::SMALL;
 use crate::meter::Meter;
 use crate::mount::{self, Admitted};
@@ -158,6 +158,7 @@ impl Shard {
             if packet.client_id.len() > usize::from(self.options.client_id_bytes_max) {
                 return Err(Refusal::ClientIdTooLong); // [3.1.1:MQTT-3.1.3-9]
             }
+            self.check_reserved(conn, packet.client_id)?;
             return Ok(Admitted::new(&namespace, packet.client_id.into()));
         }
         // [MQTT-3.1.3-6] [MQTT-3.1.3-8] [3.1.1:MQTT-3.1.3-7] [3.1.1:MQTT-3.1.3-8]: 3.1 has no
@@ -170,6 +171,15 @@ impl Shard {
             Version::V311 | Version::V5 => {
                 Ok(Admitted::new(&namespace, self.assign_client_id(&namespace)))
             }
+        }
+    }
+
+    /// Sessions of links are nobody else's to take.
+    pub(crate) fn check_reserved(&self, conn: ConnId, client_id: &str) -> Result<(), Refusal> {
+        let is_own = self.conn(conn).is_some_and(|known| known.peer.is_own());
+        match client_id.starts_with(LINK_IDS) && !is_own {
+            true => Err(Refusal::ClientIdReserved),
+            false => Ok(()),
         }
     }
 

@@ -241,7 +241,7 @@ impl Sessions {
         let away = session.conn == NONE;
         let clean_and_away = away && session.expiry_s == 0;
         // QoS 1 and 2 wait for who is away [3.1.1:MQTT-3.1.2-5].
-        if clean_and_away || (qos == QoS::AtMostOnce && away && !self.options.queue_qos0) {
+        if clean_and_away || (qos == QoS::AtMostOnce && away && !self.keeps_qos0(hit.session)) {
             self.release_hit(hit);
             return self.dropped(hit.session, Drop::Offline, 1, out);
         }
@@ -293,6 +293,10 @@ impl Sessions {
         let large = draft.topic.len() + draft.properties.len() + draft.payload.len() > SMALL;
         let room = if large { !self.is_tight() } else { !self.is_full() };
         room && flight.is_none_or(|flight| flight.unacknowledged < CROWDED_WINDOW)
+    }
+
+    fn keeps_qos0(&self, id: SessionId) -> bool {
+        self.options.of_session(self.get(id)).queue_qos0
     }
 
     fn queue_is_full(&self, id: SessionId, bytes: u64) -> bool {

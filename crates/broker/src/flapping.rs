@@ -5,6 +5,7 @@
 //! known where the client greets, before anybody is asked who it is.
 
 use crate::input::{Cross, Now, SessionId};
+use crate::limits::LINK_IDS;
 use crate::note::Note;
 use crate::outbox::Outbox;
 use crate::shard::Shard;
@@ -75,7 +76,8 @@ impl Shard {
     /// A connection of the client has ended.
     pub(crate) fn count_end(&mut self, id: SessionId, out: &mut Outbox) {
         let max = self.options.flapping_count_max;
-        if max == 0 {
+        let is_link = self.sessions.get(id).client_id.starts_with(LINK_IDS);
+        if max == 0 || is_link {
             return;
         }
         let client_id = self.sessions.get(id).client_id.clone();

@@ -73,6 +73,13 @@ impl Sessions {
         reaches && lasting.is_open(position) && self.is_settled(id, slot)
     }
 
+    /// Whether it has waited for longer than its publisher or the queue's age limit has it.
+    fn is_stale(&self, id: SessionId, slot: &Slot) -> bool {
+        let message = self.messages.get(slot.message);
+        let age_s_max = self.options.of_session(self.get(id)).queue_age_s_max;
+        message.is_expired(self.now) || message.is_older(age_s_max, self.now)
+    }
+
     /// A message whose turn has come.
     fn send_waiting(&mut self, id: SessionId, mut slot: Slot, out: &mut Outbox) {
         // PUBREL is all that is left of it, and had no place beside what was sent.
@@ -81,7 +88,7 @@ impl Sessions {
             return self.acknowledge(id, PacketType::PubRel, packet_id, Reason::Success, out);
         }
         // [MQTT-3.3.2-5]
-        if slot.may_be_dropped() && self.messages.get(slot.message).is_expired(self.now) {
+        if slot.may_be_dropped() && self.is_stale(id, &slot) {
             self.strike(id, &slot);
             self.forget(slot);
             return self.dropped(id, Drop::Expired, 1, out);

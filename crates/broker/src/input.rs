@@ -106,6 +106,9 @@ pub enum Input<'a> {
 pub enum Command {
     /// Options that can change live.
     Reload(Arc<Options>),
+    /// What the control plane knows goes to a topic below `$SYS/broker/`, retained; nothing in it
+    /// clears that. For shard 0.
+    Say { topic: Arc<str>, value: Arc<str> },
     /// Shutting down, first step: nobody new, and the wills of everyone, while there is somebody
     /// left to receive them: every session that does not outlive the process ends here
     /// [MQTT-3.1.2-8].

@@ -188,7 +188,10 @@ impl Shard {
             Some(id) if id.len() > usize::from(self.options.client_id_bytes_max) => {
                 return Err(Refusal::ClientIdTooLong);
             }
-            Some(id) if !id.is_empty() => id,
+            Some(id) if !id.is_empty() => {
+                self.check_reserved(conn, &id)?;
+                id
+            }
             _ if packet.client_id.is_empty() => self.assign_client_id(&namespace),
             _ => admitted.client_id,
         };

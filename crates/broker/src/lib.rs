@@ -60,6 +60,7 @@ mod session;
 
 mod slab;
 mod subscribe;
+pub mod survey;
 pub mod sys;
 mod timer;
 mod trace;

@@ -57,3 +57,6 @@ pub const CLASSES_MAX: usize = 255;
 const _: () = assert!(LISTENERS_MAX < u8::MAX as usize);
 const _: () = assert!(FLIGHT_SPAN_MAX < u16::MAX as usize);
 const _: () = assert!(OUTBOX_BYTES_MAX >= READ_BYTES_PER_TICK);
+
+/// Client ids of links (bridges and the like) begin so, and nobody else's do.
+pub const LINK_IDS: &str = "$link/";

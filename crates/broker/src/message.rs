@@ -109,7 +109,8 @@ impl<'a> View<'a> {
         u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
     }
 
-    fn at(self) -> Now {
+    /// When it was published.
+    pub(crate) fn at(self) -> Now {
         Now(u64::from(self.u32_at(0)) | u64::from(self.u32_at(4)) << 32)
     }
 
@@ -144,6 +145,11 @@ impl<'a> View<'a> {
 
     pub(crate) fn is_expired(self, now: Now) -> bool {
         is_expired(self.at(), self.expiry_s(), now)
+    }
+
+    /// Whether that was more than so long ago; `u32::MAX` is for ever.
+    pub(crate) fn is_older(self, age_s: u32, now: Now) -> bool {
+        is_expired(self.at(), age_s, now)
     }
 
     pub(crate) fn draft(self) -> Draft<'a> {

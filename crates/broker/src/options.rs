@@ -109,6 +109,8 @@ pub struct Options {
     /// Who may do what; none lets everyone do everything.
     pub permissions: Option<Arc<Permissions>>,
     pub qos_max: u8,
+    /// How long a message waits in a session's queue; `u32::MAX` is for ever.
+    pub queue_age_s_max: u32,
     pub queue_bytes_max: u64,
     pub queue_messages_max: u32,
     pub queue_policy: QueuePolicy,
@@ -191,6 +193,7 @@ impl Default for Options {
             packet_bytes_max: 2 * 1024 * 1024,
             permissions: None,
             qos_max: 2,
+            queue_age_s_max: u32::MAX,
             queue_bytes_max: 64 * 1024 * 1024,
             queue_messages_max: 10_000,
             queue_policy: QueuePolicy::default(),

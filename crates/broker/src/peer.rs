@@ -1,7 +1,7 @@
 //! Who is at the other end of a transport: what the transport itself can tell, and what was decided
 //! of it. All of it goes with the connection from shard to shard.
 
-use crate::judge::Pass;
+use crate::judge::{Grant, Pass};
 use crate::refusal::Refusal;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ struct Proof {
 pub struct ListenerId(pub u8);
 
 impl ListenerId {
-    /// Of nobody: it is not known where a client came in.
+    /// Of none: it is not known where a client came in, or it came from this process.
     pub(crate) const NONE: ListenerId = ListenerId(u8::MAX);
 }
 
@@ -73,6 +73,17 @@ impl Peer {
     /// Of a connection that was just accepted.
     pub fn new(address: Address, listener: ListenerId) -> Peer {
         Peer { address, listener, transport_bytes: 0, proof: None }
+    }
+
+    /// Of a connection that this process made to itself: nobody is asked who that is.
+    pub fn own(address: Address, grant: Grant) -> Peer {
+        let mut peer = Peer::new(address, ListenerId::NONE);
+        peer.give(Pass { decided: Ok(Box::new(grant)), expires: None, answers: 0 });
+        peer
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        self.listener == ListenerId::NONE
     }
 
     /// Nothing but an address.

@@ -20,6 +20,7 @@ pub enum Refusal {
     Banned,
     BannedMeanwhile,
     ClientIdMissing,
+    ClientIdReserved,
     ClientIdTooLong,
     Draining,
     Expired,
@@ -55,7 +56,9 @@ impl Refusal {
             Refusal::Banned | Refusal::Flapping => Reason::Banned,
             // 0x8A is CONNACK's alone [MQTT-3.14.2-1].
             Refusal::BannedMeanwhile => Reason::AdministrativeAction,
-            Refusal::ClientIdMissing | Refusal::ClientIdTooLong => Reason::ClientIdentifierNotValid,
+            Refusal::ClientIdMissing | Refusal::ClientIdReserved | Refusal::ClientIdTooLong => {
+                Reason::ClientIdentifierNotValid
+            }
             Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
             Refusal::Expired => Reason::MaximumConnectTime,
             Refusal::NoNamespace
@@ -87,6 +90,7 @@ impl Refusal {
             Refusal::BadCredentials => "the user name or the password is wrong",
             Refusal::Banned | Refusal::BannedMeanwhile => "the client is banned",
             Refusal::ClientIdMissing => "the client id is empty where the version wants one",
+            Refusal::ClientIdReserved => "client ids that begin with $link/ are the server's own",
             Refusal::ClientIdTooLong => "the client id is too long",
             Refusal::Draining => "the server is shutting down",
             Refusal::Expired => "what the client came in with is no longer valid",
@@ -128,6 +132,7 @@ impl Refusal {
             | Refusal::Banned
             | Refusal::BannedMeanwhile
             | Refusal::ClientIdMissing
+            | Refusal::ClientIdReserved
             | Refusal::ClientIdTooLong
             | Refusal::Draining
             | Refusal::Expired

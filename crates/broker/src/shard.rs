@@ -12,7 +12,6 @@ use crate::judge::Verdict;
 use crate::leftovers::Search;
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::memory::{Ledger, Memory};
-use crate::message::Draft;
 use crate::note::{Note, Seldom};
 use crate::options::Options;
 use crate::outbox::Outbox;
@@ -456,6 +455,7 @@ impl Shard {
                     self.look_at_rights_again();
                 }
             }
+            Command::Say { topic, value } => self.say(&topic, &value, out),
             Command::Drain => {
                 self.draining = true;
                 let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
@@ -585,10 +585,7 @@ impl Shard {
         self.tree.shards.resize_with(self.shards, Default::default);
         self.tree.shards[0] = counters;
         for (topic, value) in self.tree.changes(Now(self.now.0 - self.started.0)) {
-            let mut draft = Draft::new(&topic, value.as_bytes(), self.now);
-            draft.retain = true;
-            self.retain(&mut draft, out);
-            self.route(None, &mut draft, out);
+            self.say(&topic, &value, out);
         }
     }
 }
@@ -596,6 +593,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Draft;
 
     fn say(shard: &mut Shard, now: u64, packet: &[u8]) {
         let (conn, mut out) = (ConnId(0), Outbox::new(1));

@@ -414,6 +414,7 @@ impl Body {
                             self.connect_timeout_ms = options.connect_timeout_ms;
                         }
                         Command::CloseAll => self.end_the_unopened(),
+                        Command::Say { .. } => {}
                     }
                     self.shard.handle(self.now, Input::Command(command), &mut self.out);
                 }
@@ -421,6 +422,11 @@ impl Body {
                 Control::Verdict { conn, case, verdict } => {
                     let input = Input::Verdict { conn, case, verdict };
                     self.shard.handle(self.now, input, &mut self.out);
+                }
+                Control::Own { stream, grant } => self.take_own(stream, *grant),
+                Control::Survey { client_ids, to } => {
+                    // Whoever asked may have gone.
+                    let _ = to.send(self.shard.survey(&client_ids));
                 }
                 Control::Done(told) => drop(told),
                 Control::Stop => self.stop_at = Some(Now(self.now.0 + STOP_MS)),

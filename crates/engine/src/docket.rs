@@ -3,8 +3,11 @@
 
 use crate::door::Door;
 use crate::ring::Bell;
+use broker::judge::Grant;
+use broker::survey::Report;
 use broker::{Claim, Command, ConnId, ShardId, Verdict};
 use std::convert::Infallible;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -18,6 +21,16 @@ pub(crate) enum Control {
         conn: ConnId,
         case: u32,
         verdict: Verdict,
+    },
+    /// A connection that this process made to itself, for shard 0.
+    Own {
+        stream: UnixStream,
+        grant: Box<Grant>,
+    },
+    /// What is to be known of sessions whose client ids begin so.
+    Survey {
+        client_ids: Arc<str>,
+        to: Sender<Vec<Report>>,
     },
     /// Never heard: it goes once all that was told before is done.
     Done(Sender<Infallible>),

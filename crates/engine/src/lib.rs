@@ -6,6 +6,7 @@ mod body;
 mod clock;
 mod docket;
 mod door;
+mod handle;
 mod heap;
 mod holding;
 mod host;
@@ -26,4 +27,5 @@ pub mod web;
 
 pub use docket::{Answer, Judge, Question};
 pub use door::{Door, Listener, ListenerSocket};
+pub use handle::Handle;
 pub use server::{Fault, Server, Setup, Shelter};

@@ -4,6 +4,7 @@ use crate::body::{Body, Log, WAKER};
 use crate::clock::Clock;
 use crate::docket::{Control, Docket, Judge};
 use crate::door::{Door, Listener};
+use crate::handle::Handle;
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
 use crate::seat::Hall;
@@ -15,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use store::{Disk, Event};
@@ -78,8 +79,7 @@ impl std::error::Error for Fault {}
 #[derive(Debug)]
 pub struct Server {
     host: JoinHandle<()>,
-    controls: Vec<Sender<Control>>,
-    bells: Arc<[Bell]>,
+    handle: Handle,
     /// Ends after the shards, when it has written what they left.
     disk: Option<Disk>,
     report: Option<(store::Report, broker::Restored)>,
@@ -160,7 +160,7 @@ impl Server {
             .stack_size(STACK_BYTES)
             .spawn(move || watch(host.run()))
             .map_err(Fault::Thread)?;
-        Ok(Server { host, controls, bells, disk, report })
+        Ok(Server { host, handle: Handle::new(controls, bells), disk, report })
     }
 
     /// What the store said when it was opened, and what came back from it.
@@ -168,32 +168,25 @@ impl Server {
         self.report.as_ref()
     }
 
+    /// For whoever tells and asks shards beside its owner.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     pub fn command(&self, command: Command) {
-        self.send(|| Control::Command(command.clone()));
+        self.handle.command(command);
     }
 
     /// From now on new connections find this behind the listeners, which are the same and in the
     /// same order. Nobody who is in notices.
     pub fn change_doors(&self, doors: Vec<Door>) {
         let doors: Arc<[Door]> = doors.into();
-        self.send(|| Control::Doors(doors.clone()));
+        self.handle.send(|| Control::Doors(doors.clone()));
     }
 
     /// Waits until every shard has done what it was told before.
     pub fn wait_until_done(&self) {
-        let (sender, done) = channel();
-        self.send(|| Control::Done(sender.clone()));
-        drop(sender);
-        // Nothing is ever sent: it ends when the last shard has let go.
-        let _ = done.recv();
-    }
-
-    fn send(&self, control: impl Fn() -> Control) {
-        for (sender, bell) in self.controls.iter().zip(self.bells.iter()) {
-            // A shard that has ended needs no commands.
-            let _ = sender.send(control());
-            bell.ring_out();
-        }
+        self.handle.wait_until_done();
     }
 
     /// Drains and stops: wills while there is somebody to get them, then DISCONNECT to everyone.
@@ -201,7 +194,7 @@ impl Server {
         self.command(Command::Drain);
         thread::sleep(Duration::from_millis(WILLS_MS));
         self.command(Command::CloseAll);
-        self.send(|| Control::Stop);
+        self.handle.send(|| Control::Stop);
         self.join()
     }
 

@@ -12,7 +12,9 @@ use crate::ring::Parcel;
 use crate::seat::Seat;
 use crate::socket::Socket;
 use crate::stream::Stream;
-use broker::{ConnId, Input, Now, Peer, limits};
+use broker::judge::Grant;
+use broker::{Address, ConnId, Input, Now, Peer, limits};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Spent on handshakes in one turn, and then those that are ready wait.
@@ -42,6 +44,14 @@ impl Body {
                 self.homeward.push_back((self.dealt, Parcel::Socket { socket, peer: None }));
             }
         }
+    }
+
+    /// A connection of this process to itself: no door, no limit of arrivals.
+    pub(crate) fn take_own(&mut self, stream: UnixStream, grant: Grant) {
+        let user = rustix::process::getuid().as_raw();
+        let peer = Peer::own(Address::Unix { user, process: std::process::id() }, grant);
+        let stream = Stream::Unix(mio::net::UnixStream::from_std(stream));
+        self.open(Socket::new(stream, Vec::new()), peer, false);
     }
 
     /// What came over a ring: to its home with its peer, or dealt to this shard to be opened.

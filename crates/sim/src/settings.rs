@@ -36,6 +36,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "namespace" => options.namespace = Namespace::parse(value)?,
         "packet_bytes_max" => options.packet_bytes_max = number()? as u32,
         "qos_max" => options.qos_max = number()? as u8,
+        "queue_age_s_max" => options.queue_age_s_max = number()? as u32,
         "queue_bytes_max" => options.queue_bytes_max = number()?,
         "queue_messages_max" => options.queue_messages_max = number()? as u32,
         "queue_policy" => {

@@ -86,6 +86,14 @@ impl Tree {
 const VERSION: &str = concat!("godwit version ", env!("CARGO_PKG_VERSION"));
 
 impl Shard {
+    /// A value of the tree.
+    pub(crate) fn say(&mut self, topic: &str, value: &str, out: &mut Outbox) {
+        let mut draft = Draft::new(topic, value.as_bytes(), self.now);
+        draft.retain = true;
+        self.retain(&mut draft, out);
+        self.route(None, &mut draft, out);
+    }
+
     /// `$SYS/broker/client/{client id}/online` and `.../offline`, for whoever subscribes to them.
     pub(crate) fn announce(&mut self, id: SessionId, online: bool, out: &mut Outbox) {
         if self.options.sys_interval_s == 0 || self.draining {

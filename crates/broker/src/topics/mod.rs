@@ -220,6 +220,10 @@ impl Topics {
         self.trie.visited()
     }
 
+    pub(crate) fn text(&self, filter: FilterId) -> &str {
+        &self.filters[filter.0].text
+    }
+
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.filters.iter().map(|(_, filter)| &*filter.text)
     }

@@ -154,6 +154,7 @@ const KEYS: &[(&str, &str)] = &[
     ("namespace", "namespace"),
     ("packet_bytes_max", "connection.packet_bytes_max"),
     ("qos_max", "message.qos_max"),
+    ("queue_age_s_max", "queue.age_s_max"),
     ("queue_bytes_max", "queue.bytes_max"),
     ("queue_messages_max", "queue.messages_max"),
     ("queue_policy", "queue.policy"),

@@ -108,6 +108,10 @@ impl PropertiesBuf {
         self
     }
 
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
     #[inline]
     pub fn as_properties(&self) -> Properties<'_> {
         Properties { bytes: &self.bytes }

@@ -246,6 +246,28 @@ crate::transcripts! {
         "##
     }
 
+    fn what_waits_too_long_is_dropped_by_option() {
+        r##"
+        # options: queue_age_s_max=10
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "old"
+        p< PUBACK 1
+        + 6s
+        p> PUBLISH 2 "t" qos=1 "new"
+        p< PUBACK 2
+        + 6s
+        a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "new"
+        "##
+    }
+
     fn what_waits_may_expire_in_the_middle_of_a_queue() {
         r##"
         a> CONNECT id=a expiry=60

@@ -6,6 +6,17 @@ use broker::options::{QueuePolicy, Strategy};
 
 pub(super) const ROWS: &[Row] = &[
     Row {
+        key: "queue.age_s_max",
+        kind: EXPIRY,
+        default: "never",
+        live: true,
+        short: "how long a message waits in a session's queue",
+        long: "Counted from when it was published. An older one is dropped when its turn comes, \
+               as one whose Message Expiry Interval has passed.",
+        source: "",
+        set: |settings, value| settings.broker.queue_age_s_max = value.u32(),
+    },
+    Row {
         key: "queue.bytes_max",
         kind: bytes(KIB, TIB),
         default: "64MiB",

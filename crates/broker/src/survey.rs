@@ -1,0 +1,60 @@
+//! What is to be known of sessions, for whoever asks from outside: a copy of numbers.
+
+use crate::shard::Shard;
+use crate::sys::DROPS;
+use mqtt::PacketId;
+
+/// One session, as it is now.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub client_id: Box<str>,
+    pub is_online: bool,
+    /// Sent and not acknowledged.
+    pub in_flight: u32,
+    /// Waiting, and their bytes. Of what only the store has, what came since the start counts.
+    pub queued: u64,
+    pub queued_bytes: u64,
+    /// How long the first of them has waited, where it is in memory.
+    pub oldest_age_ms: Option<u64>,
+    /// By `sys::Drop`.
+    pub drops: [u64; DROPS],
+    /// QoS 2 messages that it sent and has not released.
+    pub received: Vec<PacketId>,
+    /// What it subscribes to by itself.
+    pub filters: Vec<Box<str>>,
+}
+
+impl Shard {
+    /// Of the sessions here whose client ids begin so.
+    pub fn survey(&self, client_ids: &str) -> Vec<Report> {
+        let all = self.sessions.iter().map(|(_, session)| session);
+        let meant = all.filter(|session| session.client_id.starts_with(client_ids));
+        let report = |session: &crate::session::Session| {
+            let flight = session.flight.as_deref();
+            let spooled = session.lasting.as_deref();
+            let spooled = spooled.map_or((0, 0), |one| (one.spooled, one.spooled_bytes));
+            let waiting = flight.map_or((0, 0), |one| (one.waiting.len(), one.waiting_bytes));
+            let oldest = flight.and_then(|flight| flight.waiting.front());
+            let age = |at: crate::Now| self.now.0.saturating_sub(at.0);
+            let shares = session.rare.iter().flat_map(|rare| &rare.shares);
+            let filters = session.subscriptions.iter().map(|own| self.topics.text(own.filter));
+            Report {
+                client_id: session.client_id.clone(),
+                is_online: session.conn().is_some(),
+                in_flight: flight.map_or(0, |flight| u32::from(flight.unacknowledged)),
+                queued: waiting.0 as u64 + u64::from(spooled.0),
+                queued_bytes: waiting.1 + spooled.1,
+                oldest_age_ms: oldest
+                    .filter(|slot| !slot.marks.has(crate::flight::Marks::RELEASED))
+                    .map(|slot| age(self.sessions.messages.get(slot.message).at())),
+                drops: session.rare.as_ref().map_or([0; DROPS], |rare| rare.drops),
+                received: flight.map_or_else(Vec::new, |flight| flight.received.clone()),
+                filters: filters
+                    .chain(shares.map(|share| &*share.group))
+                    .map(|filter| session.said(filter).into())
+                    .collect(),
+            }
+        };
+        meant.map(report).collect()
+    }
+}

@@ -1,0 +1,72 @@
+//! How the rest of the process tells shards something and asks them.
+
+use crate::docket::Control;
+use crate::ring::Bell;
+use broker::Command;
+use broker::judge::Grant;
+use broker::survey::Report;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+/// Good for as long as anybody has one; shards that have ended hear nothing.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    controls: Vec<Sender<Control>>,
+    bells: Arc<[Bell]>,
+}
+
+impl Handle {
+    pub(crate) fn new(controls: Vec<Sender<Control>>, bells: Arc<[Bell]>) -> Handle {
+        Handle { controls, bells }
+    }
+
+    pub fn command(&self, command: Command) {
+        self.send(|| Control::Command(command.clone()));
+    }
+
+    /// A value below `$SYS/broker/`.
+    pub fn say(&self, topic: Arc<str>, value: Arc<str>) {
+        self.send_first(Control::Command(Command::Say { topic, value }));
+    }
+
+    /// What this process connects to itself: the other end speaks MQTT, and is who `grant` says.
+    pub fn connect_own(&self, stream: UnixStream, grant: Grant) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        self.send_first(Control::Own { stream, grant: Box::new(grant) });
+        Ok(())
+    }
+
+    /// What is to be known of sessions whose client ids begin so.
+    pub fn survey(&self, client_ids: &str) -> Vec<Report> {
+        let (to, reports) = channel();
+        let client_ids: Arc<str> = client_ids.into();
+        self.send(|| Control::Survey { client_ids: client_ids.clone(), to: to.clone() });
+        drop(to);
+        reports.into_iter().flatten().collect()
+    }
+
+    fn send_first(&self, control: Control) {
+        // A shard that has ended needs nothing.
+        let _ = self.controls[0].send(control);
+        self.bells[0].ring_out();
+    }
+
+    /// Waits until every shard has done what it was told before.
+    pub fn wait_until_done(&self) {
+        let (sender, done) = channel();
+        self.send(|| Control::Done(sender.clone()));
+        drop(sender);
+        // Nothing is ever sent: it ends when the last shard has let go.
+        let _ = done.recv();
+    }
+
+    pub(crate) fn send(&self, control: impl Fn() -> Control) {
+        for (sender, bell) in self.controls.iter().zip(self.bells.iter()) {
+            // A shard that has ended needs no commands.
+            let _ = sender.send(control());
+            bell.ring_out();
+        }
+    }
+}
