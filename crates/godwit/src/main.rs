@@ -21,6 +21,8 @@ mod flags;
 mod folder;
 mod host;
 mod identity;
+#[cfg(feature = "bridge")]
+mod links;
 mod listen;
 mod logs;
 mod notes;

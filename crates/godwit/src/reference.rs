@@ -52,7 +52,24 @@ fn sys(text: &mut String) {
          protocol version; `%`, `/`, `+` and `#` in the id are\nescaped as in a URL, and \
          `{namespace}%00` stands in front of the id of a client that is in one.\n",
     );
+    #[cfg(feature = "bridge")]
+    bridges(text);
     let _ = writeln!(text, "\nReasons for a drop, in topics and logs: {}.", DROP_NAMES.join(", "));
+}
+
+#[cfg(feature = "bridge")]
+fn bridges(text: &mut String) {
+    text.push_str(
+        "\nBelow `bridge/{name}/` for each bridge, retained as well:\n\n\
+         | topic | value |\n|---|---|\n",
+    );
+    for row in crate::links::report::ROWS {
+        let _ = writeln!(text, "| `{}` | {} |", row.topic, row.about);
+    }
+    let state = crate::links::report::State::default();
+    let reasons: Vec<_> = crate::links::report::drops(&state).map(|(name, _)| name).collect();
+    let reasons = reasons.join("`, `");
+    let _ = writeln!(text, "| `dropped/{{reason}}` | messages dropped: `{reasons}` |");
 }
 
 fn packets(bits: u16) -> String {

@@ -2,6 +2,8 @@
 
 use crate::flags::{self, Flag};
 use crate::identity::Porter;
+#[cfg(feature = "bridge")]
+use crate::links::{Links, Wanted, bridge::far};
 use crate::listen::{Bound, SocketFile, Wish};
 use crate::logs::Logs;
 use crate::options::flags::OptionFlag;
@@ -104,6 +106,8 @@ struct Process {
     outside: Outside,
     logs: Logs,
     server: engine::Server,
+    #[cfg(feature = "bridge")]
+    links: Links,
     /// Which of the settings' listeners each socket is of.
     wishes: Vec<usize>,
     /// Removed when the process ends.
@@ -121,19 +125,19 @@ impl Process {
         let stopping = Arc::new(AtomicBool::new(false));
         let signals = signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
         let doors = doors(&settings)?;
+        #[cfg(feature = "bridge")]
+        let (wanted, sys_interval_s) = (links(&settings)?, settings.broker.sys_interval_s);
         let mut bound = bind(&settings)?;
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
         let outside = Outside::default();
         let security = Security::load(&settings, &ports, &outside)?;
-        let (judges, mounts_users) = (settings.security.authenticates(), settings.mounts_users());
-        let methods = security.chain.methods();
-        let (permissions, bans) = (security.permissions.clone(), security.bans.clone());
         let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
         let shards = shards.min(broker::limits::SHARDS_MAX);
         let folder = settings.data.clone();
         let banner = banner(&sources, &settings, &security, &bound, shards);
-        let porter = Porter::new(security.chain, settings.security.limits());
         let wishes: Vec<usize> = bound.iter().map(|bound| bound.wish).collect();
+        let options = in_force(&settings, &security, &wishes);
+        let porter = Porter::new(security.chain, settings.security.limits());
         let files = bound.iter_mut().filter_map(|bound| bound.file.take()).collect();
         let listeners = bound
             .into_iter()
@@ -142,21 +146,20 @@ impl Process {
             listeners: listeners.collect(),
             shards,
             store: shelter(&settings),
-            options: Arc::new(Options {
-                judges,
-                methods,
-                mounts_users,
-                permissions,
-                bans,
-                listeners: limits(&settings, &wishes),
-                ..settings.broker
-            }),
+            options: Arc::new(options),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             judge: Some(judge(porter.clone())),
             log: Box::new(notes::log),
         });
         let server = server.map_err(|fault| vec![cannot_start(&fault, &folder)])?;
         say_what_came_back(&server);
+        #[cfg(feature = "bridge")]
+        let links = {
+            let mut links = Links::new(outside.runtime.clone(), server.handle().clone());
+            links.change(wanted, sys_interval_s);
+            links.forget_strangers();
+            links
+        };
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
         host::notify("READY=1");
@@ -169,6 +172,8 @@ impl Process {
             outside,
             logs,
             server,
+            #[cfg(feature = "bridge")]
+            links,
             wishes,
             files,
             signals,
@@ -188,10 +193,12 @@ impl Process {
         }
     }
 
-    fn stop(self) -> ExitCode {
+    fn stop(#[cfg_attr(not(feature = "bridge"), expect(unused_mut))] mut self) -> ExitCode {
         self.stopping.store(true, Ordering::SeqCst);
         info!(target: "godwit::serve", "draining: no new connections, clients are told");
         host::notify("STOPPING=1");
+        #[cfg(feature = "bridge")]
+        self.links.stop();
         let stopped = self.server.stop();
         drop(self.files);
         match stopped {
@@ -222,7 +229,11 @@ impl Process {
         let settings = self.plan.settings(self.memory_bytes);
         let security = || Security::load(&settings, &self.ports, &self.outside);
         let read = doors(&settings).and_then(|doors| Ok((doors, security()?)));
-        let (doors, security) = match read {
+        #[cfg(feature = "bridge")]
+        let read = read.and_then(|read| Ok((read, links(&settings)?)));
+        #[cfg(not(feature = "bridge"))]
+        let read = read.map(|read| (read, ()));
+        let ((doors, security), _links) = match read {
             Ok(read) => read,
             Err(wrongs) => {
                 self.plan = before;
@@ -240,21 +251,12 @@ impl Process {
         // Even where no option has changed the files may have.
         self.server.change_doors(self.wishes.iter().map(|at| doors[*at].clone()).collect());
         // Who is let in before what they may do: nobody is in by the old list under the new rules.
-        let (judges, mounts_users) = (settings.security.authenticates(), settings.mounts_users());
-        let methods = security.chain.methods();
-        let (permissions, bans) = (security.permissions, security.bans);
+        let options = in_force(&settings, &security, &self.wishes);
         self.porter.change(security.chain, settings.security.limits());
-        let listeners = limits(&settings, &self.wishes);
-        let options = Options {
-            judges,
-            methods,
-            mounts_users,
-            permissions,
-            bans,
-            listeners,
-            ..settings.broker
-        };
+        let _sys_interval_s = options.sys_interval_s;
         self.server.command(Command::Reload(Arc::new(options)));
+        #[cfg(feature = "bridge")]
+        self.links.change(_links, _sys_interval_s);
         // Who reads the line may rely on it.
         self.server.wait_until_done();
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
@@ -263,6 +265,21 @@ impl Process {
             warn!(target: "godwit::serve", options, "these changes need a restart");
         }
     }
+}
+
+/// Every link, with what its files hold.
+#[cfg(feature = "bridge")]
+pub(crate) fn links(settings: &Settings) -> Result<Vec<Wanted>, Vec<String>> {
+    let (mut all, mut wrongs) = (Vec::new(), Vec::new());
+    for bridge in &settings.bridges {
+        let speaks_tls =
+            bridge.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
+        match speaks_tls.then(|| far::trust(&bridge.tls)).transpose() {
+            Ok(tls) => all.push(Wanted { settings: bridge.clone(), tls }),
+            Err(why) => wrongs.push(format!("bridge {}: {why}", bridge.name)),
+        }
+    }
+    if wrongs.is_empty() { Ok(all) } else { Err(wrongs) }
 }
 
 /// How shards ask.
@@ -279,9 +296,17 @@ fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
     Signals::new([SIGHUP, SIGINT, SIGTERM])
 }
 
-/// Those of each socket that listens, where it has its own.
-fn limits(settings: &Settings, wishes: &[usize]) -> Vec<Option<Arc<Options>>> {
-    wishes.iter().map(|at| settings.listeners[*at].broker.clone()).collect()
+/// What shards go by: the options, with what files say and where each socket has its own.
+fn in_force(settings: &Settings, security: &Security, wishes: &[usize]) -> Options {
+    Options {
+        judges: settings.security.authenticates(),
+        methods: security.chain.methods(),
+        mounts_users: settings.mounts_users(),
+        permissions: security.permissions.clone(),
+        bans: security.bans.clone(),
+        listeners: wishes.iter().map(|at| settings.listeners[*at].broker.clone()).collect(),
+        ..settings.broker.clone()
+    }
 }
 
 /// What is behind each listener, from its files.

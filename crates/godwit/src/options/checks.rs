@@ -25,6 +25,8 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
         let why = format!("there are {groups} groups, use at most {most}");
         wrongs.push(Wrong { origin: beyond.origin.clone(), why });
     }
+    #[cfg(feature = "bridge")]
+    plan.check_bridges(wrongs);
     for (key, check) in checks {
         if let Some(why) = check(&settings) {
             wrongs.push(Wrong { origin: plan.origin(key), why });

@@ -31,10 +31,10 @@ pub(super) fn read(path: &Path, plan: &mut Plan, wrongs: &mut Vec<Wrong>) {
     }
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     path: &'a Path,
     source: &'a str,
-    plan: &'a mut Plan,
+    pub(super) plan: &'a mut Plan,
     wrongs: &'a mut Vec<Wrong>,
 }
 
@@ -56,6 +56,8 @@ impl Reader<'_> {
 
     fn entry(&mut self, key: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
         match key {
+            #[cfg(feature = "bridge")]
+            "bridge" => return self.bridges(at.start, value),
             "group" => return self.groups(at, value),
             "listener" => return self.listeners(at, value),
             _ => {}
@@ -175,7 +177,7 @@ impl Reader<'_> {
         }
     }
 
-    fn own_option(
+    pub(super) fn own_option(
         &mut self,
         given: &mut BTreeMap<&'static str, Given>,
         key: &str,
@@ -225,12 +227,12 @@ impl Reader<'_> {
         kind.excerpt(text)
     }
 
-    fn wrong(&mut self, at: usize, why: String) {
+    pub(super) fn wrong(&mut self, at: usize, why: String) {
         let origin = self.origin(at);
         self.wrongs.push(Wrong { origin, why });
     }
 
-    fn origin(&self, at: usize) -> Origin {
+    pub(super) fn origin(&self, at: usize) -> Origin {
         let line = line_at(self.source.as_bytes(), at);
         Origin::File { path: self.path.to_path_buf(), line }
     }

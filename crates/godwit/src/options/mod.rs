@@ -4,6 +4,8 @@
 //! Invariant: a plan exists only if every layer was read without an error, and all errors are
 //! reported together.
 
+#[cfg(feature = "bridge")]
+mod bridges;
 pub(crate) mod checks;
 pub(crate) mod environment;
 pub(crate) mod file;
@@ -17,6 +19,8 @@ pub(crate) mod value;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "bridge")]
+use crate::links::{bridge::settings::BridgeSettings, near};
 use crate::listen::ListenUrl;
 use broker::classes::{Class, Headcount};
 use settings::{ListenerSettings, Settings};
@@ -40,6 +44,8 @@ pub(crate) struct Plan {
     given: BTreeMap<&'static str, Given>,
     listeners: Vec<ListenerGiven>,
     groups: Vec<GroupGiven>,
+    #[cfg(feature = "bridge")]
+    bridges: Vec<bridges::BridgeGiven>,
 }
 
 /// A `[[listener]]`: its URL, and the options that it has for itself.
@@ -126,6 +132,12 @@ impl Plan {
         }
         settings.broker.classes = self.classes(&settings);
         settings.listeners = self.listeners(&settings);
+        #[cfg(feature = "bridge")]
+        {
+            settings.bridges = self.bridges(&settings);
+            let class = |own: &BridgeSettings| near::class(&own.link_id(), &own.limits);
+            settings.broker.classes.extend(settings.bridges.iter().map(class));
+        }
         settings
     }
 
@@ -222,6 +234,13 @@ impl Plan {
             if let Some(same) = before.iter().find(|same| same.name == group.name) {
                 group.present = same.present.clone();
             }
+        }
+        #[cfg(feature = "bridge")]
+        {
+            if self.bridges_differ(&next) {
+                changes.live.push("bridge");
+            }
+            self.bridges = next.bridges.clone();
         }
         let fixed = |key: &&'static str| table::find(key).is_some_and(|row| !row.live);
         self.given.retain(|key, _| fixed(key));

@@ -1,6 +1,8 @@
 //! What the options mean once they are read: the plan that the program runs by. The rows of the
 //! table fill it, one field each.
 
+#[cfg(feature = "bridge")]
+use crate::links::bridge::settings::BridgeSettings;
 use crate::listen::ListenUrl;
 use crate::security::SecuritySettings;
 use broker::mount::Namespace;
@@ -15,6 +17,8 @@ use tracing::level_filters::LevelFilter;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) allow_anonymous: Anonymous,
+    #[cfg(feature = "bridge")]
+    pub(crate) bridges: Vec<BridgeSettings>,
     pub(crate) broker: Options,
     pub(crate) data: String,
     /// Behind every listener that does not say otherwise.
@@ -95,6 +99,8 @@ impl Settings {
     pub(crate) fn new(memory_bytes: u64) -> Settings {
         Settings {
             allow_anonymous: Anonymous::default(),
+            #[cfg(feature = "bridge")]
+            bridges: Vec::new(),
             broker: Options { memory_bytes_max: memory_bytes, ..Options::default() },
             data: String::new(),
             door: DoorSettings::default(),

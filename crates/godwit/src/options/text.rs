@@ -29,7 +29,37 @@ pub(crate) fn markdown() -> String {
         }
         page.push_str(&markdown_row(row));
     }
+    #[cfg(feature = "bridge")]
+    bridges(&mut page);
     page
+}
+
+#[cfg(feature = "bridge")]
+fn bridges(page: &mut String) {
+    use crate::links::bridge::settings::{LIMIT_KEYS, ROWS, RULE_ROWS};
+    page.push_str(BRIDGES_HEAD);
+    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    let limits: Vec<String> = LIMIT_KEYS.iter().map(|key| format!("`{key}`")).collect();
+    page.push_str(&wrap(&format!("\nBeside these it may have {}.", limits.join(", ")), ""));
+    page.push_str("\n### Rules\n\nOptions of `[[bridge.out]]` and `[[bridge.in]]`.\n");
+    RULE_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+}
+
+/// An option that stands in a file alone.
+#[cfg(feature = "bridge")]
+fn own_row<S>(row: &Row<S>) -> String {
+    let mut text = format!("\n#### `{}`\n\n{}.", row.key, capital(row.short));
+    if !row.long.is_empty() {
+        let _ = write!(text, " {}", row.long);
+    }
+    let mut text = wrap(&text, "");
+    let default = row.kind.write(&row.default_value());
+    let right = row.kind.right();
+    let _ = write!(text, "\n| value | default |\n|---|---|\n| {right} | `{default}` |\n");
+    if !row.source.is_empty() {
+        let _ = write!(text, "\nSource: {}.\n", row.source);
+    }
+    text
 }
 
 fn markdown_row(row: &Row) -> String {
@@ -159,6 +189,38 @@ group a token says (`auth.jwt_groups_claim`), or `[groups]` in the file of `acl.
 
 SIGHUP reads all layers again. If anything is wrong, everything stays as it is; otherwise what can
 change live does, and the log names what needs a restart.
+";
+
+#[cfg(feature = "bridge")]
+const BRIDGES_HEAD: &str = "
+## Bridges
+
+Every `[[bridge]]` of the file connects the broker to another one. Its rules say what goes out and
+what comes in:
+
+```toml
+[[bridge]]
+name = \"cloud\"
+servers = [\"tls://broker.example:8883\", \"tls://backup.example:8883\"]
+user_name = \"gateway-7\"
+password = \"...\"
+queue.bytes_max = \"1GiB\"
+queue.messages_max = 1000000
+
+[[bridge.out]]
+filter = \"sensors/#\"
+topic = \"sites/7/${topic}\"
+
+[[bridge.in]]
+filter = \"sites/7/commands/+\"
+topic = \"commands/${1}\"
+```
+
+What goes out waits in a session of this broker, under its `queue` options and as durable as any
+other session, while the other broker is away or slow. The other broker keeps what comes in while we
+are. QoS 1 and 2 hold from end to end: neither broker hears that a message arrived before the other
+one has it. SIGHUP applies what has changed: other bridges do not notice, and one whose options
+changed connects anew, with its queue. `$SYS/broker/bridge/` tells how each is, see reference.md.
 ";
 
 const SAMPLE_HEAD: &str = "\

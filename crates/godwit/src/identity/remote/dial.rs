@@ -35,7 +35,17 @@ impl Endpoint {
         stream: TcpStream,
         tls: Arc<ClientConfig>,
     ) -> Result<Box<dyn Wire>, String> {
-        let name = ServerName::try_from(self.host.clone());
+        self.secure_as(&self.host, stream, tls).await
+    }
+
+    /// The same where the certificate has another name.
+    pub(crate) async fn secure_as(
+        &self,
+        name: &str,
+        stream: TcpStream,
+        tls: Arc<ClientConfig>,
+    ) -> Result<Box<dyn Wire>, String> {
+        let name = ServerName::try_from(name.to_string());
         let name = name.map_err(|_| format!("{self}: no certificate has such a name"))?;
         let stream = TlsConnector::from(tls).connect(name, stream).await;
         Ok(Box::new(stream.map_err(|error| format!("{self}: {error}"))?))

@@ -28,7 +28,8 @@ mod tables;
 use super::settings::Settings;
 use super::value::{Kind, Unit, Value};
 
-pub(crate) struct Row {
+/// `S` is what it sets.
+pub(crate) struct Row<S = Settings> {
     pub(crate) key: &'static str,
     pub(crate) kind: Kind,
     /// As an environment variable would say it.
@@ -43,10 +44,10 @@ pub(crate) struct Row {
     /// The clause that it follows; empty where it is our own idea.
     pub(crate) source: &'static str,
     /// Puts the value in its place.
-    pub(crate) set: fn(&mut Settings, &Value),
+    pub(crate) set: fn(&mut S, &Value),
 }
 
-impl Row {
+impl<S> Row<S> {
     /// Whether a `[[listener]]` may have it for itself.
     pub(crate) fn is_listeners(&self) -> bool {
         listeners::SECTIONS.contains(&self.section()) || listeners::KEYS.contains(&self.key)
@@ -112,7 +113,7 @@ pub(crate) fn find(key: &str) -> Option<&'static Row> {
 const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
 
 /// Seconds as MQTT 5 counts them, where the largest number means for ever.
-const EXPIRY: Kind = Kind::Number {
+pub(crate) const EXPIRY: Kind = Kind::Number {
     min: 0,
     max: u32::MAX as u64,
     unit: Unit::Of("seconds"),
@@ -123,7 +124,7 @@ const fn bytes(min: u64, max: u64) -> Kind {
     Kind::Number { min, max, unit: Unit::Bytes, word: None }
 }
 
-const fn count(min: u64, max: u64, unit: &'static str) -> Kind {
+pub(crate) const fn count(min: u64, max: u64, unit: &'static str) -> Kind {
     Kind::Number { min, max, unit: Unit::Of(unit), word: None }
 }
 

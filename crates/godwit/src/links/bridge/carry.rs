@@ -1,0 +1,257 @@
+//! The two connections of a bridge while both are there: bytes in, through the pipe, bytes out.
+
+use super::far::Far;
+use super::pipe::{End, Pipe};
+use super::settings::BridgeSettings;
+use super::stopped;
+use crate::identity::remote::dial::Wire;
+use crate::links::near::Near;
+use mqtt::{Disconnect, PINGREQ, Properties, Reason, Version};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+pub(crate) struct Line {
+    near: Way<UnixStream>,
+    far: Way<Box<dyn Wire>>,
+    pipe: Pipe,
+    buffer: Box<[u8]>,
+    version: Version,
+    status_topic: String,
+    keep_alive: Duration,
+    answer_timeout: Duration,
+    pinged: Option<Instant>,
+}
+
+/// Why it is over.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Stopped,
+    /// Where it should be can be reached again.
+    Return,
+    Why(String),
+}
+
+/// One connection, and what was read of it and not understood yet.
+struct Way<S> {
+    stream: S,
+    read: Vec<u8>,
+    taken: usize,
+    heard: Instant,
+    said: Instant,
+    /// What was written may still stand in a layer of the stream.
+    unflushed: bool,
+}
+
+/// So much is read at a time, ...
+const READ_BYTES: usize = 64 * 1024;
+/// ... and nothing more while so much waits to be written: whoever is slower sets the pace.
+const UNSENT_BYTES_MAX: usize = 256 * 1024;
+const GOODBYE: Duration = Duration::from_secs(1);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Way<S> {
+    fn new(stream: S, read: Vec<u8>) -> Way<S> {
+        let now = Instant::now();
+        Way { stream, read, taken: 0, heard: now, said: now, unflushed: false }
+    }
+
+    fn unread(&self) -> &[u8] {
+        &self.read[self.taken..]
+    }
+
+    fn take(&mut self, len: usize) {
+        self.taken += len;
+        if self.taken == self.read.len() {
+            self.read.clear();
+            self.taken = 0;
+        } else if self.taken > READ_BYTES {
+            self.read.drain(..self.taken);
+            self.taken = 0;
+        }
+        if self.read.is_empty() && self.read.capacity() > 4 * READ_BYTES {
+            self.read = Vec::new();
+        }
+    }
+
+    /// Says whether anything came.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> io::Result<bool> {
+        let mut buffer = ReadBuf::new(buffer);
+        match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+            Poll::Ready(Ok(())) => {
+                self.read.extend_from_slice(buffer.filled());
+                self.heard = Instant::now();
+                Ok(true)
+            }
+        }
+    }
+
+    /// Writes from the front of `bytes`, and says whether any of it went.
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Vec<u8>) -> io::Result<bool> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match Pin::new(&mut self.stream).poll_write(cx, &bytes[written..]) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(len)) => written += len,
+                Poll::Ready(Err(error)) => return Err(error),
+            }
+        }
+        if written > 0 {
+            bytes.drain(..written);
+            self.said = Instant::now();
+            self.unflushed = true;
+        }
+        if self.unflushed
+            && let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(cx)
+        {
+            flushed?;
+            self.unflushed = false;
+        }
+        Ok(written > 0)
+    }
+}
+
+impl Line {
+    pub(crate) fn new(near: Near, far: Far, pipe: Pipe, settings: &BridgeSettings) -> Line {
+        Line {
+            near: Way::new(near.stream, near.read),
+            far: Way::new(far.wire, far.read),
+            pipe,
+            buffer: vec![0; READ_BYTES].into(),
+            version: settings.version,
+            status_topic: settings.status_topic.clone(),
+            keep_alive: Duration::from_secs(u64::from(far.granted.keep_alive_s)),
+            answer_timeout: Duration::from_secs(u64::from(settings.answer_timeout_s)),
+            pinged: None,
+        }
+    }
+
+    /// Until it is over. `returns` is done when there is a better place to be.
+    pub(crate) async fn carry(
+        &mut self,
+        stop: &mut watch::Receiver<bool>,
+        returns: impl Future<Output = ()>,
+    ) -> Ended {
+        let mut returns = pin!(returns);
+        loop {
+            let due = self.due();
+            tokio::select! {
+                biased;
+                () = stopped(stop) => {
+                    self.goodbye().await;
+                    return Ended::Stopped;
+                }
+                end = poll_fn(|cx| self.poll(cx)) => {
+                    if matches!(end, End::Closed(_) | End::NoRoom(_)) {
+                        self.goodbye().await;
+                    }
+                    return Ended::Why(end.to_string());
+                }
+                () = &mut returns => {
+                    self.goodbye().await;
+                    return Ended::Return;
+                }
+                () = sleep_until(due) => {
+                    if let Err(why) = self.look_at_time() {
+                        return Ended::Why(why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everything that can go on does.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            match self.step(cx) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
+                Err(end) => return Poll::Ready(end),
+            }
+        }
+    }
+
+    fn step(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let far = |error: io::Error| End::Far(said_of(&error));
+        let near = |_: io::Error| End::Closed(Reason::UnspecifiedError);
+        let mut moves = self.far.poll_write(cx, &mut self.pipe.to_far).map_err(far)?;
+        moves |= self.near.poll_write(cx, &mut self.pipe.to_near).map_err(near)?;
+        if self.pipe.to_near.len() < UNSENT_BYTES_MAX {
+            moves |= self.far.poll_read(cx, &mut self.buffer).map_err(far)?;
+            if !self.far.unread().is_empty() {
+                let taken = self.pipe.hear_far(self.far.unread())?;
+                self.far.take(taken);
+                moves |= taken > 0;
+            }
+        }
+        // What cannot go on yet is not made longer.
+        let waits = !self.pipe.is_ready() && !self.near.unread().is_empty();
+        if self.pipe.to_far.len() < UNSENT_BYTES_MAX && !waits {
+            moves |= self.near.poll_read(cx, &mut self.buffer).map_err(near)?;
+            if !self.near.unread().is_empty() {
+                let taken = self.pipe.hear_near(self.near.unread())?;
+                self.near.take(taken);
+                moves |= taken > 0;
+            }
+        }
+        Ok(moves)
+    }
+
+    /// When there is something to do that no byte tells of.
+    fn due(&self) -> Instant {
+        match self.pinged {
+            Some(at) => at + self.answer_timeout,
+            None => self.far.heard.min(self.far.said) + self.keep_alive,
+        }
+    }
+
+    /// A broker that says nothing is asked whether it is there, and so is one to which we say
+    /// nothing, which would think us gone [MQTT-3.1.2-20].
+    fn look_at_time(&mut self) -> Result<(), String> {
+        let now = Instant::now();
+        match self.pinged {
+            Some(at) if self.far.heard > at => self.pinged = None,
+            Some(at) if now >= at + self.answer_timeout => {
+                return Err("it no longer answers".to_string());
+            }
+            None if now >= self.due() => {
+                self.pipe.to_far.extend_from_slice(&PINGREQ);
+                self.pinged = Some(now);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Says what is left, and that it was all.
+    async fn goodbye(&mut self) {
+        self.pipe.say_status(&self.status_topic, false);
+        let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
+        Disconnect { reason, properties }.encode(self.version, &mut self.pipe.to_far);
+        let far = &mut self.far.stream;
+        let saying = async {
+            let _ = far.write_all(&self.pipe.to_far).await;
+            let _ = far.flush().await;
+            let _ = far.shutdown().await;
+        };
+        let _ = timeout(GOODBYE, saying).await;
+    }
+}
+
+fn said_of(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it closed the connection".to_string(),
+        _ => error.to_string(),
+    }
+}

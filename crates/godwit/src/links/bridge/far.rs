@@ -1,0 +1,241 @@
+//! The way to the other broker: a name, a transport, CONNECT and what CONNACK grants.
+
+use super::pipe::{ALIASES_IN_MAX, Terms};
+use super::settings::{BridgeSettings, TlsSettings};
+use crate::clients::trust::Trust;
+use crate::identity::remote::dial::{Endpoint, Wire};
+use crate::identity::remote::url::Url;
+use crate::links::near::read_frame;
+use mqtt::{ConnAck, Connect, Packet, Properties, PropertiesBuf, Property, QoS, Reason, Will};
+use rustls::ClientConfig;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
+
+/// A connection that was let in.
+pub(crate) struct Far {
+    pub(crate) wire: Box<dyn Wire>,
+    /// What came behind CONNACK.
+    pub(crate) read: Vec<u8>,
+    pub(crate) granted: Granted,
+}
+
+/// What CONNACK says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) session_present: bool,
+    pub(crate) receive_maximum: u16,
+    pub(crate) keep_alive_s: u16,
+    pub(crate) terms: Terms,
+}
+
+/// What may be asked of a broker beside what the options say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) clean_start: bool,
+    /// Says that it is a bridge, in the highest bit of the protocol version: a custom of brokers
+    /// that 3.1.1 does not know.
+    pub(crate) is_marked: bool,
+}
+
+/// Why a broker did not let us in.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// It does not know the mark of a bridge.
+    Mark,
+    Why(String),
+}
+
+/// So many messages come in before one of them has to be acknowledged.
+const RECEIVE_MAXIMUM: u16 = 1024;
+const BRIDGE_MARK: u8 = 0x80;
+
+/// The files of `tls`, read.
+pub(crate) fn trust(tls: &TlsSettings) -> Result<Arc<ClientConfig>, String> {
+    let named = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.display().to_string());
+    let trust = Trust {
+        authorities: named(&tls.authorities),
+        certificate: named(&tls.certificate),
+        key: named(&tls.key),
+        insecure: false,
+    };
+    let mut config = trust.config().map_err(|why| match trust.authorities {
+        None if why.contains("--cafile") => {
+            "this host has no file of CAs, name one with tls.ca".to_string()
+        }
+        _ => why.replace("--cert and --key", "tls.certificate and tls.key"),
+    })?;
+    if !tls.alpn.is_empty() {
+        let config = Arc::make_mut(&mut config);
+        config.alpn_protocols = tls.alpn.iter().map(|name| name.clone().into_bytes()).collect();
+    }
+    Ok(config)
+}
+
+impl Far {
+    /// Opens a transport and says CONNECT.
+    pub(crate) async fn connect(
+        settings: &BridgeSettings,
+        server: &Url,
+        tls: Option<&Arc<ClientConfig>>,
+        manner: Manner,
+    ) -> Result<Far, Denied> {
+        let mut wire = open(settings, server, tls).await.map_err(Denied::Why)?;
+        let hello = hello(settings, manner);
+        let said = wire.write_all(&hello).await;
+        let said = match said {
+            Ok(()) => wire.flush().await,
+            wrong => wrong,
+        };
+        said.map_err(|error| Denied::Why(error.to_string()))?;
+        let mut read = Vec::new();
+        let answer = read_frame(&mut wire, &mut read).await;
+        let len = answer.map_err(|why| match manner.is_marked {
+            // Not every broker says why it does not like a version.
+            true => Denied::Mark,
+            false => Denied::Why(format!("no answer to CONNECT: {why}")),
+        })?;
+        let frame = mqtt::cut(&read[..len], u32::MAX).ok().flatten();
+        let packet = frame.map(|frame| Packet::decode(frame, settings.version));
+        let Some(Ok(Packet::ConnAck(ack))) = packet else {
+            return Err(Denied::Why("it did not answer CONNECT as a broker does".to_string()));
+        };
+        match ack.reason {
+            Reason::Success => {}
+            Reason::UnsupportedProtocolVersion if manner.is_marked => return Err(Denied::Mark),
+            reason => return Err(Denied::Why(format!("it refused CONNECT: {reason}"))),
+        }
+        let granted = Granted::of(&ack, settings, manner);
+        read.drain(..len);
+        Ok(Far { wire, read, granted })
+    }
+}
+
+impl Granted {
+    fn of(ack: &ConnAck<'_>, settings: &BridgeSettings, manner: Manner) -> Granted {
+        let mut granted = Granted {
+            session_present: ack.session_present,
+            receive_maximum: u16::MAX,
+            keep_alive_s: settings.keep_alive_s,
+            terms: Terms {
+                version: settings.version,
+                qos_max: QoS::ExactlyOnce,
+                takes_retain: true,
+                packet_bytes_max: u32::MAX,
+                topic_alias_max: 0,
+                spares_own: settings.version.is_v5() || manner.is_marked,
+            },
+        };
+        let terms = &mut granted.terms;
+        for property in ack.properties.iter() {
+            match property {
+                Property::ReceiveMaximum(max) => granted.receive_maximum = max,
+                Property::ServerKeepAlive(seconds) if seconds > 0 => {
+                    granted.keep_alive_s = seconds;
+                }
+                Property::MaximumQoS(qos) => {
+                    terms.qos_max = QoS::from_bits(qos).unwrap_or_default()
+                }
+                Property::RetainAvailable(0) => terms.takes_retain = false,
+                Property::MaximumPacketSize(max) => terms.packet_bytes_max = max,
+                Property::TopicAliasMaximum(max) => terms.topic_alias_max = max,
+                _ => {}
+            }
+        }
+        granted
+    }
+}
+
+async fn open(
+    settings: &BridgeSettings,
+    server: &Url,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<Box<dyn Wire>, String> {
+    let endpoint = endpoint(server);
+    let stream = endpoint.dial().await?;
+    match (server.scheme.as_str(), tls) {
+        ("tcp", _) => Ok(Box::new(stream)),
+        ("tls", Some(tls)) => {
+            let name = match settings.tls.server_name.as_str() {
+                "" => &endpoint.host,
+                name => name,
+            };
+            endpoint.secure_as(name, stream, tls.clone()).await
+        }
+        (scheme, _) => Err(format!("{scheme} is not spoken")),
+    }
+}
+
+/// Where its socket is.
+pub(crate) fn endpoint(server: &Url) -> Endpoint {
+    let port = match server.scheme.as_str() {
+        "tls" => 8883,
+        "ws" => 80,
+        "wss" => 443,
+        "quic" => 14567,
+        _ => 1883,
+    };
+    Endpoint { host: server.host.clone(), port: server.port.unwrap_or(port), tls: None }
+}
+
+fn hello(settings: &BridgeSettings, manner: Manner) -> Vec<u8> {
+    let client_id = settings.far_client_id();
+    let (mut properties, none) = (PropertiesBuf::default(), Properties::default());
+    properties.push(Property::SessionExpiryInterval(settings.session_expiry_s));
+    properties.push(Property::ReceiveMaximum(RECEIVE_MAXIMUM));
+    properties.push(Property::TopicAliasMaximum(ALIASES_IN_MAX));
+    properties.push(Property::MaximumPacketSize(settings.limits.packet_bytes_max));
+    let status = settings.status_topic.as_str();
+    let will = Will {
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        topic: status,
+        payload: b"0",
+        properties: none,
+    };
+    let packet = Connect {
+        version: settings.version,
+        clean_start: manner.clean_start,
+        keep_alive_s: settings.keep_alive_s,
+        client_id: &client_id,
+        will: (!status.is_empty()).then_some(will),
+        user_name: (!settings.user_name.is_empty()).then_some(&settings.user_name),
+        password: (!settings.password.0.is_empty()).then_some(&settings.password.0),
+        properties: properties.as_properties(),
+    };
+    let mut bytes = Vec::new();
+    packet.encode(settings.version, &mut bytes);
+    if manner.is_marked {
+        mark(&mut bytes);
+    }
+    bytes
+}
+
+/// Sets the mark in an encoded CONNECT: the protocol version stands behind the protocol's name.
+fn mark(connect: &mut [u8]) {
+    let length_len = connect.iter().skip(1).take_while(|byte| **byte & 0x80 != 0).count() + 1;
+    let name_at = 1 + length_len;
+    let name_len = usize::from(u16::from_be_bytes([connect[name_at], connect[name_at + 1]]));
+    connect[name_at + 2 + name_len] |= BRIDGE_MARK;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::links::bridge::settings::{ROWS, defaults};
+    use mqtt::Version;
+
+    #[test]
+    fn the_mark_stands_in_the_protocol_version() {
+        for client_id in ["a".to_string(), "b".repeat(1000)] {
+            let base: BridgeSettings = defaults(ROWS);
+            let settings = BridgeSettings { version: Version::V311, client_id, ..base };
+            let manner = Manner { clean_start: false, is_marked: false };
+            let plain = hello(&settings, manner);
+            let marked = hello(&settings, Manner { is_marked: true, ..manner });
+            let at = plain.iter().zip(&marked).position(|(one, other)| one != other).unwrap();
+            assert_eq!((plain[at], marked[at]), (4, 0x84));
+            assert_eq!(plain[at + 1..], marked[at + 1..]);
+        }
+    }
+}

@@ -1,0 +1,566 @@
+//! What a bridge does with packets, sans I/O: those of the session here go to the other broker and
+//! its answers come back, and the same the other way.
+//!
+//! ```text
+//!   session here                     pipe                     session there
+//!   PUBLISH 7 "t"     ---->    name, QoS, properties   ---->  PUBLISH 7 "site/t"
+//!   PUBACK 7          <----                            <----  PUBACK 7
+//! ```
+//!
+//! Packet ids stay what they are, so the pipe keeps nothing that anybody would miss: both sessions
+//! know what is unfinished, and after a lost connection they repeat it to each other
+//! [MQTT-4.4.0-1]. What was acknowledged was acknowledged by the broker that has it.
+
+use super::map::Map;
+use super::tally::{Loss, Tally};
+use crate::links::near::NearTerms;
+use mqtt::{
+    Ack, Frame, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property, Publish, QoS,
+    Reason, Subscribe, SubscribeOptions, SubscriptionsBuf, Unsubscribe, Version,
+};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Which topics go which way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) outward: Vec<Rule>,
+    pub(crate) inward: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) map: Map,
+    /// At most.
+    pub(crate) qos: QoS,
+    /// Whether RETAIN stays, or goes out.
+    pub(crate) keeps_retain: bool,
+    /// What becomes of messages that are retained already.
+    pub(crate) retained: Retained,
+}
+
+/// Retain Handling, by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Retained {
+    Always = 0,
+    #[default]
+    Once = 1,
+    Never = 2,
+}
+
+/// What the other broker takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) version: Version,
+    pub(crate) qos_max: QoS,
+    pub(crate) takes_retain: bool,
+    pub(crate) packet_bytes_max: u32,
+    pub(crate) topic_alias_max: u16,
+    /// It does not send us back what came from us.
+    pub(crate) spares_own: bool,
+}
+
+/// Why a pipe ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The session here was closed: the process stops, or options have changed.
+    Closed(Reason),
+    Far(String),
+    /// One of the two has no room, and is asked again later: nothing was acknowledged.
+    NoRoom(&'static str),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Closed(reason) => write!(f, "this broker closed the session: {reason}"),
+            End::Far(why) => f.write_str(why),
+            End::NoRoom(why) => f.write_str(why),
+        }
+    }
+}
+
+pub(crate) struct Pipe {
+    name: Arc<str>,
+    rules: Arc<Rules>,
+    terms: Terms,
+    near: NearTerms,
+    tally: Arc<Tally>,
+    pub(crate) to_near: Vec<u8>,
+    pub(crate) to_far: Vec<u8>,
+    /// Requests of ours that are not answered: until then nothing is published there.
+    asked: Vec<(PacketId, Request)>,
+    next_id: PacketId,
+    /// QoS 2 for one side and less for the other, by their id.
+    lowered: HashSet<PacketId>,
+    /// What came from there and goes nowhere, until it is released.
+    unwanted: HashSet<PacketId>,
+    /// Released here for a session there that is no more: nobody there waits for the answer.
+    released: HashSet<PacketId>,
+    aliases_out: HashMap<String, u16>,
+    aliases_in: HashMap<u16, String>,
+    echoes: Echoes,
+    properties: PropertiesBuf,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Request {
+    Subscribe(Vec<(String, SubscribeOptions)>),
+    Unsubscribe,
+}
+
+/// Aliases that the other broker may use towards us.
+pub(crate) const ALIASES_IN_MAX: u16 = 64;
+
+impl Pipe {
+    /// `seed` makes ids of requests that are unlikely to be in use.
+    pub(crate) fn new(
+        name: Arc<str>,
+        rules: Arc<Rules>,
+        (terms, near): (Terms, NearTerms),
+        tally: Arc<Tally>,
+        seed: u16,
+    ) -> Pipe {
+        Pipe {
+            name,
+            rules,
+            terms,
+            near,
+            tally,
+            to_near: Vec::new(),
+            to_far: Vec::new(),
+            asked: Vec::new(),
+            next_id: PacketId::new(seed).unwrap_or(PacketId::MAX),
+            lowered: HashSet::new(),
+            unwanted: HashSet::new(),
+            released: HashSet::new(),
+            aliases_out: HashMap::new(),
+            aliases_in: HashMap::new(),
+            echoes: Echoes::default(),
+            properties: PropertiesBuf::default(),
+        }
+    }
+
+    /// Asks the other broker for what comes in, and no longer for what a change left behind.
+    pub(crate) fn begin(&mut self, gone: &[String]) {
+        let wanted = self.rules.inward.iter().map(|rule| {
+            let is_shared = rule.map.filter.starts_with("$share/");
+            let options = SubscribeOptions {
+                qos: rule.qos.min(self.near.qos_max),
+                // Of a shared one it would be an error [MQTT-3.8.3-4].
+                no_local: !is_shared,
+                retain_as_published: true,
+                retain_handling: rule.retained as u8,
+            };
+            (rule.map.filter.clone(), options)
+        });
+        let wanted: Vec<_> = wanted.collect();
+        if !wanted.is_empty() {
+            self.ask_subscribe(wanted);
+        }
+        if !gone.is_empty() {
+            let packet_id = self.give_id();
+            let mut filters = mqtt::FiltersBuf::default();
+            gone.iter().for_each(|filter| _ = filters.push(filter));
+            let (properties, filters) = (Properties::default(), filters.as_filters());
+            let packet = Unsubscribe { packet_id, properties, filters };
+            packet.encode(self.terms.version, &mut self.to_far);
+            self.asked.push((packet_id, Request::Unsubscribe));
+        }
+    }
+
+    /// Whether the bridge is connected, for those there.
+    pub(crate) fn say_status(&mut self, topic: &str, is_up: bool) {
+        if topic.is_empty() {
+            return;
+        }
+        let packet = Publish {
+            dup: false,
+            // Nobody repeats it: the next connection says it anew, and the will says the other.
+            qos: QoS::AtMostOnce,
+            retain: self.terms.takes_retain,
+            topic,
+            packet_id: None,
+            properties: Properties::default(),
+            payload: if is_up { b"1" } else { b"0" },
+        };
+        packet.encode(self.terms.version, &mut self.to_far);
+    }
+
+    fn ask_subscribe(&mut self, wanted: Vec<(String, SubscribeOptions)>) {
+        let packet_id = self.give_id();
+        let mut filters = SubscriptionsBuf::default();
+        for (filter, options) in &wanted {
+            filters.push(filter, *options);
+        }
+        let (properties, filters) = (Properties::default(), filters.as_subscriptions());
+        Subscribe { packet_id, properties, filters }.encode(self.terms.version, &mut self.to_far);
+        self.asked.push((packet_id, Request::Subscribe(wanted)));
+    }
+
+    fn give_id(&mut self) -> PacketId {
+        let id = self.next_id;
+        self.next_id = id.checked_add(1).unwrap_or(PacketId::MIN);
+        id
+    }
+
+    /// What the session here says: how many bytes of it were taken.
+    pub(crate) fn hear_near(&mut self, bytes: &[u8]) -> Result<usize, End> {
+        let mut taken = 0;
+        while let Some(frame) = cut(&bytes[taken..])? {
+            let kind = PacketType::from_byte(frame.first);
+            let waits = matches!(kind, Some(PacketType::Publish | PacketType::PubRel));
+            if waits && !self.asked.is_empty() {
+                break;
+            }
+            taken += frame.len;
+            match decode(frame, Version::V5)? {
+                Packet::Publish(publish) => self.publish_out(&publish),
+                Packet::PubRel(ack) if self.lowered.remove(&ack.packet_id) => {
+                    near(PacketType::PubComp, ack.packet_id, Reason::Success, &mut self.to_near);
+                }
+                Packet::PubRel(ack) => self.answer_far(PacketType::PubRel, ack),
+                Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
+                    return Err(End::NoRoom("this broker has no room for what comes in"));
+                }
+                Packet::PubAck(ack) => self.took_in(PacketType::PubAck, ack),
+                Packet::PubRec(ack) => self.took_in(PacketType::PubRec, ack),
+                Packet::PubComp(ack) if self.released.remove(&ack.packet_id) => {}
+                Packet::PubComp(ack) => self.answer_far(PacketType::PubComp, ack),
+                Packet::Disconnect(goodbye) => return Err(End::Closed(goodbye.reason)),
+                _ => {}
+            }
+        }
+        Ok(taken)
+    }
+
+    /// What the other broker says.
+    pub(crate) fn hear_far(&mut self, bytes: &[u8]) -> Result<usize, End> {
+        let mut taken = 0;
+        while let Some(frame) = cut(&bytes[taken..])? {
+            taken += frame.len;
+            match decode(frame, self.terms.version)? {
+                Packet::Publish(publish) => self.publish_in(&publish)?,
+                Packet::PubRel(ack) if self.unwanted.remove(&ack.packet_id) => {
+                    let ack = Ack { reason: Reason::Success, ..ack };
+                    self.answer_far(PacketType::PubComp, ack);
+                }
+                Packet::PubRel(ack) => self.answer_near(PacketType::PubRel, ack),
+                Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
+                    return Err(End::NoRoom("the other broker has no room"));
+                }
+                Packet::PubAck(ack) => self.took_out(PacketType::PubAck, ack),
+                Packet::PubRec(ack) => self.took_out(PacketType::PubRec, ack),
+                Packet::PubComp(ack) => self.answer_near(PacketType::PubComp, ack),
+                Packet::SubAck(ack) => self.subscribed(ack.packet_id, ack.codes),
+                Packet::UnsubAck(ack) => self.asked.retain(|(id, _)| *id != ack.packet_id),
+                Packet::PingResp => {}
+                Packet::Disconnect(goodbye) => {
+                    return Err(End::Far(format!("it said goodbye: {}", goodbye.reason)));
+                }
+                _ => return Err(End::Far("it sent a packet that a server must not".into())),
+            }
+        }
+        Ok(taken)
+    }
+
+    fn publish_out(&mut self, publish: &Publish<'_>) {
+        let matching = self.rules.outward.iter().find(|rule| rule.map.matches(publish.topic));
+        let named = matching.and_then(|rule| Some((rule, rule.map.apply(publish.topic)?)));
+        let Some((rule, name)) = named else {
+            let loss = if matching.is_some() { Loss::NoName } else { Loss::NoRule };
+            return self.lose_out(publish, loss);
+        };
+        let qos = publish.qos.min(rule.qos).min(self.terms.qos_max);
+        let retain = publish.retain && rule.keeps_retain && self.terms.takes_retain;
+        let rules = self.rules.clone();
+        let mut properties = std::mem::take(&mut self.properties);
+        properties.clear();
+        // The answer comes back by a rule inward: it has to be said where that takes it from.
+        let response = |topic: &str| rules.inward.iter().find_map(|rule| rule.map.invert(topic));
+        carry(publish.properties, &mut properties, response);
+        let alias = self.alias_for(&name, &mut properties);
+        let before = self.to_far.len();
+        let packet = Publish {
+            dup: publish.dup && qos > QoS::AtMostOnce,
+            qos,
+            retain,
+            topic: if alias == Alias::Known { "" } else { &name },
+            packet_id: publish.packet_id.filter(|_| qos > QoS::AtMostOnce),
+            properties: properties.as_properties(),
+            payload: publish.payload,
+        };
+        packet.encode(self.terms.version, &mut self.to_far);
+        self.properties = properties;
+        if self.to_far.len() - before > self.terms.packet_bytes_max as usize {
+            self.to_far.truncate(before);
+            if alias == Alias::New {
+                self.aliases_out.remove(&name);
+            }
+            return self.lose_out(publish, Loss::TooLarge);
+        }
+        self.tally.count_out(publish.payload.len());
+        if !self.terms.spares_own && self.comes_back(&name) {
+            self.echoes.remember(&name, publish.payload);
+        }
+        self.lower(publish, qos);
+    }
+
+    /// Whether the other broker will send this back to us.
+    fn comes_back(&self, name: &str) -> bool {
+        self.rules.inward.iter().any(|rule| rule.map.matches(name))
+    }
+
+    /// What goes out with less than the QoS that the session here gave it.
+    fn lower(&mut self, publish: &Publish<'_>, qos: QoS) {
+        let Some(packet_id) = publish.packet_id else { return };
+        match (publish.qos, qos) {
+            (QoS::AtLeastOnce, QoS::AtMostOnce) => {
+                near(PacketType::PubAck, packet_id, Reason::Success, &mut self.to_near);
+            }
+            (QoS::ExactlyOnce, QoS::AtMostOnce) => {
+                self.lowered.insert(packet_id);
+                near(PacketType::PubRec, packet_id, Reason::Success, &mut self.to_near);
+            }
+            (QoS::ExactlyOnce, QoS::AtLeastOnce) => _ = self.lowered.insert(packet_id),
+            _ => {}
+        }
+    }
+
+    /// The session here need not keep it any longer.
+    fn lose_out(&mut self, publish: &Publish<'_>, loss: Loss) {
+        self.tally.lose(&self.name, loss, publish.topic);
+        let Some(packet_id) = publish.packet_id else { return };
+        let reason = Reason::ImplementationSpecificError;
+        let kind = match publish.qos {
+            QoS::ExactlyOnce => PacketType::PubRec,
+            _ => PacketType::PubAck,
+        };
+        near(kind, packet_id, reason, &mut self.to_near);
+    }
+
+    fn alias_for(&mut self, name: &str, properties: &mut PropertiesBuf) -> Alias {
+        let known = self.aliases_out.get(name).copied();
+        let next = self.aliases_out.len() as u16 + 1;
+        let room = next <= self.terms.topic_alias_max;
+        let (alias, number) = match known {
+            Some(number) => (Alias::Known, number),
+            None if room => {
+                self.aliases_out.insert(name.into(), next);
+                (Alias::New, next)
+            }
+            None => return Alias::None,
+        };
+        properties.push(Property::TopicAlias(number));
+        alias
+    }
+
+    fn publish_in(&mut self, publish: &Publish<'_>) -> Result<(), End> {
+        let topic = self.topic_of(publish)?;
+        if !self.terms.spares_own && self.echoes.forget(&topic, publish.payload) {
+            self.lose_in(publish);
+            return Ok(());
+        }
+        let matching = self.rules.inward.iter().find(|rule| rule.map.matches(&topic));
+        let named = matching.and_then(|rule| Some((rule, rule.map.apply(&topic)?)));
+        let Some((rule, name)) = named else {
+            let loss = if matching.is_some() { Loss::NoName } else { Loss::NoRule };
+            self.tally.lose(&self.name, loss, &topic);
+            self.lose_in(publish);
+            return Ok(());
+        };
+        let retain = publish.retain && rule.keeps_retain && self.near.takes_retain;
+        let rules = self.rules.clone();
+        let response = |topic: &str| rules.outward.iter().find_map(|rule| rule.map.invert(topic));
+        let mut properties = std::mem::take(&mut self.properties);
+        properties.clear();
+        carry(publish.properties, &mut properties, response);
+        let before = self.to_near.len();
+        let packet =
+            Publish { retain, topic: &name, properties: properties.as_properties(), ..*publish };
+        packet.encode(Version::V5, &mut self.to_near);
+        self.properties = properties;
+        if self.to_near.len() - before > self.near.packet_bytes_max as usize {
+            self.to_near.truncate(before);
+            self.tally.lose(&self.name, Loss::TooLarge, &topic);
+            self.lose_in(publish);
+            return Ok(());
+        }
+        self.tally.count_in(publish.payload.len());
+        Ok(())
+    }
+
+    fn topic_of(&mut self, publish: &Publish<'_>) -> Result<String, End> {
+        let alias = publish.properties.iter().find_map(|property| match property {
+            Property::TopicAlias(alias) => Some(alias),
+            _ => None,
+        });
+        let wrong = || End::Far("it used a topic alias that stands for nothing".into());
+        match (alias, publish.topic) {
+            (None, topic) => Ok(topic.into()),
+            (Some(alias), "") => self.aliases_in.get(&alias).cloned().ok_or_else(wrong),
+            (Some(alias), topic) if alias <= ALIASES_IN_MAX => {
+                self.aliases_in.insert(alias, topic.into());
+                Ok(topic.into())
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    /// The other broker need not keep it any longer.
+    fn lose_in(&mut self, publish: &Publish<'_>) {
+        let Some(packet_id) = publish.packet_id else { return };
+        let (reason, properties) = (Reason::Success, Properties::default());
+        let kind = match publish.qos {
+            QoS::ExactlyOnce => {
+                self.unwanted.insert(packet_id);
+                PacketType::PubRec
+            }
+            _ => PacketType::PubAck,
+        };
+        self.answer_far(kind, Ack { packet_id, reason, properties });
+    }
+
+    /// The other broker has answered for a message of ours.
+    fn took_out(&mut self, kind: PacketType, ack: Ack<'_>) {
+        if ack.reason.is_error() {
+            self.tally.lose(&self.name, Loss::Refused, ack.reason.name());
+        }
+        let is_lowered = self.lowered.contains(&ack.packet_id);
+        if is_lowered && ack.reason.is_error() {
+            self.lowered.remove(&ack.packet_id);
+        }
+        let kind = if is_lowered { PacketType::PubRec } else { kind };
+        self.answer_near(kind, ack);
+    }
+
+    /// This broker has answered for a message of the other one's.
+    fn took_in(&mut self, kind: PacketType, ack: Ack<'_>) {
+        if ack.reason.is_error() {
+            self.tally.lose(&self.name, Loss::RefusedHere, ack.reason.name());
+        }
+        self.answer_far(kind, ack);
+    }
+
+    fn answer_near(&mut self, kind: PacketType, ack: Ack<'_>) {
+        near(kind, ack.packet_id, ack.reason, &mut self.to_near);
+    }
+
+    fn answer_far(&mut self, kind: PacketType, ack: Ack<'_>) {
+        let ack = Ack { properties: Properties::default(), ..ack };
+        ack.encode(kind, self.terms.version, &mut self.to_far);
+    }
+
+    fn subscribed(&mut self, packet_id: PacketId, codes: &[u8]) {
+        let Some(at) = self.asked.iter().position(|(id, _)| *id == packet_id) else { return };
+        let (_, Request::Subscribe(wanted)) = self.asked.swap_remove(at) else { return };
+        if codes.first() == Some(&Reason::PacketIdentifierInUse.code()) {
+            return self.ask_subscribe(wanted);
+        }
+        for ((filter, _), code) in wanted.iter().zip(codes).filter(|(_, code)| **code >= 0x80) {
+            let why = Reason::from_byte(*code).map_or("", Reason::name);
+            self.tally.fail(&self.name, format!("it does not let us subscribe to {filter}: {why}"));
+        }
+    }
+
+    /// What the session here took from a session there that is no more: nothing releases it now,
+    /// and what comes under the same ids is something else.
+    pub(crate) fn release(&mut self, received: &[PacketId]) {
+        for id in received {
+            near(PacketType::PubRel, *id, Reason::Success, &mut self.to_near);
+        }
+        self.released.extend(received);
+    }
+
+    /// Whether what the session here says can go on.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.asked.is_empty()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alias {
+    None,
+    New,
+    Known,
+}
+
+/// Properties that mean the same on both sides. A response topic has another name there.
+fn carry(from: Properties<'_>, to: &mut PropertiesBuf, named: impl Fn(&str) -> Option<String>) {
+    for property in from.iter() {
+        match property {
+            // Of the connection that it came by.
+            Property::SubscriptionIdentifier(_) | Property::TopicAlias(_) => {}
+            Property::ResponseTopic(topic) => {
+                let name = named(topic);
+                to.push(Property::ResponseTopic(name.as_deref().unwrap_or(topic)));
+            }
+            other => _ = to.push(other),
+        }
+    }
+}
+
+fn near(kind: PacketType, packet_id: PacketId, reason: Reason, out: &mut Vec<u8>) {
+    let properties = Properties::default();
+    Ack { packet_id, reason, properties }.encode(kind, Version::V5, out);
+}
+
+fn is_full(ack: Ack<'_>) -> bool {
+    ack.reason == Reason::QuotaExceeded
+}
+
+fn cut(bytes: &[u8]) -> Result<Option<Frame<'_>>, End> {
+    mqtt::cut(bytes, u32::MAX).map_err(|violation| End::Far(violation.what().into()))
+}
+
+fn decode(frame: Frame<'_>, version: Version) -> Result<Packet<'_>, End> {
+    Packet::decode(frame, version).map_err(|violation| End::Far(violation.what().into()))
+}
+
+/// What was sent to a broker that sends everything back, as 3.x has it: what comes in with the same
+/// name and payload is taken for that, so often as it was sent.
+#[derive(Debug, Default)]
+struct Echoes {
+    sent: VecDeque<u64>,
+    counts: HashMap<u64, u32>,
+}
+
+impl Echoes {
+    const MAX: usize = 16 * 1024;
+
+    fn remember(&mut self, topic: &str, payload: &[u8]) {
+        if self.sent.len() == Echoes::MAX
+            && let Some(oldest) = self.sent.pop_front()
+        {
+            self.take(oldest);
+        }
+        let hash = hash(topic, payload);
+        self.sent.push_back(hash);
+        *self.counts.entry(hash).or_default() += 1;
+    }
+
+    fn forget(&mut self, topic: &str, payload: &[u8]) -> bool {
+        self.take(hash(topic, payload))
+    }
+
+    fn take(&mut self, hash: u64) -> bool {
+        let Some(count) = self.counts.get_mut(&hash) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&hash);
+        }
+        true
+    }
+}
+
+fn hash(topic: &str, payload: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (topic, payload).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! The pipe packet by packet: what goes in on one side, what comes out on which.
+
+use super::*;
+use mqtt::PropertiesBuf;
+
+fn terms(version: Version) -> Terms {
+    Terms {
+        version,
+        qos_max: QoS::ExactlyOnce,
+        takes_retain: true,
+        packet_bytes_max: u32::MAX,
+        topic_alias_max: 0,
+        spares_own: true,
+    }
+}
+
+fn rule(filter: &str, template: &str) -> Rule {
+    Rule {
+        map: Map::parse(filter, template, "b").unwrap(),
+        qos: QoS::ExactlyOnce,
+        keeps_retain: true,
+        retained: Retained::Once,
+    }
+}
+
+fn pipe(terms: Terms) -> Pipe {
+    let outward = vec![rule("out/#", "far/${topic}"), rule("both/#", "")];
+    let inward = vec![rule("far/in/+", "in/${1}"), rule("both/#", "")];
+    let near =
+        NearTerms { qos_max: QoS::ExactlyOnce, takes_retain: true, packet_bytes_max: 64 * 1024 };
+    let rules = Rules { outward, inward };
+    Pipe::new("b".into(), rules.into(), (terms, near), Arc::default(), 7)
+}
+
+fn publish(topic: &str, qos: u8, id: u16) -> Publish<'_> {
+    Publish {
+        dup: false,
+        qos: QoS::from_bits(qos).unwrap(),
+        retain: false,
+        topic,
+        packet_id: PacketId::new(id),
+        properties: Properties::default(),
+        payload: b"x",
+    }
+}
+
+fn bytes(packet: Packet<'_>, version: Version) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    packet.encode(version, &mut bytes);
+    bytes
+}
+
+fn ack(id: u16, reason: Reason) -> Ack<'static> {
+    Ack { packet_id: PacketId::new(id).unwrap(), reason, properties: Properties::default() }
+}
+
+/// What came out, in words, and nothing is left.
+fn said(out: &mut Vec<u8>, version: Version) -> Vec<String> {
+    let (mut words, mut rest) = (Vec::new(), &out[..]);
+    while let Some(frame) = mqtt::cut(rest, u32::MAX).unwrap() {
+        words.push(Packet::decode(frame, version).unwrap().to_string());
+        rest = &rest[frame.len..];
+    }
+    assert!(rest.is_empty());
+    out.clear();
+    words
+}
+
+impl Pipe {
+    fn near(&mut self, packet: Packet<'_>) -> Result<usize, End> {
+        self.hear_near(&bytes(packet, Version::V5))
+    }
+
+    fn far(&mut self, packet: Packet<'_>) -> Result<usize, End> {
+        let version = self.terms.version;
+        self.hear_far(&bytes(packet, version))
+    }
+
+    fn near_heard(&mut self) -> Vec<String> {
+        said(&mut self.to_near, Version::V5)
+    }
+
+    fn far_heard(&mut self) -> Vec<String> {
+        let version = self.terms.version;
+        said(&mut self.to_far, version)
+    }
+}
+
+#[test]
+fn ids_and_answers_go_through_as_they_are() {
+    for version in [Version::V311, Version::V5] {
+        let mut pipe = pipe(terms(version));
+        pipe.near(Packet::Publish(publish("out/a", 2, 5))).unwrap();
+        assert_eq!(pipe.far_heard(), ["PUBLISH 5 \"far/out/a\" qos=2 \"x\""]);
+        pipe.far(Packet::PubRec(ack(5, Reason::Success))).unwrap();
+        assert_eq!(pipe.near_heard(), ["PUBREC 5"]);
+        pipe.near(Packet::PubRel(ack(5, Reason::Success))).unwrap();
+        assert_eq!(pipe.far_heard(), ["PUBREL 5"]);
+        pipe.far(Packet::PubComp(ack(5, Reason::Success))).unwrap();
+        assert_eq!(pipe.near_heard(), ["PUBCOMP 5"]);
+        pipe.far(Packet::Publish(publish("far/in/a", 1, 9))).unwrap();
+        assert_eq!(pipe.near_heard(), ["PUBLISH 9 \"in/a\" qos=1 \"x\""]);
+        pipe.near(Packet::PubAck(ack(9, Reason::Success))).unwrap();
+        assert_eq!(pipe.far_heard(), ["PUBACK 9"]);
+    }
+}
+
+#[test]
+fn a_message_of_which_half_is_there_waits() {
+    let mut pipe = pipe(terms(Version::V5));
+    let whole = bytes(Packet::Publish(publish("out/a", 1, 5)), Version::V5);
+    for len in 0..whole.len() {
+        assert_eq!(pipe.hear_near(&whole[..len]), Ok(0));
+    }
+    assert_eq!(pipe.hear_near(&whole), Ok(whole.len()));
+    assert_eq!(pipe.far_heard().len(), 1);
+}
+
+#[test]
+fn nothing_is_published_before_our_requests_are_answered() {
+    let mut pipe = pipe(terms(Version::V5));
+    pipe.begin(&["old/#".to_string()]);
+    let asked = pipe.far_heard();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert_eq!(pipe.near(Packet::Publish(publish("out/a", 1, 7))), Ok(0), "7 is in use");
+    // What comes in is not held up, nor is what answers it.
+    pipe.far(Packet::Publish(publish("far/in/a", 1, 1))).unwrap();
+    assert_eq!(pipe.near(Packet::PubAck(ack(1, Reason::Success))), Ok(4));
+    let (properties, id) = (Properties::default(), |id| PacketId::new(id).unwrap());
+    let answer = mqtt::UnsubAck { packet_id: id(8), properties, codes: &[0] };
+    pipe.far(Packet::UnsubAck(answer)).unwrap();
+    let answer = mqtt::SubAck { packet_id: id(7), properties, codes: &[2, 0x87] };
+    pipe.far(Packet::SubAck(answer)).unwrap();
+    assert!(pipe.tally.last_error().contains("both/#: Not authorized"));
+    pipe.to_far.clear();
+    assert!(pipe.near(Packet::Publish(publish("out/a", 1, 7))).unwrap() > 0);
+    assert_eq!(pipe.far_heard().len(), 1);
+}
+
+#[test]
+fn an_id_that_is_in_use_there_is_not_asked_with() {
+    let mut pipe = pipe(terms(Version::V5));
+    pipe.begin(&[]);
+    pipe.to_far.clear();
+    let in_use = Reason::PacketIdentifierInUse.code();
+    let (packet_id, properties) = (PacketId::new(7).unwrap(), Properties::default());
+    let answer = mqtt::SubAck { packet_id, properties, codes: &[in_use, in_use] };
+    pipe.far(Packet::SubAck(answer)).unwrap();
+    assert!(pipe.far_heard()[0].starts_with("SUBSCRIBE 8 "));
+}
+
+#[test]
+fn a_broker_with_less_qos_gets_less_and_the_session_here_its_own() {
+    let mut pipe = pipe(Terms { qos_max: QoS::AtLeastOnce, ..terms(Version::V5) });
+    pipe.near(Packet::Publish(publish("out/a", 2, 5))).unwrap();
+    assert_eq!(pipe.far_heard(), ["PUBLISH 5 \"far/out/a\" qos=1 \"x\""]);
+    pipe.far(Packet::PubAck(ack(5, Reason::Success))).unwrap();
+    assert_eq!(pipe.near_heard(), ["PUBREC 5"]);
+    pipe.near(Packet::PubRel(ack(5, Reason::Success))).unwrap();
+    assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec!["PUBCOMP 5".to_string()], vec![]));
+    pipe.terms.qos_max = QoS::AtMostOnce;
+    pipe.near(Packet::Publish(publish("out/a", 1, 6))).unwrap();
+    assert_eq!(pipe.far_heard(), ["PUBLISH \"far/out/a\" qos=0 \"x\""]);
+    assert_eq!(pipe.near_heard(), ["PUBACK 6"]);
+    pipe.near(Packet::Publish(publish("out/a", 2, 7))).unwrap();
+    assert_eq!(pipe.near_heard(), ["PUBREC 7"]);
+}
+
+#[test]
+fn what_has_no_rule_or_is_too_large_is_counted_and_let_go() {
+    let mut pipe = pipe(Terms { packet_bytes_max: 20, ..terms(Version::V5) });
+    pipe.near(Packet::Publish(publish("gone", 1, 5))).unwrap();
+    pipe.near(Packet::Publish(publish("out/that-is-too-long", 2, 6))).unwrap();
+    assert!(pipe.far_heard().is_empty());
+    let said = pipe.near_heard();
+    assert_eq!(said.len(), 2);
+    assert!(said[0].starts_with("PUBACK 5") && said[1].starts_with("PUBREC 6"), "{said:?}");
+    pipe.far(Packet::Publish(publish("far/other", 2, 9))).unwrap();
+    assert_eq!(pipe.far_heard(), ["PUBREC 9"]);
+    pipe.far(Packet::PubRel(ack(9, Reason::Success))).unwrap();
+    assert_eq!((pipe.far_heard(), pipe.near_heard()), (vec!["PUBCOMP 9".to_string()], vec![]));
+    let payload = vec![b'x'; 65 * 1024];
+    let large = Publish { payload: &payload, ..publish("far/in/a", 1, 10) };
+    pipe.far(Packet::Publish(large)).unwrap();
+    assert_eq!((pipe.far_heard(), pipe.near_heard()), (vec!["PUBACK 10".to_string()], vec![]));
+    let losses: Vec<u64> = pipe.tally.losses().map(|(_, count)| count).collect();
+    assert_eq!(losses, [2, 0, 2, 0, 0]);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_kept_where_it_is() {
+    let mut pipe = pipe(terms(Version::V5));
+    let full = pipe.far(Packet::PubAck(ack(5, Reason::QuotaExceeded)));
+    assert!(matches!(full, Err(End::NoRoom(_))), "{full:?}");
+    assert!(pipe.near_heard().is_empty());
+    let full = pipe.near(Packet::PubRec(ack(5, Reason::QuotaExceeded)));
+    assert!(matches!(full, Err(End::NoRoom(_))), "{full:?}");
+    assert!(pipe.far_heard().is_empty());
+}
+
+#[test]
+fn properties_go_along_and_a_response_topic_leads_back() {
+    let mut pipe = pipe(terms(Version::V5));
+    let mut properties = PropertiesBuf::default();
+    properties
+        .push(Property::SubscriptionIdentifier(3))
+        .push(Property::ResponseTopic("in/answers"))
+        .push(Property::CorrelationData(b"7"))
+        .push(Property::UserProperty("k", "v"))
+        .push(Property::MessageExpiryInterval(60));
+    let packet = Publish { properties: properties.as_properties(), ..publish("out/a", 0, 0) };
+    pipe.near(Packet::Publish(packet)).unwrap();
+    let said = pipe.far_heard();
+    assert!(said[0].contains("far/in/answers") && said[0].contains("60"), "{said:?}");
+    let mut properties = PropertiesBuf::default();
+    properties.push(Property::ResponseTopic("far/out/answers"));
+    let packet = Publish { properties: properties.as_properties(), ..publish("far/in/a", 0, 0) };
+    pipe.far(Packet::Publish(packet)).unwrap();
+    let said = pipe.near_heard();
+    assert!(said[0].contains("response_topic=out/answers"), "{said:?}");
+}
+
+#[test]
+fn aliases_are_used_where_they_are_known() {
+    let mut pipe = pipe(Terms { topic_alias_max: 1, ..terms(Version::V5) });
+    for topic in ["out/a", "out/b", "out/a"] {
+        pipe.near(Packet::Publish(publish(topic, 0, 0))).unwrap();
+    }
+    let said = pipe.far_heard();
+    assert!(said[0].contains("far/out/a") && said[0].contains("alias"), "{said:?}");
+    assert!(said[1].contains("far/out/b") && !said[1].contains("alias"), "{said:?}");
+    assert!(!said[2].contains("far/out/a") && said[2].contains("alias"), "{said:?}");
+    let alias = |topic, alias| {
+        let mut properties = PropertiesBuf::default();
+        properties.push(Property::TopicAlias(alias));
+        let packet = Publish { properties: properties.as_properties(), ..publish(topic, 0, 0) };
+        bytes(Packet::Publish(packet), Version::V5)
+    };
+    pipe.hear_far(&alias("far/in/a", 3)).unwrap();
+    pipe.hear_far(&alias("", 3)).unwrap();
+    assert_eq!(pipe.near_heard(), ["PUBLISH \"in/a\" qos=0 \"x\""; 2]);
+    assert!(pipe.hear_far(&alias("", 4)).is_err());
+}
+
+#[test]
+fn what_comes_back_from_a_broker_without_no_local_is_dropped_once() {
+    let mut pipe = pipe(Terms { spares_own: false, ..terms(Version::V311) });
+    pipe.near(Packet::Publish(publish("both/a", 1, 5))).unwrap();
+    pipe.to_far.clear();
+    pipe.far(Packet::Publish(publish("both/a", 1, 9))).unwrap();
+    assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec![], vec!["PUBACK 9".to_string()]));
+    pipe.far(Packet::Publish(publish("both/a", 1, 10))).unwrap();
+    assert_eq!(pipe.near_heard().len(), 1, "somebody else said the same");
+}
+
+#[test]
+fn what_an_ended_session_there_left_open_here_is_closed() {
+    let mut pipe = pipe(terms(Version::V5));
+    pipe.release(&[PacketId::new(3).unwrap()]);
+    assert_eq!(pipe.near_heard(), ["PUBREL 3"]);
+    pipe.near(Packet::PubComp(ack(3, Reason::Success))).unwrap();
+    assert!(pipe.far_heard().is_empty(), "nobody there has asked");
+    pipe.near(Packet::PubComp(ack(3, Reason::Success))).unwrap();
+    assert_eq!(pipe.far_heard(), ["PUBCOMP 3"]);
+}

@@ -1,0 +1,425 @@
+//! Options of a `[[bridge]]` and of its rules: a table as the other options have one.
+
+use super::map::Map;
+use super::pipe::{Retained, Rule, Rules};
+use crate::identity::remote::url::Url;
+use crate::options::table::{EXPIRY, Row, count};
+use crate::options::value::Kind;
+use broker::judge::Secret;
+use mqtt::{QoS, Version};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BridgeSettings {
+    pub(crate) name: Arc<str>,
+    pub(crate) servers: Vec<Url>,
+    pub(crate) version: Version,
+    pub(crate) client_id: String,
+    pub(crate) user_name: String,
+    pub(crate) password: Secret,
+    pub(crate) keep_alive_s: u16,
+    pub(crate) answer_timeout_s: u32,
+    pub(crate) connect_timeout_s: u32,
+    pub(crate) retry_min_ms: u32,
+    pub(crate) retry_max_s: u32,
+    /// 0 stays wherever it is.
+    pub(crate) return_s: u32,
+    pub(crate) session_expiry_s: u32,
+    pub(crate) status_topic: String,
+    pub(crate) tls: TlsSettings,
+    pub(crate) rules: Arc<Rules>,
+    /// Limits of its session here.
+    pub(crate) limits: Arc<broker::Options>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsSettings {
+    pub(crate) authorities: PathBuf,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) alpn: Vec<String>,
+    pub(crate) server_name: String,
+}
+
+impl Default for BridgeSettings {
+    fn default() -> BridgeSettings {
+        BridgeSettings {
+            name: "".into(),
+            servers: Vec::new(),
+            version: Version::V5,
+            client_id: String::new(),
+            user_name: String::new(),
+            password: Secret(Box::default()),
+            keep_alive_s: 0,
+            answer_timeout_s: 0,
+            connect_timeout_s: 0,
+            retry_min_ms: 0,
+            retry_max_s: 0,
+            return_s: 0,
+            session_expiry_s: 0,
+            status_topic: String::new(),
+            tls: TlsSettings::default(),
+            rules: Arc::default(),
+            limits: Arc::default(),
+        }
+    }
+}
+
+impl BridgeSettings {
+    /// What the session here is called.
+    pub(crate) fn link_id(&self) -> String {
+        format!("{}{}", BridgeSettings::link_prefix(), self.name)
+    }
+
+    /// What sessions of all bridges are called, to begin with.
+    pub(crate) fn link_prefix() -> String {
+        format!("{}bridge/", broker::limits::LINK_IDS)
+    }
+
+    /// What the other broker knows us by.
+    pub(crate) fn far_client_id(&self) -> String {
+        if !self.client_id.is_empty() {
+            return self.client_id.clone();
+        }
+        let host = rustix::system::uname();
+        format!("{}-{}", host.nodename().to_string_lossy(), self.name)
+    }
+}
+
+/// A rule as its options give it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RuleSettings {
+    filter: String,
+    topic: String,
+    qos: u8,
+    clears_retain: bool,
+    retained: Retained,
+}
+
+impl RuleSettings {
+    pub(crate) fn rule(&self, bridge: &str) -> Result<Rule, String> {
+        if self.filter.is_empty() {
+            return Err("a rule needs filter = \"...\", the topics that it is for".to_string());
+        }
+        Ok(Rule {
+            map: Map::parse(&self.filter, &self.topic, bridge)?,
+            qos: QoS::from_bits(self.qos).unwrap_or_default(),
+            keeps_retain: !self.clears_retain,
+            retained: self.retained,
+        })
+    }
+}
+
+/// Schemes of servers, and their ports.
+pub(crate) const SCHEMES: [&str; 5] = ["tcp", "tls", "ws", "wss", "quic"];
+
+/// Options of the session here that a bridge may have for itself.
+pub(crate) const LIMIT_KEYS: &[&str] = &[
+    "queue.age_s_max",
+    "queue.bytes_max",
+    "queue.messages_max",
+    "queue.policy",
+    "queue.qos0",
+    "session.inflight_max",
+];
+
+const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
+const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
+const SERVERS: Kind = Kind::Hidden(&Kind::List {
+    of: "URLs like tls://broker.example:8883",
+    check: |text| Url::parse(text, &SCHEMES).map(drop),
+});
+const TOPIC: Kind = Kind::Text {
+    of: "a topic name",
+    check: |text| match text.is_empty() || mqtt::topic::check_topic(text).is_ok() {
+        true => Ok(()),
+        false => Err("no topic name, use one without + and #".to_string()),
+    },
+};
+
+pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
+    Row {
+        key: "name",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "what the bridge is called here: in logs, in `$SYS/broker/bridge/` and in the store",
+        long: "Its queue belongs to the name. A bridge whose name is gone from the file is gone \
+               with its queue.",
+        source: "",
+        set: |bridge, value| bridge.name = value.text().into(),
+    },
+    Row {
+        key: "servers",
+        kind: SERVERS,
+        default: "",
+        live: true,
+        short: "where the other broker is: tcp://, tls://, ws://, wss:// or quic://HOST:PORT",
+        long: "Of several the first that answers is taken, in their order. A path counts for ws \
+               and wss, and is /mqtt without one.",
+        source: "",
+        set: |bridge, value| {
+            let url = |text: &String| Url::parse(text, &SCHEMES).expect("the row has checked it");
+            bridge.servers = value.list().iter().map(url).collect();
+        },
+    },
+    Row {
+        key: "version",
+        kind: Kind::Choice(&["5.0", "3.1.1"]),
+        default: "5.0",
+        live: true,
+        short: "the version of MQTT that is spoken there",
+        long: "With 3.1.1 the connection is marked as a bridge's, as mosquitto has it, so that \
+               what goes out does not come back; a broker that refuses the mark is spoken to \
+               without it, and what comes back with the same name and payload is dropped here.",
+        source: "",
+        set: |bridge, value| {
+            bridge.version = if value.text() == "5.0" { Version::V5 } else { Version::V311 };
+        },
+    },
+    Row {
+        key: "client_id",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the client id there; empty is this host's name, a dash and the bridge's name",
+        long: "",
+        source: "MQTT 5.0, 3.1.3.1",
+        set: |bridge, value| bridge.client_id = value.text().into(),
+    },
+    Row {
+        key: "user_name",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the user name there",
+        long: "",
+        source: "MQTT 5.0, 3.1.3.5",
+        set: |bridge, value| bridge.user_name = value.text().into(),
+    },
+    Row {
+        key: "password",
+        kind: Kind::Hidden(&ANY),
+        default: "",
+        live: true,
+        short: "the password there",
+        long: "It is not shown anywhere.",
+        source: "MQTT 5.0, 3.1.3.6",
+        set: |bridge, value| bridge.password = Secret(value.text().as_bytes().into()),
+    },
+    Row {
+        key: "keep_alive_s",
+        kind: count(1, 65_535, "seconds"),
+        default: "30",
+        live: true,
+        short: "silence of the other broker after which it is asked whether it is there",
+        long: "",
+        source: "MQTT 5.0, 3.1.2.10",
+        set: |bridge, value| bridge.keep_alive_s = value.u16(),
+    },
+    Row {
+        key: "answer_timeout_s",
+        kind: count(1, 3600, "seconds"),
+        default: "10",
+        live: true,
+        short: "how long it has for an answer to that",
+        long: "So a dead line is noticed `keep_alive_s` and `answer_timeout_s` after the last \
+               word. Nothing is lost by a line that dies: what was not acknowledged is sent again.",
+        source: "",
+        set: |bridge, value| bridge.answer_timeout_s = value.u32(),
+    },
+    Row {
+        key: "connect_timeout_s",
+        kind: count(1, 3600, "seconds"),
+        default: "10",
+        live: true,
+        short: "how long connecting may take, from the name's lookup to CONNACK",
+        long: "",
+        source: "",
+        set: |bridge, value| bridge.connect_timeout_s = value.u32(),
+    },
+    Row {
+        key: "retry_min_ms",
+        kind: count(10, 3_600_000, "milliseconds"),
+        default: "500",
+        live: true,
+        short: "the first wait before it connects again",
+        long: "Each further one is twice as long, by a random part shorter, up to `retry_max_s`.",
+        source: "",
+        set: |bridge, value| bridge.retry_min_ms = value.u32(),
+    },
+    Row {
+        key: "retry_max_s",
+        kind: count(1, 86_400, "seconds"),
+        default: "30",
+        live: true,
+        short: "the longest wait before it connects again",
+        long: "",
+        source: "",
+        set: |bridge, value| bridge.retry_max_s = value.u32(),
+    },
+    Row {
+        key: "return_s",
+        kind: Kind::Number {
+            min: 1,
+            max: 86_400,
+            unit: crate::options::value::Unit::Of("seconds"),
+            word: Some(("never", 0)),
+        },
+        default: "60",
+        live: true,
+        short: "how often the first of `servers` is tried while another one is used",
+        long: "Once it answers, the bridge goes back to it.",
+        source: "",
+        set: |bridge, value| bridge.return_s = value.u32(),
+    },
+    Row {
+        key: "session_expiry_s",
+        kind: EXPIRY,
+        default: "never",
+        live: true,
+        short: "how long the other broker is to keep what it has for us while we are away (5.0)",
+        long: "",
+        source: "MQTT 5.0, 3.1.2.11.2",
+        set: |bridge, value| bridge.session_expiry_s = value.u32(),
+    },
+    Row {
+        key: "status_topic",
+        kind: TOPIC,
+        default: "",
+        live: true,
+        short: "topic there that says whether the bridge is connected: 1 or 0, retained",
+        long: "The 0 is the connection's will.",
+        source: "MQTT 5.0, 3.1.2.5",
+        set: |bridge, value| bridge.status_topic = value.text().into(),
+    },
+    Row {
+        key: "tls.ca",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "PEM file of the CAs that vouch for the servers",
+        long: "Empty are those that this host trusts. There is no way to trust everyone.",
+        source: "",
+        set: |bridge, value| bridge.tls.authorities = value.text().into(),
+    },
+    Row {
+        key: "tls.certificate",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "our own certificate, PEM, with the chain below it; needs tls.key",
+        long: "",
+        source: "",
+        set: |bridge, value| bridge.tls.certificate = value.text().into(),
+    },
+    Row {
+        key: "tls.key",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "its private key, PEM",
+        long: "",
+        source: "",
+        set: |bridge, value| bridge.tls.key = value.text().into(),
+    },
+    Row {
+        key: "tls.alpn",
+        kind: Kind::List { of: "protocol names", check: |_| Ok(()) },
+        default: "",
+        live: true,
+        short: "protocols that TLS asks for (ALPN)",
+        long: "AWS IoT Core wants x-amzn-mqtt-ca on port 443. QUIC asks for mqtt without one.",
+        source: "RFC 7301",
+        set: |bridge, value| bridge.tls.alpn = value.list().to_vec(),
+    },
+    Row {
+        key: "tls.server_name",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the name that the server's certificate must have; empty is the URL's host",
+        long: "",
+        source: "RFC 6066, 3",
+        set: |bridge, value| bridge.tls.server_name = value.text().into(),
+    },
+];
+
+pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
+    Row {
+        key: "filter",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the topics, as they are called where they come from; also a $share/GROUP/FILTER",
+        long: "With one group several bridges share the work. Of rules that overlap the first \
+               counts.",
+        source: "MQTT 5.0, 4.7",
+        set: |rule, value| rule.filter = value.text().into(),
+    },
+    Row {
+        key: "topic",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "what they are called on the other side; empty leaves them as they are",
+        long: "`${topic}` stands for the whole topic, `${1}`, `${2}` and so on for what stands at \
+               the filter's wildcards, `${bridge}` for the bridge's name. A response topic is \
+               named so that the answer comes back by the rules of the other direction.",
+        source: "",
+        set: |rule, value| rule.topic = value.text().into(),
+    },
+    Row {
+        key: "qos",
+        kind: count(0, 2, ""),
+        default: "2",
+        live: true,
+        short: "the highest QoS that they have on the other side",
+        long: "",
+        source: "MQTT 5.0, 4.3",
+        set: |rule, value| rule.qos = value.number() as u8,
+    },
+    Row {
+        key: "retain",
+        kind: Kind::Choice(&["keep", "clear"]),
+        default: "keep",
+        live: true,
+        short: "whether a retained message is one on the other side",
+        long: "",
+        source: "MQTT 5.0, 3.3.1.3",
+        set: |rule, value| rule.clears_retain = value.text() == "clear",
+    },
+    Row {
+        key: "retained",
+        kind: Kind::Choice(&["once", "always", "never"]),
+        default: "once",
+        live: true,
+        short: "whether what is retained already is sent: when the rule is new, always, or not",
+        long: "Always is with every connection, where a broker that speaks 3.1.1 knows nothing \
+               else.",
+        source: "MQTT 5.0, 3.8.3.1",
+        set: |rule, value| {
+            rule.retained = match value.text() {
+                "always" => Retained::Always,
+                "never" => Retained::Never,
+                _ => Retained::Once,
+            }
+        },
+    },
+];
+
+/// With every row's default.
+pub(crate) fn defaults<S: Default>(rows: &[Row<S>]) -> S {
+    let mut settings = S::default();
+    for row in rows {
+        (row.set)(&mut settings, &row.default_value());
+    }
+    settings
+}
+
+/// One option of a rule or a bridge, if its table has it.
+pub(crate) fn find<S>(rows: &'static [Row<S>], key: &str) -> Option<&'static Row<S>> {
+    rows.iter().find(|row| row.key == key)
+}

@@ -1,0 +1,92 @@
+//! What a bridge did, and how it is: numbers that its task counts and anybody may read.
+
+use crate::links::lock;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// Why a message went no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Loss {
+    /// No rule, or no longer one, has a name for its topic.
+    NoRule,
+    /// The rule makes no topic name of it.
+    NoName,
+    /// Above the other side's Maximum Packet Size.
+    TooLarge,
+    /// The other broker does not take it.
+    Refused,
+    /// This broker does not take it.
+    RefusedHere,
+}
+
+pub(crate) const LOSSES: [&str; 5] =
+    ["no_rule", "no_name", "packet_too_large", "refused", "refused_here"];
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) is_up: AtomicBool,
+    /// Which of the servers it is, or was, connected to.
+    pub(crate) server: AtomicUsize,
+    pub(crate) connects: AtomicU64,
+    pub(crate) messages_out: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    pub(crate) messages_in: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    losses: [AtomicU64; LOSSES.len()],
+    last_error: Mutex<String>,
+    noted: Mutex<Noted>,
+}
+
+/// A loss is noted once a second, with the number since the last.
+#[derive(Debug, Default)]
+struct Noted {
+    at: Option<Instant>,
+    since: u64,
+}
+
+const NOTED_EVERY: Duration = Duration::from_secs(1);
+
+impl Tally {
+    pub(crate) fn count_out(&self, bytes: usize) {
+        self.messages_out.fetch_add(1, Relaxed);
+        self.bytes_out.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn count_in(&self, bytes: usize) {
+        self.messages_in.fetch_add(1, Relaxed);
+        self.bytes_in.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// `about` is the message's topic, or what the other side says of it.
+    pub(crate) fn lose(&self, bridge: &str, loss: Loss, about: &str) {
+        self.losses[loss as usize].fetch_add(1, Relaxed);
+        let mut noted = lock(&self.noted);
+        noted.since += 1;
+        let now = Instant::now();
+        if noted.at.is_none_or(|at| now >= at + NOTED_EVERY) {
+            let (reason, count) = (LOSSES[loss as usize], noted.since);
+            warn!(target: "godwit::bridge", bridge, reason, about, count, "not passed on");
+            *noted = Noted { at: Some(now), since: 0 };
+        }
+    }
+
+    pub(crate) fn fail(&self, bridge: &str, why: String) {
+        warn!(target: "godwit::bridge", bridge, "{why}");
+        self.set_error(why);
+    }
+
+    pub(crate) fn set_error(&self, why: String) {
+        *lock(&self.last_error) = why;
+    }
+
+    pub(crate) fn last_error(&self) -> String {
+        lock(&self.last_error).clone()
+    }
+
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        LOSSES.into_iter().zip(self.losses.iter().map(|count| count.load(Relaxed)))
+    }
+}

@@ -1,0 +1,238 @@
+//! A link's session here: the process connects to itself, and who speaks for the link is a client
+//! like any other, whose name nobody else can have. Its queue is the session's, with the session's
+//! bounds, on the disk where sessions are; what it does not acknowledge is its again.
+
+use broker::Options;
+use broker::classes::{Class, Headcount};
+use broker::judge::Grant;
+use broker::survey::Report;
+use mqtt::{
+    ConnAck, Connect, Disconnect, FiltersBuf, Packet, PacketId, Properties, PropertiesBuf,
+    Property, QoS, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf, Unsubscribe, Version,
+};
+use std::os::unix::net::UnixStream as Pair;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// Whose sessions they are.
+pub(crate) struct Home {
+    pub(crate) handle: engine::Handle,
+}
+
+/// A session that is connected.
+pub(crate) struct Near {
+    pub(crate) stream: UnixStream,
+    /// What came behind CONNACK.
+    pub(crate) read: Vec<u8>,
+    pub(crate) session_present: bool,
+    pub(crate) terms: NearTerms,
+}
+
+/// What this broker takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NearTerms {
+    pub(crate) qos_max: QoS,
+    pub(crate) takes_retain: bool,
+    pub(crate) packet_bytes_max: u32,
+}
+
+/// What a link's session is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) link_id: &'a str,
+    pub(crate) receive_maximum: u16,
+    /// Otherwise it goes on, and stays.
+    pub(crate) is_last: bool,
+}
+
+/// The class in which a link's session has limits of its own.
+pub(crate) fn class(link_id: &str, limits: &Arc<Options>) -> Class {
+    Class { name: link_id.into(), options: limits.clone(), present: Headcount::default() }
+}
+
+/// A session of ours obeys what its link says and nothing that is meant for clients.
+pub(crate) fn limits(all: &Options) -> Options {
+    Options {
+        bytes_out_per_s: 0,
+        bytes_per_s: 0,
+        classes: Vec::new(),
+        connections_max: 0,
+        keep_alive_s_max: 0,
+        listeners: Vec::new(),
+        messages_out_per_s: 0,
+        messages_per_s: 0,
+        namespace: None,
+        receive_maximum: u16::MAX,
+        session_expiry_s_max: u32::MAX,
+        subscriptions_max: u32::MAX,
+        topic_alias_max: 0,
+        ..all.clone()
+    }
+}
+
+impl Home {
+    /// Sessions whose names begin so.
+    pub(crate) async fn survey(&self, link_ids: &str) -> Vec<Report> {
+        let (handle, link_ids) = (self.handle.clone(), link_ids.to_string());
+        let asked = tokio::task::spawn_blocking(move || handle.survey(&link_ids)).await;
+        asked.unwrap_or_default()
+    }
+
+    /// Ends a session and what waits in it.
+    pub(crate) async fn end(&self, link_id: &str) -> Result<(), String> {
+        let wish = Wish { link_id, receive_maximum: 1, is_last: true };
+        self.connect(wish).await?.goodbye().await
+    }
+
+    pub(crate) async fn connect(&self, wish: Wish<'_>) -> Result<Near, String> {
+        let wrong = |error: std::io::Error| format!("no connection to this broker: {error}");
+        let (ours, theirs) = Pair::pair().map_err(wrong)?;
+        ours.set_nonblocking(true).map_err(wrong)?;
+        let grant = Grant {
+            user: Some(wish.link_id.into()),
+            namespace: Some("".into()),
+            groups: vec![wish.link_id.into()],
+            is_superuser: true,
+            ..Grant::default()
+        };
+        self.handle.connect_own(theirs, grant).map_err(wrong)?;
+        let mut stream = UnixStream::from_std(ours).map_err(wrong)?;
+        stream.write_all(&connect(wish)).await.map_err(wrong)?;
+        let mut read = Vec::new();
+        let frame_len = read_frame(&mut stream, &mut read).await?;
+        let frame = mqtt::cut(&read[..frame_len], u32::MAX).ok().flatten();
+        let packet = frame.map(|frame| Packet::decode(frame, Version::V5));
+        let Some(Ok(Packet::ConnAck(ack))) = packet else {
+            return Err("this broker did not answer as one".to_string());
+        };
+        if ack.reason != Reason::Success {
+            return Err(format!("this broker refused the link: {}", ack.reason));
+        }
+        let (session_present, terms) = (ack.session_present, NearTerms::of(&ack));
+        read.drain(..frame_len);
+        Ok(Near { stream, read, session_present, terms })
+    }
+}
+
+impl NearTerms {
+    fn of(ack: &ConnAck<'_>) -> NearTerms {
+        let mut terms =
+            NearTerms { qos_max: QoS::ExactlyOnce, takes_retain: true, packet_bytes_max: u32::MAX };
+        for property in ack.properties.iter() {
+            match property {
+                Property::MaximumQoS(qos) => {
+                    terms.qos_max = QoS::from_bits(qos).unwrap_or_default()
+                }
+                Property::RetainAvailable(0) => terms.takes_retain = false,
+                Property::MaximumPacketSize(max) => terms.packet_bytes_max = max,
+                _ => {}
+            }
+        }
+        terms
+    }
+}
+
+impl Near {
+    /// The session subscribes to these and to nothing else.
+    pub(crate) async fn subscribe(
+        &mut self,
+        wanted: &[(&str, SubscribeOptions)],
+        gone: &[&str],
+    ) -> Result<(), String> {
+        let (mut bytes, properties) = (Vec::new(), Properties::default());
+        if !wanted.is_empty() {
+            let mut filters = SubscriptionsBuf::default();
+            wanted.iter().for_each(|(filter, options)| _ = filters.push(filter, *options));
+            let (packet_id, filters) = (PacketId::MIN, filters.as_subscriptions());
+            Subscribe { packet_id, properties, filters }.encode(Version::V5, &mut bytes);
+        }
+        if !gone.is_empty() {
+            let mut filters = FiltersBuf::default();
+            gone.iter().for_each(|filter| _ = filters.push(filter));
+            let (packet_id, filters) = (PacketId::MIN, filters.as_filters());
+            Unsubscribe { packet_id, properties, filters }.encode(Version::V5, &mut bytes);
+        }
+        let mut missing = usize::from(!wanted.is_empty()) + usize::from(!gone.is_empty());
+        self.say(&bytes).await?;
+        while missing > 0 {
+            let len = read_frame(&mut self.stream, &mut self.read).await?;
+            let frame = mqtt::cut(&self.read[..len], u32::MAX).ok().flatten();
+            match frame.map(|frame| Packet::decode(frame, Version::V5)) {
+                Some(Ok(Packet::SubAck(ack))) => {
+                    missing -= 1;
+                    refused(wanted, ack.codes)?;
+                }
+                Some(Ok(Packet::UnsubAck(_))) => missing -= 1,
+                // A message: it is not acknowledged, and comes again.
+                Some(Ok(_)) => {}
+                _ => return Err("this broker did not answer as one".to_string()),
+            }
+            self.read.drain(..len);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn goodbye(mut self) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
+        Disconnect { reason, properties }.encode(Version::V5, &mut bytes);
+        self.say(&bytes).await?;
+        // It has heard that once it closes.
+        while self.stream.read(&mut [0; 4096]).await.is_ok_and(|len| len > 0) {}
+        Ok(())
+    }
+
+    async fn say(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let said = self.stream.write_all(bytes).await;
+        said.map_err(|error| format!("this broker does not listen: {error}"))
+    }
+}
+
+fn refused(wanted: &[(&str, SubscribeOptions)], codes: &[u8]) -> Result<(), String> {
+    match wanted.iter().zip(codes).find(|(_, code)| **code >= 0x80) {
+        Some(((filter, _), code)) => {
+            let why = Reason::from_byte(*code).map_or("", Reason::name);
+            Err(format!("this broker does not let it subscribe to {filter}: {why}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn connect(wish: Wish<'_>) -> Vec<u8> {
+    let mut properties = PropertiesBuf::default();
+    let expiry_s = if wish.is_last { 0 } else { u32::MAX };
+    properties.push(Property::SessionExpiryInterval(expiry_s));
+    properties.push(Property::ReceiveMaximum(wish.receive_maximum.max(1)));
+    let mut bytes = Vec::new();
+    let packet = Connect {
+        version: Version::V5,
+        clean_start: wish.is_last,
+        keep_alive_s: 0,
+        client_id: wish.link_id,
+        will: None,
+        user_name: None,
+        password: None,
+        properties: properties.as_properties(),
+    };
+    packet.encode(Version::V5, &mut bytes);
+    bytes
+}
+
+/// Reads until a whole packet stands at the front, and says how long it is.
+pub(crate) async fn read_frame(
+    stream: &mut (impl tokio::io::AsyncRead + Unpin),
+    read: &mut Vec<u8>,
+) -> Result<usize, String> {
+    loop {
+        let frame = mqtt::cut(read, u32::MAX).map_err(|violation| violation.what().to_string())?;
+        if let Some(frame) = frame {
+            return Ok(frame.len);
+        }
+        match stream.read_buf(read).await {
+            Ok(0) => return Err("the connection was closed".to_string()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
