@@ -95,6 +95,7 @@ impl Bench {
         self.say(
             conn,
             &encoded(Packet::Connect(Connect {
+                is_bridge: false,
                 version: Version::V311,
                 clean_start: true,
                 keep_alive_s: 0,

@@ -34,6 +34,7 @@ impl Shard {
             state: State::Live { session },
             peer,
             version,
+            is_bridge: false,
             moved: false,
             generation,
             silence_ms_max: 0,

@@ -21,6 +21,8 @@ pub(crate) struct Conn {
     pub(crate) state: State,
     pub(crate) peer: Peer,
     pub(crate) version: Version,
+    /// What it publishes does not come back to it.
+    pub(crate) is_bridge: bool,
     /// Came here from another shard: this one is its home.
     pub(crate) moved: bool,
     pub(crate) generation: u32,

@@ -348,6 +348,7 @@ impl Shard {
             known.receive_maximum = options.receive_maximum;
             known.packet_bytes_max = options.packet_bytes_max;
             known.version = packet.version;
+            known.is_bridge = packet.is_bridge;
             known.exchange = agreed.exchange.clone().map(Box::new);
             known.silence_ms_max = silence_ms_max;
             if packet.version == Version::V5 {

@@ -246,6 +246,7 @@ impl Shard {
             state: State::Greeting,
             peer,
             version: Version::V311,
+            is_bridge: false,
             moved,
             generation,
             silence_ms_max: 0,

@@ -17,6 +17,13 @@ use mqtt::{
 };
 use std::sync::Arc;
 
+/// What a bridge of 3.x would ask for, if it could.
+fn for_bridge(filter: &str, options: SubscribeOptions) -> SubscribeOptions {
+    // Of a shared one it would be an error [MQTT-3.8.3-4].
+    let no_local = !filter.starts_with("$share/");
+    SubscribeOptions { no_local, retain_as_published: true, ..options }
+}
+
 impl Shard {
     pub(crate) fn subscribe(
         &mut self,
@@ -35,7 +42,9 @@ impl Shard {
         let (mut codes, mut groups) = (Vec::new(), Vec::new());
         let mut what = None;
         // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
+        let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
         for (filter, options) in packet.filters.iter() {
+            let options = if is_bridge { for_bridge(filter, options) } else { options };
             let granted = self.subscribe_one(id, filter, options, subscription_id, out)?;
             let code = match granted {
                 Ok(Granted::Own { known, qos, is_new }) => {

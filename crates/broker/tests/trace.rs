@@ -53,6 +53,7 @@ impl Broker {
         self.say(
             conn,
             Packet::Connect(Connect {
+                is_bridge: false,
                 version: Version::V5,
                 clean_start: true,
                 keep_alive_s: 0,

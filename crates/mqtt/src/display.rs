@@ -62,6 +62,9 @@ impl Display for Connect<'_> {
             Version::V311 => f.write_str(" v=311")?,
             Version::V5 => {}
         }
+        if self.is_bridge {
+            f.write_str(" bridge")?;
+        }
         if !self.clean_start {
             f.write_str(" clean=0")?;
         }

@@ -12,6 +12,9 @@ use crate::reason::Reason;
 pub const PINGREQ: [u8; 2] = [PacketType::PingReq.first_byte(), 0];
 pub const PINGRESP: [u8; 2] = [PacketType::PingResp.first_byte(), 0];
 
+/// Of the protocol version.
+pub(crate) const BRIDGE: u8 = 0x80;
+
 impl Packet<'_> {
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
         match self {
@@ -47,7 +50,8 @@ impl Connect<'_> {
         }
         framed(PacketType::Connect, out, |out| {
             text(if version == Version::V31 { "MQIsdp" } else { "MQTT" }, out);
-            out.extend_from_slice(&[version as u8, flags]);
+            let mark = if self.is_bridge && !version.is_v5() { BRIDGE } else { 0 };
+            out.extend_from_slice(&[version as u8 | mark, flags]);
             u16(self.keep_alive_s, out);
             properties(self.properties, version, out);
             text(self.client_id, out);

@@ -144,6 +144,9 @@ pub enum Packet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect<'a> {
     pub version: Version,
+    /// The version has its highest bit set, by which brokers know each other's bridges: a custom
+    /// of mosquitto's for 3.x, where no subscription can say that it wants nothing of its own.
+    pub is_bridge: bool,
     /// Clean Session in 3.x.
     pub clean_start: bool,
     pub keep_alive_s: u16,

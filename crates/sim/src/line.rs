@@ -369,6 +369,7 @@ impl Line<'_> {
             }),
         };
         let connect = Connect {
+            is_bridge: self.has("bridge"),
             version,
             clean_start: self.number("clean", 1)? == 1,
             keep_alive_s: self.number("keep_alive", 0)?,

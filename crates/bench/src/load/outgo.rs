@@ -34,6 +34,7 @@ impl Load {
                 properties.push(Property::SessionExpiryInterval(group.session_expiry_s));
             }
             let connect = Connect {
+                is_bridge: false,
                 version: client.version,
                 clean_start: group.clean_start,
                 keep_alive_s: group.keep_alive_s,

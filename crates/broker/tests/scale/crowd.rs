@@ -43,6 +43,7 @@ impl Crowd {
         self.send(
             conn,
             Packet::Connect(Connect {
+                is_bridge: false,
                 version: Version::V311,
                 clean_start: true,
                 keep_alive_s: 60,

@@ -88,6 +88,7 @@ impl Client {
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
         let mut client = Client { stream, bytes: Vec::new() };
         client.send(Packet::Connect(Connect {
+            is_bridge: false,
             version: Version::V5,
             clean_start,
             keep_alive_s: 0,

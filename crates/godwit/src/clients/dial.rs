@@ -199,6 +199,7 @@ impl Dial {
             .map_err(|error| self.unreachable(&error.to_string()))?;
         let properties = self.connect_properties();
         let connect = Connect {
+            is_bridge: false,
             version: self.version,
             clean_start: self.clean_start,
             keep_alive_s: self.keep_alive_s,

@@ -206,6 +206,7 @@ fn connect(wish: Wish<'_>) -> Vec<u8> {
     properties.push(Property::ReceiveMaximum(wish.receive_maximum.max(1)));
     let mut bytes = Vec::new();
     let packet = Connect {
+        is_bridge: false,
         version: Version::V5,
         clean_start: wish.is_last,
         keep_alive_s: 0,

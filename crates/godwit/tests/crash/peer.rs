@@ -61,6 +61,7 @@ impl Peer {
         properties.push(Property::ReceiveMaximum(self.receive_maximum));
         let none = Properties::default();
         let connect = Connect {
+            is_bridge: false,
             version: self.version,
             clean_start: false,
             keep_alive_s: 0,

@@ -44,6 +44,7 @@ impl Reader {
     fn greet(&mut self) {
         let Some(line) = &mut self.line else { return };
         line.say(Packet::Connect(Connect {
+            is_bridge: false,
             version: Version::V5,
             clean_start: true,
             keep_alive_s: 0,

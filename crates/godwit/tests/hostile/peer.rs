@@ -172,6 +172,7 @@ impl Peer {
 /// A clean session of MQTT 5.0.
 pub(crate) fn hello(client_id: &str) -> Connect<'_> {
     Connect {
+        is_bridge: false,
         version: Version::V5,
         clean_start: true,
         keep_alive_s: 0,

@@ -1,6 +1,7 @@
 //! CONNECT and CONNACK.
 
 use super::check_flags;
+use crate::encode::BRIDGE;
 use crate::frame::Frame;
 use crate::packet::{ConnAck, Connect, PacketType, QoS, Version, Will};
 use crate::property::{CONNACK, CONNECT, WILL};
@@ -19,7 +20,7 @@ const USER_NAME: u8 = 0b1000_0000;
 impl<'a> Connect<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Connect<'a>, Violation> {
         let mut body = Reader::new(frame.body);
-        let version = version(&mut body)?;
+        let (version, is_bridge) = version(&mut body)?;
         check_flags(frame, PacketType::Connect, version)?;
         let flags = body.u8()?;
         check_connect_flags(flags, version)?;
@@ -46,6 +47,7 @@ impl<'a> Connect<'a> {
         body.end()?;
         Ok(Connect {
             version,
+            is_bridge,
             clean_start: flags & CLEAN_START != 0,
             keep_alive_s,
             client_id,
@@ -57,15 +59,17 @@ impl<'a> Connect<'a> {
     }
 }
 
-fn version(body: &mut Reader<'_>) -> Result<Version, Violation> {
+/// And whether it is a bridge's.
+fn version(body: &mut Reader<'_>) -> Result<(Version, bool), Violation> {
     let name = body.binary()?;
     if name != b"MQTT" && name != b"MQIsdp" {
         return Err(Violation::ProtocolNameUnknown); // [MQTT-3.1.2-1]
     }
-    match (name, body.u8()?) {
-        (b"MQIsdp", 3) => Ok(Version::V31),
-        (b"MQTT", 4) => Ok(Version::V311),
-        (b"MQTT", 5) => Ok(Version::V5),
+    let level = body.u8()?;
+    match (name, level & !BRIDGE, level & BRIDGE != 0) {
+        (b"MQIsdp", 3, is_bridge) => Ok((Version::V31, is_bridge)),
+        (b"MQTT", 4, is_bridge) => Ok((Version::V311, is_bridge)),
+        (b"MQTT", 5, false) => Ok((Version::V5, false)),
         _ => Err(Violation::ProtocolVersionUnknown), // [MQTT-3.1.2-2]
     }
 }

@@ -126,6 +126,7 @@ proptest! {
     ) {
         let password = password.as_deref().filter(|_| version.is_v5() || user_name.is_some());
         check(Packet::Connect(Connect {
+            is_bridge: false,
             version,
             clean_start,
             keep_alive_s,

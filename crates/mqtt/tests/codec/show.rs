@@ -46,6 +46,9 @@ fn connect(packet: &Connect<'_>) -> String {
     if packet.clean_start {
         out += " clean";
     }
+    if packet.is_bridge {
+        out += " bridge";
+    }
     write!(out, " keep_alive={}", packet.keep_alive_s).unwrap();
     if let Some(will) = &packet.will {
         write!(out, " will={} will_qos={}", quoted(will.topic), will.qos as u8).unwrap();

@@ -21,6 +21,25 @@ crate::transcripts! {
         "##
     }
 
+    fn a_bridge_of_3_1_1_does_not_get_back_what_it_said() {
+        r##"
+        a> CONNECT id=a v=311 bridge
+        a< CONNACK present=0
+        b> CONNECT id=b v=311
+        b< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        b> SUBSCRIBE 1 "t" qos=0
+        b< SUBACK 1 [0]
+        a> PUBLISH 2 "t" qos=1 "own"
+        b< PUBLISH "t" qos=0 "own"
+        a< PUBACK 2
+        b> PUBLISH "t" qos=0 retain "other"
+        b< PUBLISH "t" qos=0 "other"
+        a< PUBLISH "t" qos=0 retain "other"
+        "##
+    }
+
     fn a_repeated_3_1_subscribe_may_carry_dup() {
         r##"
         c> CONNECT id=c v=31

@@ -48,7 +48,6 @@ pub(crate) enum Denied {
 
 /// So many messages come in before one of them has to be acknowledged.
 const RECEIVE_MAXIMUM: u16 = 1024;
-const BRIDGE_MARK: u8 = 0x80;
 
 /// The files of `tls`, read.
 pub(crate) fn trust(tls: &TlsSettings) -> Result<Arc<ClientConfig>, String> {
@@ -98,6 +97,9 @@ impl Far {
         let frame = mqtt::cut(&read[..len], u32::MAX).ok().flatten();
         let packet = frame.map(|frame| Packet::decode(frame, settings.version));
         let Some(Ok(Packet::ConnAck(ack))) = packet else {
+            if manner.is_marked {
+                return Err(Denied::Mark);
+            }
             return Err(Denied::Why("it did not answer CONNECT as a broker does".to_string()));
         };
         match ack.reason {
@@ -195,6 +197,7 @@ fn hello(settings: &BridgeSettings, manner: Manner) -> Vec<u8> {
     };
     let packet = Connect {
         version: settings.version,
+        is_bridge: manner.is_marked,
         clean_start: manner.clean_start,
         keep_alive_s: settings.keep_alive_s,
         client_id: &client_id,
@@ -205,37 +208,5 @@ fn hello(settings: &BridgeSettings, manner: Manner) -> Vec<u8> {
     };
     let mut bytes = Vec::new();
     packet.encode(settings.version, &mut bytes);
-    if manner.is_marked {
-        mark(&mut bytes);
-    }
     bytes
-}
-
-/// Sets the mark in an encoded CONNECT: the protocol version stands behind the protocol's name.
-fn mark(connect: &mut [u8]) {
-    let length_len = connect.iter().skip(1).take_while(|byte| **byte & 0x80 != 0).count() + 1;
-    let name_at = 1 + length_len;
-    let name_len = usize::from(u16::from_be_bytes([connect[name_at], connect[name_at + 1]]));
-    connect[name_at + 2 + name_len] |= BRIDGE_MARK;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::links::bridge::settings::{ROWS, defaults};
-    use mqtt::Version;
-
-    #[test]
-    fn the_mark_stands_in_the_protocol_version() {
-        for client_id in ["a".to_string(), "b".repeat(1000)] {
-            let base: BridgeSettings = defaults(ROWS);
-            let settings = BridgeSettings { version: Version::V311, client_id, ..base };
-            let manner = Manner { clean_start: false, is_marked: false };
-            let plain = hello(&settings, manner);
-            let marked = hello(&settings, Manner { is_marked: true, ..manner });
-            let at = plain.iter().zip(&marked).position(|(one, other)| one != other).unwrap();
-            assert_eq!((plain[at], marked[at]), (4, 0x84));
-            assert_eq!(plain[at + 1..], marked[at + 1..]);
-        }
-    }
 }
