@@ -7,14 +7,14 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A `sub` whose subscription is in force.
-fn subscriber(port: &str, arguments: &[&str]) -> Program {
+pub(crate) fn subscriber(port: &str, arguments: &[&str]) -> Program {
     let fixed = ["sub", "-p", port, "-d"];
     let mut sub = Program::start(godwit(&[&fixed, arguments].concat()));
     sub.wait_for("SUBACK");
     sub
 }
 
-fn publish(port: &str, arguments: &[&str]) {
+pub(crate) fn publish(port: &str, arguments: &[&str]) {
     let (code, _, stderr) = run(&[&["pub", "-p", port], arguments].concat());
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{arguments:?}");
 }

@@ -2,6 +2,7 @@
 //! an area.
 
 mod backends;
+mod bridges;
 mod broker;
 mod certs;
 mod clients;

@@ -1,0 +1,337 @@
+//! Bridges, between two of ours and to mosquitto: what goes over, and that nothing is lost when
+//! either side or the line between them goes.
+
+use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::clients;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A broker with a bridge, whose options stand below `[[bridge]]`.
+fn edge(name: &str, bridge: &str, more: &[&str]) -> (Broker, std::path::PathBuf) {
+    let folder = scratch(name);
+    let file = folder.join("godwit.toml");
+    write(&file, bridge);
+    let file_name = file.display().to_string();
+    (Broker::start(&[&["--config", &file_name, "--set", "sys.interval_s=1"], more].concat()), file)
+}
+
+fn write(file: &Path, bridge: &str) {
+    let text = format!("[[bridge]]\nname = \"b\"\nretry_min_ms = 50\nretry_max_s = 1\n{bridge}");
+    std::fs::write(file, text).expect("the file can be written");
+}
+
+const BOTH: &str = "
+[[bridge.out]]
+filter = \"up/#\"
+topic = \"site/${topic}\"
+[[bridge.in]]
+filter = \"site/down/+\"
+topic = \"down/${1}\"
+";
+
+fn servers(address: SocketAddr) -> String {
+    format!("servers = [\"tcp://{address}\"]\n")
+}
+
+fn subscriber(broker: &Broker, arguments: &[&str]) -> Program {
+    clients::subscriber(&broker.port(), &[&["-V", "5"], arguments].concat())
+}
+
+fn publish(port: &str, arguments: &[&str]) {
+    clients::publish(port, &[&["-V", "5"], arguments].concat());
+}
+
+/// What one value of the tree comes to.
+fn wait_for_value(broker: &Broker, value: &str, is_right: impl Fn(&str) -> bool) -> String {
+    let (port, topic) = (broker.port(), format!("$SYS/broker/bridge/b/{value}"));
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (_, found, _) = run(&["sub", "-p", &port, "-t", &topic, "-C", "1", "-W", "2"]);
+        if is_right(found.trim()) {
+            return found.trim().to_string();
+        }
+        assert!(Instant::now() < until, "{value} stays {found:?}");
+    }
+}
+
+#[test]
+fn messages_of_every_qos_go_both_ways_under_their_names() {
+    let far = Broker::start(&[]);
+    let (mut near, _) = edge("bridge-both", &(servers(far.address) + BOTH), &[]);
+    near.program.wait_for("godwit::bridge connected");
+    for qos in ["0", "1", "2"] {
+        let form = ["-q", "2", "-C", "1", "-F", "%t %p %q %R %P"];
+        let up = subscriber(&far, &[&["-t", "site/up/#"], &form[..]].concat());
+        let property = ["-D", "publish", "user-property", "k", "v"];
+        let response = ["-D", "publish", "response-topic", "down/answer"];
+        let message = ["-t", "up/a/b", "-m", "hello", "-q", qos];
+        publish(&near.port(), &[&message[..], &property, &response].concat());
+        let expected = format!("site/up/a/b hello {qos} site/down/answer k:v\n");
+        assert_eq!(up.finish(), (Some(0), expected));
+        let down = subscriber(&near, &[&["-t", "down/+"], &form[..]].concat());
+        publish(&far.port(), &["-t", "site/down/x", "-m", "go", "-q", qos]);
+        assert_eq!(down.finish(), (Some(0), format!("down/x go {qos}  \n")));
+    }
+}
+
+#[test]
+fn what_is_retained_goes_over_once_and_stays_retained() {
+    let far = Broker::start(&[]);
+    let rules = "[[bridge.out]]
+filter = \"keep/#\"
+[[bridge.out]]
+filter = \"flag/#\"
+retain = \"clear\"
+";
+    let (near, _) = edge("bridge-retained", &(servers(far.address) + rules), &[]);
+    publish(&near.port(), &["-t", "keep/a", "-m", "1", "-r", "-q", "1"]);
+    publish(&near.port(), &["-t", "flag/a", "-m", "2", "-r", "-q", "1"]);
+    wait_for_value(&near, "out/messages", |value| value == "2");
+    let (port, form) = (far.port(), ["-t", "keep/#", "-t", "flag/#", "-W", "1", "-F", "%t %p %r"]);
+    let (_, found, _) = run(&[&["sub", "-p", &port], &form[..]].concat());
+    assert_eq!(found, "keep/a 1 1\n");
+}
+
+#[test]
+fn nothing_is_lost_while_the_other_broker_is_away() {
+    let data = scratch("bridge-away-data").display().to_string();
+    let address = free_address();
+    let bridge = servers(address) + BOTH;
+    let (mut near, _) = edge("bridge-away", &bridge, &["--data", &data]);
+    near.program.wait_for("not connected");
+    let port = near.port();
+    publish(&port, &["-t", "up/x", "-m", "%", "-q", "2", "--repeat", "500"]);
+    wait_for_value(&near, "queue/messages", |value| value == "500");
+    near.program.signal("KILL");
+    drop(near);
+    let (mut near, _) = edge("bridge-away", &bridge, &["--data", &data]);
+    near.program.wait_for("not connected");
+    let url = format!("tcp://{address}");
+    let far = Broker::start(&["--listen", &url]);
+    let port = address.port().to_string();
+    let wants =
+        ["sub", "-p", &port, "-V", "5", "-t", "site/up/#", "-q", "2", "-C", "500", "-W", "20"];
+    let sub = Program::start(godwit(&wants));
+    near.program.wait_for("godwit::bridge connected");
+    let (code, printed) = sub.finish();
+    assert_eq!((code, printed.lines().count()), (Some(0), 500));
+    drop(far);
+}
+
+#[test]
+fn options_change_and_only_their_bridge_notices() {
+    let (one, other) = (Broker::start(&[]), Broker::start(&[]));
+    let rules = "[[bridge.out]]\nfilter = \"up/#\"\n";
+    let second = |address: SocketAddr, rules: &str| {
+        format!("{rules}\n[[bridge]]\nname = \"c\"\n{}{rules}", servers(address))
+    };
+    let first = servers(one.address) + &second(other.address, rules);
+    let (mut near, file) = edge("bridge-live", &first, &[]);
+    wait_for_value(&near, "state", |value| value == "1");
+    let more = "[[bridge.out]]\nfilter = \"more/#\"\n";
+    write(&file, &(servers(one.address) + rules + more + &second(other.address, rules)));
+    near.program.signal("HUP");
+    near.program.wait_for("options read again");
+    wait_for_value(&near, "connects", |value| value == "2");
+    let port = near.port();
+    let (_, found, _) =
+        run(&["sub", "-p", &port, "-t", "$SYS/broker/bridge/c/connects", "-C", "1", "-W", "5"]);
+    assert_eq!(found, "1\n", "the other one goes on");
+    let sub = subscriber(&one, &["-t", "#", "-C", "1", "-F", "%t"]);
+    publish(&port, &["-t", "more/x", "-m", "1", "-q", "1"]);
+    assert_eq!(sub.finish(), (Some(0), "more/x\n".to_string()));
+    // Taken out, it goes with its session, and what it said of itself goes too.
+    let text = format!("[[bridge]]\nname = \"c\"\n{}{rules}", servers(other.address));
+    std::fs::write(&file, text).unwrap();
+    near.program.signal("HUP");
+    near.program.wait_for("gone, with what it had queued");
+    wait_for_value(&near, "state", str::is_empty);
+    std::fs::write(&file, "[[bridge]]\nname = \"c\"\n").unwrap();
+    near.program.signal("HUP");
+    let line = near.program.wait_for("not reloaded");
+    assert!(line.contains("godwit.toml:1: a bridge needs servers"), "{line}");
+}
+
+#[test]
+fn a_backup_is_used_until_the_first_server_is_back() {
+    let first = free_address();
+    let backup = Broker::start(&[]);
+    let all =
+        format!("servers = [\"tcp://{first}\", \"tcp://{}\"]\nreturn_s = 1\n", backup.address);
+    let (mut near, _) = edge("bridge-backup", &(all + BOTH), &[]);
+    let line = near.program.wait_for("godwit::bridge connected");
+    assert!(line.contains(&backup.address.to_string()), "{line}");
+    let back = Broker::start(&["--listen", &format!("tcp://{first}")]);
+    near.program.wait_for("goes back to its first server");
+    let line = near.program.wait_for("godwit::bridge connected");
+    assert!(line.contains(&first.to_string()), "{line}");
+    drop(back);
+    let line = near.program.wait_for("godwit::bridge connected");
+    assert!(line.contains(&backup.address.to_string()), "{line}");
+}
+
+#[test]
+fn a_line_that_died_is_noticed_and_nothing_on_it_is_lost() {
+    let far = Broker::start(&[]);
+    let line = Line::to(far.address);
+    let times = "keep_alive_s = 1\nanswer_timeout_s = 1\nconnect_timeout_s = 1\nstatus_topic = \"site/status\"\n";
+    let (mut near, _) = edge("bridge-dead", &(servers(line.address) + times + BOTH), &[]);
+    near.program.wait_for("godwit::bridge connected");
+    let sub = subscriber(&far, &["-t", "site/up/#", "-q", "2", "-C", "20", "-W", "15"]);
+    let since = Instant::now();
+    line.freeze();
+    publish(&near.port(), &["-t", "up/x", "-m", "1", "-q", "1", "--repeat", "10"]);
+    publish(&near.port(), &["-t", "up/x", "-m", "2", "-q", "2", "--repeat", "10"]);
+    near.program.wait_for("no longer answers");
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    line.thaw();
+    let (code, printed) = sub.finish();
+    assert_eq!((code, printed.matches('2').count()), (Some(0), 10));
+    let port = far.port();
+    let (_, status, _) = run(&["sub", "-p", &port, "-t", "site/status", "-C", "1", "-W", "5"]);
+    assert_eq!(status, "1\n");
+    near.program.signal("TERM");
+    assert_eq!(near.program.exit_code(), Some(0));
+    let (_, status, _) = run(&["sub", "-p", &port, "-t", "site/status", "-C", "1", "-W", "5"]);
+    assert_eq!(status, "0\n");
+}
+
+#[test]
+fn mosquitto_is_bridged_in_both_versions_without_echoes() {
+    let Some(port) = mosquitto("bridge-mosquitto") else { return };
+    for version in ["5.0", "3.1.1"] {
+        let address: SocketAddr = ([127, 0, 0, 1], port.1).into();
+        let rules = "[[bridge.out]]\nfilter = \"both/#\"\n[[bridge.in]]\nfilter = \"both/#\"\n";
+        let bridge = format!("{}version = \"{version}\"\n{rules}", servers(address));
+        let (mut near, _) = edge("bridge-mosquitto-near", &bridge, &[]);
+        near.program.wait_for("godwit::bridge connected");
+        let sub = subscriber(&near, &["-t", "both/#", "-q", "2", "-W", "2", "-F", "%p %q"]);
+        for qos in ["0", "1", "2"] {
+            publish(&near.port(), &["-t", "both/a", "-m", "out", "-q", qos]);
+            publish(&port.1.to_string(), &["-t", "both/a", "-m", "in", "-q", qos]);
+        }
+        let (_, printed) = sub.finish();
+        let mut lines: Vec<&str> = printed.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["in 0", "in 1", "in 2", "out 0", "out 1", "out 2"], "{version}");
+    }
+}
+
+#[test]
+fn our_own_broker_knows_the_mark_of_a_bridge() {
+    let far = Broker::start(&[]);
+    let rules = "[[bridge.out]]\nfilter = \"both/#\"\n[[bridge.in]]\nfilter = \"both/#\"\n";
+    let bridge = format!("{}version = \"3.1.1\"\n{rules}", servers(far.address));
+    let (near, _) = edge("bridge-mark", &bridge, &[]);
+    wait_for_value(&near, "state", |value| value == "1");
+    let sub = subscriber(&near, &["-t", "both/#", "-q", "1", "-W", "2", "-F", "%p"]);
+    publish(&near.port(), &["-t", "both/a", "-m", "out", "-q", "1"]);
+    publish(&far.port(), &["-t", "both/a", "-m", "in", "-q", "1"]);
+    let (_, printed) = sub.finish();
+    let mut lines: Vec<&str> = printed.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["in", "out"]);
+}
+
+#[test]
+fn nobody_else_has_a_links_name() {
+    let broker = Broker::start(&[]);
+    let port = broker.port();
+    let wants = ["sub", "-p", &port, "-V", "5", "-i", "$link/bridge/b", "-t", "t", "-W", "2"];
+    let (code, _, stderr) = run(&wants);
+    assert_eq!(code, Some(0x85), "{stderr}");
+}
+
+/// Where nobody listens, until somebody does.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener.local_addr().expect("it is bound")
+}
+
+/// mosquitto on a port of its own, if it is here.
+fn mosquitto(name: &str) -> Option<(Program, u16)> {
+    let program = ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"];
+    let program = program.iter().find(|path| Path::new(path).exists());
+    let Some(program) = program else {
+        eprintln!("mosquitto is not here: bridging to it is left out");
+        return None;
+    };
+    let port = free_address().port();
+    let file = scratch(name).join("mosquitto.conf");
+    std::fs::write(&file, format!("listener {port} 127.0.0.1\nallow_anonymous true\n"))
+        .expect("this host has room for it");
+    let mut command = Command::new(program);
+    command.args(["-c", &file.display().to_string()]);
+    let started = Program::start(command);
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < until, "mosquitto does not listen");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Some((started, port))
+}
+
+/// A line between two that can stop to carry anything, without a word.
+struct Line {
+    address: SocketAddr,
+    is_frozen: Arc<AtomicBool>,
+}
+
+impl Line {
+    fn to(far: SocketAddr) -> Line {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+        let address = listener.local_addr().expect("this host has room for it");
+        let is_frozen = Arc::new(AtomicBool::new(false));
+        let frozen = is_frozen.clone();
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(far) else { continue };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (
+                        from.try_clone().expect("this host has room for it"),
+                        to.try_clone().expect("this host has room for it"),
+                    );
+                    let frozen = frozen.clone();
+                    thread::spawn(move || carry(from, to, &frozen));
+                }
+            }
+        });
+        Line { address, is_frozen }
+    }
+
+    fn freeze(&self) {
+        self.is_frozen.store(true, SeqCst);
+    }
+
+    fn thaw(&self) {
+        self.is_frozen.store(false, SeqCst);
+    }
+}
+
+/// What was carried while the line was frozen is gone, and so are its connections after that.
+fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool) {
+    let mut buffer = [0; 4096];
+    let mut was_frozen = false;
+    let _ = from.set_read_timeout(Some(Duration::from_millis(50)));
+    loop {
+        let read = from.read(&mut buffer);
+        was_frozen |= is_frozen.load(SeqCst);
+        match read {
+            Ok(len) if len > 0 && !was_frozen && to.write_all(&buffer[..len]).is_ok() => {}
+            // Not even an end gets through.
+            Ok(_) if was_frozen => thread::sleep(Duration::from_millis(50)),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            _ => break,
+        }
+        if was_frozen && !is_frozen.load(SeqCst) {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
