@@ -9,46 +9,71 @@ use crate::shell::{cargo, output};
 use crate::tree::root;
 
 /// What deny.toml says, as far as it is read here.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 struct Rules {
     allow: Vec<String>,
     banned: Vec<String>,
+    /// Those that a feature may bring, if nothing brings them by itself.
+    optional: Vec<String>,
+}
+
+/// Which packages are looked at.
+#[derive(Clone, Copy, PartialEq)]
+enum Build {
+    /// Any that could be.
+    All,
+    /// What users get.
+    Default,
 }
 
 pub(crate) fn run(_args: &[String]) -> Result<(), String> {
     let path = root().join("deny.toml");
     let text = fs::read_to_string(&path).map_err(|e| format!("licences: deny.toml: {e}"))?;
     let rules = Rules::read(&text);
-    let mut tree = cargo();
-    tree.args(["tree", "--workspace", "--all-features", "--target", "all", "--prefix", "none"]);
-    let tree = output(tree.args(["--edges", "normal,build,dev", "--format", "{p}|{l}"]))?;
-    // A package that was printed before ends in ` (*)`, which is no part of its licence.
-    let packages: BTreeSet<&str> = tree.lines().map(|line| line.trim_end_matches(" (*)")).collect();
     let mut bad = 0;
-    for line in packages.iter().filter(|line| !line.is_empty()) {
-        let (package, licence) = line.split_once('|').unwrap_or((line, ""));
-        if let Some(why) = rules.judge(package, licence) {
-            println!("{package}: {why}");
-            bad += 1;
+    for build in [Build::All, Build::Default] {
+        let tree = packages(build)?;
+        // A package that was printed before ends in ` (*)`, which is no part of its licence.
+        let packages: BTreeSet<&str> =
+            tree.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+        for line in packages.iter().filter(|line| !line.is_empty()) {
+            let (package, licence) = line.split_once('|').unwrap_or((line, ""));
+            if let Some(why) = rules.judge(build, package, licence) {
+                println!("{package}: {why}");
+                bad += 1;
+            }
         }
+        let of = if build == Build::All { "" } else { " without more features" };
+        println!("licences: {} packages{of}", packages.len());
     }
-    println!("licences: {} packages, {bad} refused", packages.len());
+    println!("licences: {bad} refused");
     if bad > 0 { Err("licences: see deny.toml for what is allowed and why".into()) } else { Ok(()) }
+}
+
+fn packages(build: Build) -> Result<String, String> {
+    let mut tree = cargo();
+    tree.args(["tree", "--workspace", "--target", "all", "--prefix", "none"]);
+    if build == Build::All {
+        tree.arg("--all-features");
+    }
+    output(tree.args(["--edges", "normal,build,dev", "--format", "{p}|{l}"]))
 }
 
 impl Rules {
     fn read(text: &str) -> Rules {
-        let (mut rules, mut table, mut list) = (Rules { allow: vec![], banned: vec![] }, "", "");
+        let (mut rules, mut table, mut list) = (Rules::default(), "", "");
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
             if line.starts_with('[') && line.ends_with(']') && !line.contains('"') {
                 (table, list) = (line, "");
                 continue;
             }
-            if let Some((key, _)) = line.split_once(" = [") {
+            // A row of a list may have a list, too.
+            if let Some((key, _)) = line.split_once(" = [").filter(|_| !line.starts_with('{')) {
                 list = key;
             }
             let into = match (table, list) {
                 ("[licenses]", "allow") => &mut rules.allow,
+                ("[bans]", "deny") if line.contains("wrappers = [") => &mut rules.optional,
                 ("[bans]", "deny") => &mut rules.banned,
                 _ => continue,
             };
@@ -63,9 +88,10 @@ impl Rules {
         rules
     }
 
-    fn judge(&self, package: &str, licence: &str) -> Option<String> {
+    fn judge(&self, build: Build, package: &str, licence: &str) -> Option<String> {
         let name = package.split(' ').next().unwrap_or(package);
-        if self.banned.iter().any(|banned| banned == name) {
+        let is_in = |list: &[String]| list.iter().any(|banned| banned == name);
+        if is_in(&self.banned) || build == Build::Default && is_in(&self.optional) {
             return Some("banned by deny.toml".into());
         }
         if licence.is_empty() {
@@ -123,10 +149,11 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use super::Rules;
+    use super::{Build, Rules};
 
     const DENY: &str = "[licenses]\nallow = [\n    \"MIT\",\n    # why\n    \"ISC\",\n]\n\
-                        [bans]\ndeny = [\n    { crate = \"openssl-sys\", reason = \"no\" },\n]\n\
+                        [bans]\ndeny = [\n    { crate = \"dashmap\", reason = \"no\" },\n    \
+                        { crate = \"openssl-sys\", wrappers = [\"openssl\"] },\n]\n\
                         [sources]\nallow = [\"GPL-3.0\"]\n";
 
     #[test]
@@ -134,23 +161,26 @@ mod tests {
         let rules = Rules::read(DENY);
         assert_eq!(rules.allow, ["MIT", "ISC"]);
         for good in ["MIT", "GPL-3.0 OR MIT", "Zlib/ISC", "(GPL-3.0 OR MIT) AND ISC"] {
-            assert_eq!(rules.judge("a v1.0.0", good), None, "{good}");
+            assert_eq!(rules.judge(Build::All, "a v1.0.0", good), None, "{good}");
         }
         for bad in ["GPL-3.0", "MIT AND GPL-3.0", "MIT WITH some-exception", "MIT ISC", "(MIT"] {
             let why = format!("licence {bad} is not allowed by deny.toml");
-            assert_eq!(rules.judge("a v1.0.0", bad), Some(why));
+            assert_eq!(rules.judge(Build::All, "a v1.0.0", bad), Some(why));
         }
     }
 
     #[test]
     fn a_banned_crate_is_refused_whatever_its_licence() {
         let why = Some("banned by deny.toml".to_string());
-        assert_eq!(Rules::read(DENY).judge("openssl-sys v0.9.1", "MIT"), why);
+        let rules = Rules::read(DENY);
+        assert_eq!(rules.judge(Build::All, "dashmap v6.0.0", "MIT"), why);
+        assert_eq!(rules.judge(Build::Default, "openssl-sys v0.9.1", "MIT"), why);
+        assert_eq!(rules.judge(Build::All, "openssl-sys v0.9.1", "MIT"), None, "by a feature");
     }
 
     #[test]
     fn a_crate_without_licence_is_refused() {
         let why = Some("names no licence; read it, then list it or do without".to_string());
-        assert_eq!(Rules::read(DENY).judge("a v1.0.0", ""), why);
+        assert_eq!(Rules::read(DENY).judge(Build::All, "a v1.0.0", ""), why);
     }
 }
