@@ -4,7 +4,9 @@ use crate::layers::Layers;
 use crate::proxy::Versions;
 use crate::quic::{Terms, Udp};
 use crate::stream::Acceptor;
-use crate::tls::Credentials;
+#[cfg(feature = "psk")]
+use crate::tls::psk::{Keyed, Keys};
+use crate::tls::{Credentials, Tls};
 use crate::web::Site;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -32,6 +34,9 @@ pub struct Door {
     /// A proxy stands before it, and says who its client is.
     pub proxy: Option<Versions>,
     pub tls: Option<Credentials>,
+    /// TLS by keys that its clients have. Where there are some, certificates have no part in it.
+    #[cfg(feature = "psk")]
+    pub keys: Option<Keys>,
     /// MQTT comes over WebSocket.
     pub web: Option<Arc<Site>>,
     /// MQTT comes over QUIC, which has a TLS of its own.
@@ -63,13 +68,19 @@ impl ListenerSocket {
 impl Door {
     /// The layers of a new connection; none where there is nothing to pass.
     pub(crate) fn layers(&self) -> Option<Layers> {
-        let config = self.tls.as_ref().map(|credentials| credentials.config.clone());
-        let any = self.proxy.is_some() || config.is_some() || self.web.is_some();
-        any.then(|| Layers::new(self.proxy, config, self.web.clone()))
+        let tls = self.tls.as_ref().map(|credentials| Tls::Silent(credentials.config.clone()));
+        #[cfg(feature = "psk")]
+        let tls = self.keys.as_ref().map(|keys| Tls::Keyed(Keyed::Silent(keys.clone()))).or(tls);
+        let any = self.proxy.is_some() || tls.is_some() || self.web.is_some();
+        any.then(|| Layers::new(self.proxy, tls, self.web.clone()))
     }
 
     /// Whether the greeting is work, which shards share.
     pub(crate) fn is_work(&self) -> bool {
+        #[cfg(feature = "psk")]
+        if self.keys.is_some() {
+            return true;
+        }
         self.tls.is_some() || self.quic.is_some()
     }
 }

@@ -9,10 +9,9 @@
 //! turns bytes into bytes.
 
 use crate::proxy::{self, Versions};
-use crate::tls::{self, HANDSHAKE_BYTES, Sealed, Taken, Tls};
+use crate::tls::{HANDSHAKE_BYTES, Sealed, Taken, Tls};
 use crate::web::{self, Site, Web};
 use broker::{Now, Peer};
-use rustls::ServerConfig;
 use std::fmt;
 use std::sync::Arc;
 
@@ -45,6 +44,8 @@ pub(crate) enum Broken {
     Left,
     NoMemory,
     Proxy(proxy::Wrong),
+    #[cfg(feature = "psk")]
+    Psk(crate::tls::psk::Wrong),
     Quic(quinn_proto::ConnectionError),
     Slow,
     Tls(rustls::Error),
@@ -57,6 +58,8 @@ impl fmt::Display for Broken {
             Broken::Left => f.write_str("the peer left before the handshake was done"),
             Broken::NoMemory => f.write_str("there is no memory for its handshake"),
             Broken::Proxy(wrong) => write!(f, "{wrong}"),
+            #[cfg(feature = "psk")]
+            Broken::Psk(wrong) => write!(f, "TLS: {wrong}"),
             Broken::Quic(error) => write!(f, "QUIC: {error}"),
             Broken::Slow => f.write_str("the handshake was not done in time"),
             Broken::Tls(error) => write!(f, "TLS: {error}"),
@@ -73,6 +76,13 @@ impl From<rustls::Error> for Broken {
     }
 }
 
+#[cfg(feature = "psk")]
+impl From<crate::tls::psk::Wrong> for Broken {
+    fn from(wrong: crate::tls::psk::Wrong) -> Broken {
+        Broken::Psk(wrong)
+    }
+}
+
 impl From<web::Wrong> for Broken {
     fn from(wrong: web::Wrong) -> Broken {
         Broken::Web(wrong)
@@ -86,13 +96,8 @@ impl From<proxy::Wrong> for Broken {
 }
 
 impl Layers {
-    pub(crate) fn new(
-        proxy: Option<Versions>,
-        tls: Option<Arc<ServerConfig>>,
-        web: Option<Arc<Site>>,
-    ) -> Layers {
+    pub(crate) fn new(proxy: Option<Versions>, tls: Option<Tls>, web: Option<Arc<Site>>) -> Layers {
         let web = web.map(|site| Box::new(Web::new(site)));
-        let tls = tls.map(Tls::Silent);
         Layers { opening: None, proxy, tls, web, quic: false, raw: Vec::new() }
     }
 
@@ -176,7 +181,7 @@ impl Layers {
             if let Some(certificate) = tls.certificate() {
                 opening.peer.show(certificate);
             }
-            opening.peer.transport_bytes += tls::STATE_BYTES;
+            opening.peer.transport_bytes += tls.state_bytes();
         }
         if self.web.is_some() {
             opening.peer.transport_bytes += web::STATE_BYTES;
@@ -255,10 +260,14 @@ impl Layers {
 
     /// Bytes that come and go; what stays is counted with the connection.
     pub(crate) fn holds(&self) -> usize {
-        let tls = self.quic || self.tls.as_ref().is_some_and(|tls| !tls.is_silent());
-        let shakes = self.opening.is_some() && tls;
+        let shakes = match &self.tls {
+            _ if self.opening.is_none() => 0,
+            Some(tls) => tls.handshake_bytes(),
+            None if self.quic => HANDSHAKE_BYTES,
+            None => 0,
+        };
         let web = self.web.as_ref().map_or(0, |web| web.holds());
-        self.raw.capacity() + web + if shakes { HANDSHAKE_BYTES } else { 0 }
+        self.raw.capacity() + web + shakes
     }
 
     /// Its memory is needed elsewhere, and its connection ends.

@@ -28,6 +28,8 @@ mod logs;
 mod notes;
 mod options;
 mod outside;
+#[cfg(feature = "psk")]
+mod psk;
 mod reference;
 #[cfg(feature = "remote")]
 mod runtime;

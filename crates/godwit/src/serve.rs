@@ -313,19 +313,8 @@ fn in_force(settings: &Settings, security: &Security, wishes: &[usize]) -> Optio
 pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     let (mut doors, mut wrongs) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
-        let ListenerSettings { url, door, .. } = listener;
-        let tls = url.is_tls().then(|| door.tls.load()).transpose();
-        let is_quic = url.is_quic();
-        let quic = match &tls {
-            Ok(Some(tls)) if is_quic => Terms::new(tls, door.quic).map(Some),
-            _ => Ok(None),
-        };
-        match tls.and_then(|tls| Ok((tls, quic.map_err(|why| vec![format!("{url}: {why}")])?))) {
-            Ok((tls, quic)) => {
-                let web = site(listener, settings).map(Arc::new);
-                let tls = tls.filter(|_| !is_quic);
-                doors.push(Door { proxy: door.proxy, tls, web, quic });
-            }
+        match door(listener, settings) {
+            Ok(door) => doors.push(door),
             // Several listeners may share a file.
             Err(whys) => {
                 for why in whys {
@@ -337,6 +326,25 @@ pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
         }
     }
     if wrongs.is_empty() { Ok(doors) } else { Err(wrongs) }
+}
+
+fn door(listener: &ListenerSettings, settings: &Settings) -> Result<Door, Vec<String>> {
+    let ListenerSettings { url, door, .. } = listener;
+    let web = site(listener, settings).map(Arc::new);
+    let own = Door { proxy: door.proxy, web, ..Door::default() };
+    if !url.is_tls() {
+        return Ok(own);
+    }
+    #[cfg(feature = "psk")]
+    if let Some(file) = &door.psk_file {
+        return Ok(Door { keys: Some(crate::psk::read(file)?), ..own });
+    }
+    let tls = door.tls.load()?;
+    if !url.is_quic() {
+        return Ok(Door { tls: Some(tls), ..own });
+    }
+    let quic = Terms::new(&tls, door.quic).map_err(|why| vec![format!("{url}: {why}")])?;
+    Ok(Door { quic: Some(quic), ..own })
 }
 
 /// What a WebSocket listener serves.

@@ -5,9 +5,12 @@ mod choice;
 mod der;
 mod files;
 mod names;
+#[cfg(feature = "psk")]
+pub mod psk;
 
 pub use files::{ClientCertificate, Credentials, Files, Oldest};
 
+use crate::layers::Broken;
 use broker::Certificate;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
@@ -17,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What rustls keeps for a connection, measured: see docs/benchmarks.md, TLS.
-pub(crate) const STATE_BYTES: u32 = 4 * 1024;
+const STATE_BYTES: u32 = 4 * 1024;
 /// The same while hands are shaken: keys and certificates of both sides.
 pub(crate) const HANDSHAKE_BYTES: usize = 12 * 1024;
 
@@ -25,6 +28,8 @@ pub(crate) enum Tls {
     /// The peer has not said anything yet: nothing was made for it.
     Silent(Arc<ServerConfig>),
     Talking(Box<UnbufferedServerConnection>),
+    #[cfg(feature = "psk")]
+    Keyed(psk::Keyed),
 }
 
 impl fmt::Debug for Tls {
@@ -122,7 +127,11 @@ impl Tls {
         raw: &mut [u8],
         plain: &mut Vec<u8>,
         sealed: &mut Sealed,
-    ) -> Result<Taken, rustls::Error> {
+    ) -> Result<Taken, Broken> {
+        #[cfg(feature = "psk")]
+        if let Tls::Keyed(keyed) = self {
+            return keyed.take_in(raw, plain, sealed);
+        }
         let conn = self.talk()?;
         let mut taken = Taken::default();
         loop {
@@ -140,7 +149,7 @@ impl Tls {
                 }
                 Err(error) => {
                     take_alert(conn, &mut raw[taken.consumed + discard..], sealed);
-                    return Err(error);
+                    return Err(error.into());
                 }
             }
         }
@@ -153,11 +162,19 @@ impl Tls {
         bytes: &[u8],
         sealed: &mut Sealed,
     ) -> Result<(), rustls::Error> {
+        #[cfg(feature = "psk")]
+        if let Tls::Keyed(keyed) = self {
+            return keyed.seal(bytes, sealed);
+        }
         self.say(raw, sealed, |traffic, room| traffic.encrypt(bytes, room))
     }
 
     /// Says that nothing more comes from us.
     pub(crate) fn end(&mut self, raw: &mut Vec<u8>, sealed: &mut Sealed) {
+        #[cfg(feature = "psk")]
+        if let Tls::Keyed(keyed) = self {
+            return keyed.end(sealed);
+        }
         // A peer that never finished its handshake has nobody to say it to.
         let _ = self.say(raw, sealed, |traffic, room| traffic.queue_close_notify(room));
     }
@@ -189,18 +206,50 @@ impl Tls {
     }
 
     pub(crate) fn is_silent(&self) -> bool {
-        matches!(self, Tls::Silent(_))
+        match self {
+            Tls::Silent(_) => true,
+            Tls::Talking(_) => false,
+            #[cfg(feature = "psk")]
+            Tls::Keyed(keyed) => keyed.is_silent(),
+        }
     }
 
     pub(crate) fn is_ready(&self) -> bool {
         match self {
             Tls::Silent(_) => false,
             Tls::Talking(conn) => !conn.is_handshaking(),
+            #[cfg(feature = "psk")]
+            Tls::Keyed(keyed) => keyed.is_ready(),
+        }
+    }
+
+    /// What is kept for the connection as long as it lasts.
+    pub(crate) fn state_bytes(&self) -> u32 {
+        match self {
+            Tls::Silent(_) | Tls::Talking(_) => STATE_BYTES,
+            #[cfg(feature = "psk")]
+            Tls::Keyed(_) => psk::STATE_BYTES,
+        }
+    }
+
+    /// The same while hands are shaken.
+    pub(crate) fn handshake_bytes(&self) -> usize {
+        match self {
+            Tls::Silent(_) => 0,
+            Tls::Talking(_) => HANDSHAKE_BYTES,
+            #[cfg(feature = "psk")]
+            Tls::Keyed(keyed) if keyed.is_silent() => 0,
+            #[cfg(feature = "psk")]
+            Tls::Keyed(_) => psk::HANDSHAKE_BYTES,
         }
     }
 
     /// What the peer's certificate says, where it has shown one.
     pub(crate) fn certificate(&self) -> Option<Arc<Certificate>> {
+        #[cfg(feature = "psk")]
+        if let Tls::Keyed(keyed) = self {
+            return keyed.certificate();
+        }
         let Tls::Talking(conn) = self else { return None };
         certificate(conn.peer_certificates()?)
     }
@@ -212,7 +261,7 @@ impl Tls {
         }
         match self {
             Tls::Talking(conn) => Ok(conn),
-            Tls::Silent(_) => Err(rustls::Error::HandshakeNotComplete),
+            _ => Err(rustls::Error::HandshakeNotComplete),
         }
     }
 }

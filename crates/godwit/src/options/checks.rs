@@ -5,7 +5,7 @@ use super::settings::{Anonymous, ListenerSettings, LogTarget, Settings};
 use super::{Plan, Wrong};
 use broker::options::Durability;
 use broker::{Options, limits};
-use engine::tls::ClientCertificate;
+use engine::tls::{ClientCertificate, Oldest};
 
 pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     let settings = plan.settings(1);
@@ -70,6 +70,9 @@ fn tls(listener: &ListenerSettings) -> Option<String> {
         );
     }
     let files = &listener.door.tls;
+    if listener.door.psk_file.is_some() {
+        return psk(listener);
+    }
     let (certificates, keys) = (files.certificates.len(), files.keys.len());
     if certificates == 0 {
         return Some(format!(
@@ -95,6 +98,23 @@ fn tls(listener: &ListenerSettings) -> Option<String> {
         ),
         _ => None,
     }
+}
+
+/// What keys in the place of certificates leave no room for.
+fn psk(listener: &ListenerSettings) -> Option<String> {
+    let files = &listener.door.tls;
+    let why = if listener.url.is_quic() {
+        "tls.psk_file is not for quic, which needs a certificate: give quic a [[listener]] with \
+         tls.psk_file = \"\""
+    } else if files.oldest == Oldest::V13 {
+        "tls.psk_file is for TLS 1.2: give it a [[listener]] with tls.version_min = \"1.2\""
+    } else if files.client != ClientCertificate::Off {
+        "a client with a key shows no certificate: give tls.psk_file a [[listener]] with \
+         tls.client_certificate = \"off\""
+    } else {
+        return None;
+    };
+    Some(why.to_string())
 }
 
 /// Also said where a host name turns out to be more than loopback.

@@ -46,6 +46,8 @@ pub(crate) struct ListenerSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DoorSettings {
     pub(crate) proxy: Option<Versions>,
+    /// Keys of clients, in the place of certificates.
+    pub(crate) psk_file: Option<PathBuf>,
     pub(crate) quic: Manners,
     pub(crate) tls: Files,
     pub(crate) unix_mode: u32,
@@ -54,9 +56,10 @@ pub(crate) struct DoorSettings {
 }
 
 impl ListenerSettings {
-    /// Whether everyone who gets in has shown a certificate.
+    /// Whether everyone who gets in has shown a certificate, or that it has a key.
     pub(crate) fn authenticates(&self) -> bool {
-        self.url.is_tls() && self.door.tls.client == ClientCertificate::Required
+        let shown = self.door.tls.client == ClientCertificate::Required;
+        self.url.is_tls() && (shown || self.door.psk_file.is_some())
     }
 }
 

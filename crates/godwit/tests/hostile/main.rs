@@ -9,5 +9,7 @@ mod crowds;
 mod floods;
 mod handshakes;
 mod peer;
+#[cfg(feature = "psk")]
+mod psk;
 mod quic;
 mod web;

@@ -84,6 +84,20 @@ pub(crate) const CONNACK: &[u8] = b"\x20\x02\0\0";
 
 /// `openssl s_client` that sends a CONNECT: whether a CONNACK came, and all that it said.
 pub(crate) fn s_client(port: &str, arguments: &[&str]) -> (bool, String) {
+    // DISCONNECT ends it where all is well.
+    let said = s_client_bytes(port, arguments, &[CONNECT, b"\xe0\0"].concat());
+    let welcomed = said.windows(CONNACK.len()).any(|window| window == CONNACK);
+    (welcomed, String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The same that sends anything.
+#[cfg(feature = "psk")]
+pub(crate) fn s_client_saying(port: &str, arguments: &[&str], words: &[u8]) -> String {
+    String::from_utf8_lossy(&s_client_bytes(port, arguments, words)).into_owned()
+}
+
+/// All that it said.
+fn s_client_bytes(port: &str, arguments: &[&str], words: &[u8]) -> Vec<u8> {
     let address = format!("127.0.0.1:{port}");
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &address, "-ign_eof"])
@@ -94,13 +108,11 @@ pub(crate) fn s_client(port: &str, arguments: &[&str]) -> (bool, String) {
         .spawn()
         .expect("openssl can be run");
     let mut stdin = child.stdin.take().expect("stdin is piped");
-    // A refused handshake ends it before it reads. DISCONNECT ends it where all is well.
-    let _ = stdin.write_all(&[CONNECT, b"\xe0\0"].concat());
+    // A refused handshake ends it before it reads.
+    let _ = stdin.write_all(words);
     drop(stdin);
     let Output { stdout, stderr, .. } = child.wait_with_output().expect("it ends");
-    let welcomed = stdout.windows(CONNACK.len()).any(|window| window == CONNACK);
-    let said = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
-    (welcomed, said)
+    [stdout, stderr].concat()
 }
 
 /// Whose certificate it is, as `s_client` showed it.

@@ -12,6 +12,8 @@ mod limits;
 mod mixed;
 mod namespaces;
 mod options;
+#[cfg(feature = "psk")]
+mod psk;
 mod security;
 mod signals;
 #[allow(dead_code, reason = "the contract of backends uses the rest")]

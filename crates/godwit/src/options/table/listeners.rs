@@ -108,6 +108,22 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
     Row {
+        key: "tls.psk_file",
+        kind: Kind::Text { of: "a path", check: psk_file },
+        default: "",
+        live: true,
+        short: "keys that clients of tls listeners have too, in place of certificates (TLS-PSK)",
+        long: "Lines `IDENTITY:KEY`, the key in hexadecimal, as in a psk_file of mosquitto's. Who \
+               has no such key does not get in, so the listener may be reached from other hosts \
+               without `allow_anonymous`; the identity counts as a certificate's common name \
+               (`auth.certificate`). TLS 1.2 only. A listener that has it makes no use of \
+               `tls.certificate`; to have both give each a `[[listener]]`. SIGHUP reads the file \
+               again, and nobody is dropped. Needs a build with `--features psk`, which links \
+               OpenSSL.",
+        source: "RFC 4279",
+        set: |settings, value| settings.door.psk_file = path(value.text()),
+    },
+    Row {
         key: "tls.version_min",
         kind: Kind::Choice(&["1.2", "1.3"]),
         default: "1.2",
@@ -216,6 +232,17 @@ pub(super) const ROWS: &[Row] = &[
 
 fn path(text: &str) -> Option<std::path::PathBuf> {
     (!text.is_empty()).then(|| text.into())
+}
+
+fn psk_file(path: &str) -> Result<(), String> {
+    match path.is_empty() || cfg!(feature = "psk") {
+        true => Ok(()),
+        false => {
+            let why =
+                "not in this build, use one with OpenSSL: cargo build --release --features psk";
+            Err(why.to_string())
+        }
+    }
 }
 
 fn origin(text: &str) -> Result<(), String> {

@@ -54,7 +54,9 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "what of a client's certificate is its user name",
         long: "On listeners that ask clients for a certificate. Of alternative names the first \
-               counts. A client without a certificate is for the other means of authentication.",
+               counts. A client without a certificate is for the other means of authentication. \
+               Of a client with a key (`tls.psk_file`) its identity is the common name, and there \
+               are no other names.",
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.certificate_user = part(value.text()),
     },

@@ -1,0 +1,312 @@
+//! TLS by keys that both sides have (RFC 4279, RFC 5489) in the place of certificates. rustls has
+//! no such suites, so OpenSSL does the protocol. It reads and writes memory, whole records at a
+//! time: what a connection keeps while it is silent is OpenSSL's state and nothing else.
+
+#[cfg(test)]
+mod tests;
+
+use super::{Sealed, Taken};
+use crate::layers::Broken;
+use broker::Certificate;
+use openssl::error::ErrorStack;
+use openssl::ssl::{self, ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode};
+use openssl::ssl::{SslOptions, SslSessionCacheMode, SslStream, SslVersion};
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+/// The longest identity and the longest key; the first is the least that RFC 4279, 5.3 lets
+/// everyone support.
+pub const IDENTITY_BYTES_MAX: usize = 128;
+pub const KEY_BYTES_MAX: usize = 256;
+
+/// What OpenSSL keeps for a connection, measured: see docs/benchmarks.md, TLS.
+pub(super) const STATE_BYTES: u32 = 14 * 1024;
+/// The same while hands are shaken.
+pub(super) const HANDSHAKE_BYTES: usize = 44 * 1024;
+
+/// The keys of a listener. Connections keep those that they began with.
+#[derive(Clone)]
+pub struct Keys {
+    by_identity: Arc<HashMap<Box<str>, Box<[u8]>>>,
+    context: SslContext,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("identities", &self.by_identity.len()).finish_non_exhaustive()
+    }
+}
+
+impl Keys {
+    /// The error is a sentence of OpenSSL's.
+    pub fn new(by_identity: HashMap<Box<str>, Box<[u8]>>) -> Result<Keys, String> {
+        let by_identity = Arc::new(by_identity);
+        let context = terms(&by_identity).map_err(|errors| errors.to_string())?;
+        Ok(Keys { by_identity, context })
+    }
+}
+
+/// What is agreed upon with every client.
+fn terms(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, ErrorStack> {
+    let mut context = SslContextBuilder::new(SslMethod::tls_server())?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    // Of 1.3 a second ClientHello could be asked for, whose announced length nobody bounds.
+    context.set_max_proto_version(Some(SslVersion::TLS1_2))?;
+    // Without tickets and a cache nobody comes back by a key that was taken away.
+    context.set_options(
+        SslOptions::NO_TICKET
+            | SslOptions::NO_COMPRESSION
+            | SslOptions::NO_RENEGOTIATION
+            | SslOptions::CIPHER_SERVER_PREFERENCE,
+    );
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    context.set_mode(SslMode::RELEASE_BUFFERS);
+    context.set_cipher_list(SUITES)?;
+    context.set_groups_list(GROUPS)?;
+    // An identity that nobody has gets a key that nobody has: what follows is what follows a wrong
+    // key, so a peer does not learn which identities there are (RFC 4279, 2).
+    let mut nobodys = [0; 32];
+    openssl::rand::rand_bytes(&mut nobodys)?;
+    let keys = keys.clone();
+    context.set_psk_server_callback(move |_, identity, room| {
+        let identity = identity.and_then(|identity| std::str::from_utf8(identity).ok());
+        let key = identity.and_then(|identity| keys.get(identity));
+        let key = key.map_or(&nobodys[..], |key| key);
+        let Some(room) = room.get_mut(..key.len()) else { return Ok(0) };
+        room.copy_from_slice(key);
+        Ok(key.len())
+    });
+    Ok(context.build())
+}
+
+/// Why a handshake or a record was not taken.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    /// It is another key, or something came in between.
+    Key(Box<str>),
+    NoHello,
+    OpenSsl(&'static str),
+    UnknownIdentity(Box<str>),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Key(identity) => write!(f, "the key is not that of identity {identity:?}"),
+            Wrong::NoHello => f.write_str("it began with something else than a ClientHello"),
+            Wrong::OpenSsl(reason) => f.write_str(reason),
+            Wrong::UnknownIdentity(identity) => write!(f, "nobody has identity {identity:?}"),
+        }
+    }
+}
+
+/// A connection's TLS.
+pub(crate) enum Keyed {
+    /// The peer has not said anything yet: nothing was made for it.
+    Silent(Keys),
+    Talking(Box<Talk>),
+}
+
+pub(crate) struct Talk {
+    keys: Keys,
+    stream: SslStream<Wire>,
+}
+
+/// What OpenSSL takes for a socket: the records of this moment, in and out.
+#[derive(Default)]
+struct Wire {
+    incoming: Vec<u8>,
+    read: usize,
+    outgoing: Vec<u8>,
+}
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let there = &self.incoming[self.read..];
+        if there.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let len = there.len().min(into.len());
+        into[..len].copy_from_slice(&there[..len]);
+        self.read += len;
+        Ok(len)
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Keyed {
+    /// As `Tls::take_in`.
+    pub(super) fn take_in(
+        &mut self,
+        raw: &[u8],
+        plain: &mut Vec<u8>,
+        sealed: &mut Sealed,
+    ) -> Result<Taken, Broken> {
+        let consumed = whole_records(raw);
+        if consumed == 0 {
+            return Ok(Taken::default());
+        }
+        if self.is_silent() && !is_hello(&raw[..consumed]) {
+            sealed.push(&UNEXPECTED_MESSAGE)?;
+            return Err(Wrong::NoHello.into());
+        }
+        let was_ready = self.is_ready();
+        let talk = self.talk()?;
+        *talk.stream.get_mut() = Wire { incoming: raw[..consumed].to_vec(), ..Wire::default() };
+        let ended = talk.advance(plain, consumed);
+        let wire = std::mem::take(talk.stream.get_mut());
+        // After an error this is the alert that says why.
+        sealed.push(&wire.outgoing)?;
+        let ended = ended.map_err(|error| talk.explain(&error, was_ready))?;
+        Ok(Taken { consumed, ended })
+    }
+
+    pub(super) fn seal(&mut self, bytes: &[u8], sealed: &mut Sealed) -> Result<(), rustls::Error> {
+        let Keyed::Talking(talk) = self else { return Err(rustls::Error::HandshakeNotComplete) };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let written = talk.stream.ssl_write(rest);
+            rest = &rest[written.map_err(|_| rustls::Error::EncryptError)?..];
+        }
+        sealed.push(&std::mem::take(talk.stream.get_mut()).outgoing)
+    }
+
+    pub(super) fn end(&mut self, sealed: &mut Sealed) {
+        let Keyed::Talking(talk) = self else { return };
+        // A peer that never finished its handshake has nobody to say it to.
+        let _ = talk.stream.shutdown();
+        let _ = sealed.push(&std::mem::take(talk.stream.get_mut()).outgoing);
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self, Keyed::Silent(_))
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        match self {
+            Keyed::Silent(_) => false,
+            Keyed::Talking(talk) => talk.stream.ssl().is_init_finished(),
+        }
+    }
+
+    /// The identity whose key the peer has, as if a certificate had it for its common name: it is
+    /// the one name that the transport vouches for.
+    pub(super) fn certificate(&self) -> Option<Arc<Certificate>> {
+        let Keyed::Talking(talk) = self else { return None };
+        let identity = std::str::from_utf8(talk.stream.ssl().psk_identity()?).ok()?;
+        Some(Arc::new(Certificate { common_name: Some(identity.into()), ..Certificate::default() }))
+    }
+
+    fn talk(&mut self) -> Result<&mut Talk, Broken> {
+        if let Keyed::Silent(keys) = self {
+            let made = Ssl::new(&keys.context).and_then(|ssl| SslStream::new(ssl, Wire::default()));
+            let stream = made.map_err(|errors| Wrong::OpenSsl(reason(&errors)))?;
+            *self = Keyed::Talking(Box::new(Talk { keys: keys.clone(), stream }));
+        }
+        match self {
+            Keyed::Talking(talk) => Ok(talk),
+            Keyed::Silent(_) => Err(rustls::Error::HandshakeNotComplete.into()),
+        }
+    }
+}
+
+impl Talk {
+    /// Takes what is on the wire; whether the peer said that nothing more comes.
+    fn advance(&mut self, plain: &mut Vec<u8>, sealed_len: usize) -> Result<bool, ssl::Error> {
+        if !self.stream.ssl().is_init_finished() {
+            match self.stream.accept() {
+                Err(error) if error.code() == ErrorCode::WANT_READ => return Ok(false),
+                accepted => accepted?,
+            }
+        }
+        let mut at = plain.len();
+        // What a record says is shorter than the record.
+        plain.resize(at + sealed_len, 0);
+        let ended = loop {
+            match self.stream.ssl_read(&mut plain[at..]) {
+                Ok(read) => at += read,
+                Err(error) if error.code() == ErrorCode::WANT_READ => break Ok(false),
+                Err(error) if error.code() == ErrorCode::ZERO_RETURN => break Ok(true),
+                Err(error) => break Err(error),
+            }
+        };
+        plain.truncate(at);
+        ended
+    }
+
+    /// The log may know what the peer may not: whether there is such an identity.
+    fn explain(&self, error: &ssl::Error, was_ready: bool) -> Wrong {
+        let asked = self.stream.ssl().psk_identity().filter(|_| !was_ready);
+        let Some(asked) = asked else {
+            return Wrong::OpenSsl(error.ssl_error().map_or(NO_REASON, reason));
+        };
+        let identity = String::from_utf8_lossy(asked);
+        match self.keys.by_identity.contains_key(&*identity) {
+            true => Wrong::Key(identity.into()),
+            false => Wrong::UnknownIdentity(identity.into()),
+        }
+    }
+}
+
+fn reason(errors: &ErrorStack) -> &'static str {
+    let first = errors.errors().first().and_then(|error| error.reason());
+    first.unwrap_or(NO_REASON)
+}
+
+/// How long the whole records at the front are. OpenSSL would keep a part of one in a buffer of its
+/// own. What cannot be a record counts as whole: OpenSSL knows which alert that deserves.
+fn whole_records(raw: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(header) = raw.get(at..at + RECORD_HEADER) {
+        let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        if !(20..=23).contains(&header[0]) || header[1] != 3 || len > RECORD_BYTES_MAX {
+            return raw.len();
+        }
+        if raw.len() < at + RECORD_HEADER + len {
+            return at;
+        }
+        at += RECORD_HEADER + len;
+    }
+    let is_none = raw.get(at).is_some_and(|kind| !(20..=23).contains(kind));
+    if is_none { raw.len() } else { at }
+}
+
+/// Whether it begins with a ClientHello that one record could hold. OpenSSL makes room for as many
+/// bytes as are announced, which may be 128 KiB, before any of them has come.
+fn is_hello(raw: &[u8]) -> bool {
+    let Some(&[22, 3, _, record_high, record_low, 1, high, middle, low]) = raw.first_chunk() else {
+        return false;
+    };
+    let record = u16::from_be_bytes([record_high, record_low]);
+    let len = u32::from_be_bytes([0, high, middle, low]);
+    (4..=HELLO_BYTES_MAX).contains(&u32::from(record)) && len <= HELLO_BYTES_MAX
+}
+
+/// Forward secrecy first. Without it are those that small devices have (RFC 7925, 4.2), for whom an
+/// exchange of keys would be too much. No suite needs a certificate, and none is of DHE-PSK: with
+/// it anyone could ask for ten times the work of ECDHE before it has to know a key.
+const SUITES: &str = "ECDHE-PSK-CHACHA20-POLY1305:\
+    ECDHE-PSK-AES256-CBC-SHA384:ECDHE-PSK-AES128-CBC-SHA256:\
+    PSK-AES256-GCM-SHA384:PSK-AES128-GCM-SHA256:PSK-CHACHA20-POLY1305:\
+    PSK-AES256-CCM:PSK-AES128-CCM:PSK-AES128-CCM8:\
+    PSK-AES256-CBC-SHA384:PSK-AES128-CBC-SHA256:PSK-AES128-CBC-SHA";
+const NO_REASON: &str = "it cannot go on";
+const GROUPS: &str = "X25519:P-256:P-384";
+const RECORD_HEADER: usize = 5;
+/// RFC 5246, 6.2.3.
+const RECORD_BYTES_MAX: usize = (1 << 14) + 2048;
+const HELLO_BYTES_MAX: u32 = 1 << 14;
+/// A fatal alert.
+const UNEXPECTED_MESSAGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
