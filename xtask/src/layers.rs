@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::shell::{build_release, cargo, finish, has, is_root, program, release_binary};
+use crate::shell::{build_release, cargo, finish, has, is_root, output, program, release_binary};
 use crate::tree::root;
 use crate::{docs, idle, licences, tidy, tools};
 
@@ -77,16 +77,32 @@ fn install() -> Result<(), String> {
 }
 
 fn clippy() -> Result<(), String> {
-    let mut command = cargo();
-    command.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
-    finish(&mut command)
+    let clippy = |of: &[&str]| {
+        let mut command = cargo();
+        command.args(["clippy", "--quiet", "--all-targets"]).args(of);
+        finish(command.args(["--", "-D", "warnings"]))
+    };
+    clippy(&["--workspace"])?;
+    match psk() {
+        [] => Ok(()),
+        features => clippy(&[&["-p", "engine", "-p", "godwit"], features].concat()),
+    }
+}
+
+/// What has tests and clippy see the code that needs OpenSSL, too, where it is.
+fn psk() -> &'static [&'static str] {
+    if tools::openssl_is_there() { &["--features", "engine/psk,godwit/psk"] } else { &[] }
 }
 
 fn tests() -> Result<(), String> {
     // Built first and apart, so that compiling is seen and the tests' own lines stand together.
-    finish(cargo().args(["test", "--workspace", "--no-run"]))?;
+    // Keys in the place of certificates add to the code, so one build serves all tests.
+    if psk().is_empty() {
+        println!("without OpenSSL's libraries its tests are left out: psk");
+    }
+    finish(cargo().args(["test", "--workspace", "--no-run"]).args(psk()))?;
     let mut command = cargo();
-    command.args(["test", "--workspace", "--quiet", "--no-fail-fast"]);
+    command.args(["test", "--workspace", "--quiet", "--no-fail-fast"]).args(psk());
     if !has("strace") {
         println!("without strace nobody sees what a disk could hold: images are left out");
         command.args(["--", "--skip", "images::"]);
@@ -98,6 +114,24 @@ fn generated() -> Result<(), String> {
     let godwit = release_binary().to_string_lossy().into_owned();
     docs::run(&["--check".into(), "--godwit".into(), godwit])
 }
+
+/// What users get has nothing of OpenSSL, and says how to have it.
+fn without_psk() -> Result<(), String> {
+    let bytes = std::fs::read(release_binary()).map_err(|e| format!("release build: {e}"))?;
+    if bytes.windows(OPENSSL.len()).any(|window| window == OPENSSL) {
+        return Err("the release build has OpenSSL in it".into());
+    }
+    let mut command = program(&release_binary().to_string_lossy());
+    let refused = output(command.args(["check", "--set", "tls.psk_file=keys"]));
+    match refused {
+        Err(why) if why.contains("not in this build") && why.contains("--features psk") => Ok(()),
+        Err(why) => Err(format!("tls.psk_file is refused without a way out: {why}")),
+        Ok(_) => Err("tls.psk_file is taken by a build that knows no keys".into()),
+    }
+}
+
+/// The name of a variable that nobody but OpenSSL looks for.
+const OPENSSL: &[u8] = b"OPENSSL_CONF";
 
 fn needs_clients() -> Option<String> {
     if !root().join(CLIENTS).is_file() {
@@ -131,6 +165,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "tests", needs: nothing, run: tests },
     Layer { name: "release build", needs: nothing, run: build_release },
     Layer { name: "generated", needs: nothing, run: generated },
+    Layer { name: "without psk", needs: release_is_built, run: without_psk },
     Layer { name: "real clients", needs: needs_clients, run: real_clients },
     Layer { name: "idle memory", needs: release_is_built, run: idle::check },
 ];

@@ -41,7 +41,7 @@ pub(crate) fn install() -> Vec<String> {
 
 /// Debian packages, asked for only where a program of theirs is missing.
 pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
-    let missing: Vec<_> = packages.iter().filter(|package| !has(program_of(package))).collect();
+    let missing: Vec<_> = packages.iter().filter(|package| !is_there(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -59,6 +59,16 @@ pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
     };
     finish(apt().arg("update"))?;
     finish(apt().args(["install", "-y", "--no-install-recommends"]).args(missing))
+}
+
+fn is_there(package: &str) -> bool {
+    if package == "libssl-dev" { openssl_is_there() } else { has(program_of(package)) }
+}
+
+/// Whether OpenSSL can be linked statically, as the feature `psk` wants it.
+pub(crate) fn openssl_is_there() -> bool {
+    let folder = output(program("pkg-config").args(["--variable=libdir", "libssl"]));
+    folder.is_ok_and(|folder| PathBuf::from(folder.trim()).join("libssl.a").is_file())
 }
 
 /// The program that shows that a package is installed.
@@ -146,6 +156,10 @@ const STEPS: &[Step] = &[
         install: || debian(&["mosquitto", "mosquitto-clients"]),
     },
     Step { what: "openssl, which knocks at TLS", install: || debian(&["openssl"]) },
+    Step {
+        what: "OpenSSL's libraries, for keys in the place of certificates",
+        install: || debian(&["pkg-config", "libssl-dev"]),
+    },
     Step { what: "strace, which sees what a disk is told", install: || debian(&["strace"]) },
     Step {
         what: "servers that are asked who a client is",
