@@ -109,6 +109,8 @@ pub(crate) struct Body {
     /// What the shard wants to read in the store.
     readings: Vec<Reading>,
     stop_at: Option<Now>,
+    /// Connections end because the process does.
+    pub(crate) goes_down: bool,
 }
 
 /// Beyond the last socket: the listeners of shard 0.
@@ -181,6 +183,7 @@ impl Body {
             sealed: Sealed::default(),
             readings: Vec::new(),
             stop_at: None,
+            goes_down: false,
         };
         body.register_listeners()?;
         Ok(body)

@@ -220,11 +220,11 @@ impl Layers {
         }
     }
 
-    /// The last words of each layer.
-    pub(crate) fn end(&mut self, sealed: &mut Sealed) {
+    /// The last words of each layer. They may say that all connections end here.
+    pub(crate) fn end(&mut self, goes_down: bool, sealed: &mut Sealed) {
         let mut last = Vec::new();
         if let Some(web) = &self.web {
-            web.end(&mut last);
+            web.end(goes_down, &mut last);
         }
         if !last.is_empty() && self.say(&last, sealed).is_err() {
             return;

@@ -95,6 +95,7 @@ impl Body {
 
     /// The process ends: nobody greets them any more.
     pub(crate) fn end_the_unopened(&mut self) {
+        self.goes_down = true;
         for (until, index) in std::mem::take(&mut self.opening) {
             if self.opens_at(index) == Some(until) {
                 self.forget(index);
@@ -238,7 +239,7 @@ impl Body {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if let Some(mut layers) = socket.layers.take() {
             self.sealed.clear();
-            layers.end(&mut self.sealed);
+            layers.end(self.goes_down, &mut self.sealed);
             let _ = socket.send_sealed(self.sealed.bytes());
         }
     }

@@ -9,6 +9,7 @@ pub(super) struct Status(u16);
 
 impl Status {
     pub(super) const NORMAL: Status = Status(1000);
+    pub(super) const GOING_AWAY: Status = Status(1001);
 
     /// What a peer's close frame says; a frame may say nothing.
     pub(super) fn read(said: &[u8]) -> Result<Option<Status>, Wrong> {

@@ -141,10 +141,11 @@ impl Web {
         self.asking.as_ref().is_none_or(|asking| !asking.head.is_empty())
     }
 
-    /// Our last frame.
-    pub(crate) fn end(&self, into: &mut Vec<u8>) {
+    /// Our last frame. RFC 6455, 7.4.1: a server that goes down says so.
+    pub(crate) fn end(&self, goes_down: bool, into: &mut Vec<u8>) {
         if self.is_ready() {
-            close(Some(Status::NORMAL), "", into);
+            let status = if goes_down { Status::GOING_AWAY } else { Status::NORMAL };
+            close(Some(status), "", into);
         }
     }
 

@@ -350,9 +350,12 @@ fn our_frames_have_the_shortest_header() {
         assert_eq!(bytes[from..FRONT], *header);
     }
     let mut last = Vec::new();
-    open().end(&mut last);
+    open().end(false, &mut last);
     assert_eq!(last, b"\x88\x02\x03\xe8", "1000, with nothing to add");
     last.clear();
-    Web::new(site()).end(&mut last);
+    open().end(true, &mut last);
+    assert_eq!(last, b"\x88\x02\x03\xe9", "1001");
+    last.clear();
+    Web::new(site()).end(false, &mut last);
     assert_eq!(last, b"", "nobody to say it to");
 }

@@ -204,6 +204,28 @@ fn a_close_is_answered_and_what_is_no_mqtt_is_told_so() {
 }
 
 #[test]
+fn who_is_there_at_the_stop_hears_that_the_broker_goes() {
+    let mut broker = Doors::start(&["-l", "ws://127.0.0.1:0/mqtt", "--shards", "2"]);
+    let port = port(&broker.urls[0]);
+    let mut welcomed = upgrade(&port);
+    welcomed.write_all(&frame(FIN | BINARY, CONNECT)).expect("it reads");
+    assert_eq!(next(&welcomed), Some((BINARY, CONNACK.to_vec())));
+    // One that has not said who it is yet, and one that leaves by itself before.
+    let (waiting, mut leaving) = (upgrade(&port), upgrade(&port));
+    let own = [&CONNECT[..CONNECT.len() - 1], b"d\xe0\0"].concat();
+    leaving.write_all(&frame(FIN | BINARY, &own)).expect("it reads");
+    assert_eq!(next(&leaving), Some((BINARY, CONNACK.to_vec())));
+    assert_eq!(next(&leaving), Some((CLOSE, 1000_u16.to_be_bytes().to_vec())));
+    broker.program.signal("TERM");
+    // RFC 6455, 7.4.1.
+    for stream in [&welcomed, &waiting] {
+        assert_eq!(next(stream), Some((CLOSE, 1001_u16.to_be_bytes().to_vec())));
+        assert_eq!(next(stream), None);
+    }
+    assert_eq!(broker.program.exit_code(), Some(0));
+}
+
+#[test]
 fn requests_that_are_no_websocket_are_answered_in_words() {
     let mut broker = Doors::start(&["-l", "ws://127.0.0.1:0/mqtt"]);
     let port = port(&broker.urls[0]);
