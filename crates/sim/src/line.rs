@@ -58,8 +58,9 @@ pub fn version_of(connect: &[u8]) -> Option<Version> {
         return None;
     }
     match rest.get(usize::from(u16::from_be_bytes(*len)))? {
-        3 => Some(Version::V31),
-        4 => Some(Version::V311),
+        // With or without the mark of a bridge.
+        0x03 | 0x83 => Some(Version::V31),
+        0x04 | 0x84 => Some(Version::V311),
         _ => Some(Version::V5),
     }
 }

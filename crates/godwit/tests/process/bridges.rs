@@ -124,6 +124,75 @@ fn nothing_is_lost_while_the_other_broker_is_away() {
     drop(far);
 }
 
+/// Every message that this broker acknowledged is at the other one, once, whoever was killed.
+#[test]
+fn brokers_that_are_killed_lose_and_double_nothing() {
+    let data = |name: &str| scratch(name).display().to_string();
+    let (near_data, far_data) = (data("bridge-killed-near"), data("bridge-killed-far"));
+    let (near_url, far_url) = (free_address(), free_address());
+    let far = || {
+        let url = format!("tcp://{far_url}");
+        Broker::start(&["--data", &far_data, "--listen", &url])
+    };
+    let near = || {
+        let url = format!("tcp://{near_url}");
+        edge("bridge-killed", &(servers(far_url) + BOTH), &["--data", &near_data, "--listen", &url])
+    };
+    let (mut there, mut here) = (far(), near().0);
+    here.program.wait_for("godwit::bridge connected");
+    let far_port = far_url.port().to_string();
+    let session = ["sub", "-p", &far_port, "-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2"];
+    let wants = [&session[..], &["-t", "site/up/#"]].concat();
+    // A session from the beginning, whose client comes at the end.
+    run(&[&wants[..], &["-W", "1"]].concat());
+    let near_port = near_url.port().to_string();
+    let publish = |qos: &'static str, from: u32| {
+        let port = near_port.clone();
+        thread::spawn(move || {
+            let message = |number: &u32| {
+                let text = number.to_string();
+                let arguments =
+                    ["pub", "-p", &port, "-V", "5", "-t", "up/x", "-q", qos, "-m", &text];
+                run(&arguments).0 == Some(0)
+            };
+            (from..from + 120).filter(message).collect::<Vec<u32>>()
+        })
+    };
+    let publishers = [publish("1", 1000), publish("2", 2000)];
+    for round in 0..6 {
+        thread::sleep(Duration::from_millis(150 + 70 * round));
+        match round % 2 {
+            0 => {
+                there.program.signal("KILL");
+                drop(there);
+                there = far();
+            }
+            _ => {
+                here.program.signal("KILL");
+                drop(here);
+                here = near().0;
+            }
+        }
+    }
+    let acknowledged: Vec<u32> =
+        publishers.into_iter().flat_map(|one| one.join().expect("it counts")).collect();
+    assert!(acknowledged.len() > 100, "{}", acknowledged.len());
+    wait_for_value(&here, "state", |value| value == "1");
+    wait_for_value(&here, "queue/messages", |value| value == "0");
+    wait_for_value(&here, "queue/in_flight", |value| value == "0");
+    let (_, printed, _) = run(&[&wants[..], &["-W", "3", "-F", "%p"]].concat());
+    let came: Vec<u32> = printed.lines().map(|line| line.parse().expect("a number")).collect();
+    for number in &acknowledged {
+        assert!(came.contains(number), "{number} was acknowledged and is lost");
+    }
+    let exactly: Vec<&u32> = came.iter().filter(|number| **number >= 2000).collect();
+    let mut once = exactly.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), exactly.len(), "QoS 2 came twice");
+    drop(there);
+}
+
 #[test]
 fn options_change_and_only_their_bridge_notices() {
     let (one, other) = (Broker::start(&[]), Broker::start(&[]));
@@ -180,7 +249,12 @@ fn a_backup_is_used_until_the_first_server_is_back() {
 fn a_line_that_died_is_noticed_and_nothing_on_it_is_lost() {
     let far = Broker::start(&[]);
     let line = Line::to(far.address);
-    let times = "keep_alive_s = 1\nanswer_timeout_s = 1\nconnect_timeout_s = 1\nstatus_topic = \"site/status\"\n";
+    let times = "
+keep_alive_s = 1
+answer_timeout_s = 1
+connect_timeout_s = 1
+status_topic = \"site/status\"
+";
     let (mut near, _) = edge("bridge-dead", &(servers(line.address) + times + BOTH), &[]);
     near.program.wait_for("godwit::bridge connected");
     let sub = subscriber(&far, &["-t", "site/up/#", "-q", "2", "-C", "20", "-W", "15"]);
