@@ -1,8 +1,10 @@
 //! One socket's protocol state, and the way of its packets to where they are decided.
 
+use crate::ask::Inquiry;
 use crate::exchange::Exchange;
 use crate::explain::explained;
 use crate::input::{ConnId, Now, SessionId};
+use crate::judge::Verdict;
 use crate::meter::Meter;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
@@ -10,6 +12,7 @@ use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::session::Sessions;
 use crate::shard::Shard;
+use crate::timer::Timer;
 use mqtt::{
     Ack, Disconnect, Frame, PINGRESP, Packet, PacketId, PacketType, Property, Publish, QoS, Reason,
     Subscribe, Unsubscribe, Version, Violation,
@@ -73,12 +76,28 @@ pub(crate) enum State {
     Paced {
         session: SessionId,
     },
+    /// Somebody is asked whether the client may do what its next packet wants: that stays unread.
+    Unpermitted {
+        session: SessionId,
+        inquiry: Box<Inquiry>,
+    },
+    /// The same of a CONNECT with a will.
+    Willing {
+        inquiry: Box<Inquiry>,
+    },
+    /// Somebody was asked about the will of the CONNECT that is read next.
+    Willed {
+        is_allowed: bool,
+    },
     /// A SUBACK waits until the owners of shared groups have answered: the same.
     Held {
         session: SessionId,
         suback: Box<HeldSubAck>,
     },
 }
+
+// Each connection has one.
+const _: () = assert!(size_of::<State>() == 16 || size_of::<usize>() != 8);
 
 #[derive(Debug)]
 pub(crate) struct HeldSubAck {
@@ -113,13 +132,24 @@ impl From<Refusal> for End {
 impl Conn {
     pub(crate) fn session(&self) -> Option<SessionId> {
         match self.state {
-            State::Asked | State::Challenged | State::Greeting => None,
+            State::Asked
+            | State::Challenged
+            | State::Greeting
+            | State::Willed { .. }
+            | State::Willing { .. } => None,
             State::Live { session }
             | State::Crowded { session }
             | State::Paced { session }
             | State::Held { session, .. }
+            | State::Unpermitted { session, .. }
             | State::Unwelcomed { session } => Some(session),
         }
+    }
+
+    /// Whether it is we who do not listen.
+    pub(crate) fn waits_for_us(&self) -> bool {
+        use State::{Crowded, Paced, Unpermitted};
+        matches!(self.state, Crowded { .. } | Paced { .. } | Unpermitted { .. })
     }
 
     /// When keep-alive ends it, if nothing more is heard.
@@ -154,7 +184,7 @@ impl Shard {
             };
             let live = match known.state {
                 State::Challenged => return self.hear_answer(conn, bytes, out),
-                State::Greeting => None,
+                State::Greeting | State::Willed { .. } => None,
                 State::Live { session } => Some(session),
                 // It waits for somebody.
                 _ => return,
@@ -181,7 +211,8 @@ impl Shard {
                     return;
                 }
             };
-            if (is_metered || self.store_is_crowded) && self.waits(conn, live, frame, out) {
+            let may_wait = is_metered | self.store_is_crowded | self.asks;
+            if may_wait && self.waits(conn, live, frame, out) {
                 return;
             }
             self.sessions.counters.messages_received += 1;
@@ -289,8 +320,13 @@ impl Shard {
         out: &mut Outbox,
     ) -> bool {
         let Some(id) = live else { return false };
-        (self.store_is_crowded && self.waits_for_room(conn, id, frame, out))
-            || self.waits_for_pace(conn, id, frame, out)
+        let waits = (self.store_is_crowded && self.waits_for_room(conn, id, frame, out))
+            || self.waits_for_pace(conn, id, out)
+            || (self.asks && self.waits_for_answers(conn, id, frame, out));
+        if !waits {
+            self.pace(conn, frame);
+        }
+        waits
     }
 
     /// Holds a connection whose next packet the crowded store would have to take. Says whether it
@@ -407,6 +443,44 @@ impl Shard {
         }
         out.effects.push(Effect::Close { conn });
         self.forget_conn(conn, out);
+    }
+
+    /// The greeting's deadline, then the keep-alive: one timer a connection counts, and it moves
+    /// only when it fires and finds that something was heard since.
+    pub(crate) fn check_conn(&mut self, index: u32, generation: u32, out: &mut Outbox) {
+        let (now, conn) = (self.now, ConnId(index));
+        let Some(known) = self.conn_mut(conn) else { return };
+        if known.generation != generation || now < known.timer_at {
+            return;
+        }
+        if matches!(known.state, State::Asked | State::Challenged) {
+            let case = known.generation;
+            return self.judged(conn, case, Verdict::Deny(Refusal::NoVerdict), out);
+        }
+        let Some(session) = known.session() else {
+            if matches!(known.state, State::Willing { .. }) {
+                return self.go_on_answered(conn, out);
+            }
+            return self.end(conn, End::Violation(Violation::ConnectExpected), out);
+        };
+        if known.waits_for_us() {
+            // It is we who do not listen.
+            known.heard = now;
+        }
+        let silent_at = known.silent_at();
+        let expires = self.sessions.get(session).expires();
+        if expires.is_some_and(|at| now >= at) {
+            return self.end(conn, End::Refusal(Refusal::Expired), out);
+        }
+        if silent_at.is_some_and(|at| now >= at) {
+            // [MQTT-3.1.2-22]
+            return self.end(conn, End::Violation(Violation::KeepAliveTimeout), out);
+        }
+        let Some(due) = silent_at.into_iter().chain(expires).min() else { return };
+        let Some(known) = self.conn_mut(conn) else { return };
+        known.timer_at = due;
+        self.timers.set(due, Timer::Conn { index, generation });
+        self.sessions.get_mut(session).rest();
     }
 
     /// The transport went by itself.

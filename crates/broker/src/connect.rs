@@ -33,16 +33,8 @@ impl Shard {
             return Err(Violation::ConnectExpected.into());
         }
         // [MQTT-3.1.4-1]
-        let packet = match Connect::decode(frame) {
-            Ok(packet) => packet,
-            Err(violation) => {
-                if self.is_tracing() {
-                    self.trace_from_here(conn, "", mqtt::Version::V5);
-                }
-                self.refuse_unknown(conn, frame, violation, out);
-                return Err(violation.into());
-            }
-        };
+        let packet = Connect::decode(frame)
+            .map_err(|violation| self.refuse_unknown(conn, frame, violation, out))?;
         if self.is_tracing() {
             self.trace_from_here(conn, packet.client_id, packet.version);
         }
@@ -81,9 +73,17 @@ impl Shard {
         if self.store_is_full && agreed.session_expiry_s > 0 && self.is_new(&key) {
             return Err(self.refuse(conn, &packet, &asked, Refusal::StoreFull, out));
         }
+        if let Some(will) = &packet.will
+            && self.asks
+            && self.waits_for_will(conn, &client_id, will, out)
+        {
+            return Ok(Moved::Nowhere);
+        }
+        let answered = self.answered_of_will(conn);
         let mut rights = self.take_rights(conn);
         if let Some(will) = &packet.will
-            && let Err(refusal) = self.permit_will(rights.as_deref(), &client_id, will)
+            && let Err(refusal) =
+                self.permit_will(answered, rights.as_deref_mut(), &client_id, will)
         {
             return Err(self.refuse(conn, &packet, &asked, refusal, out));
         }
@@ -203,7 +203,10 @@ impl Shard {
         frame: Frame<'_>,
         violation: Violation,
         out: &mut Outbox,
-    ) {
+    ) -> End {
+        if self.is_tracing() {
+            self.trace_from_here(conn, "", Version::V5);
+        }
         let (level, said) = (protocol_level(frame.body), (violation.reason(), violation.what()));
         if violation == Violation::ProtocolVersionUnknown {
             let version = if level > 5 { Version::V5 } else { Version::V311 };
@@ -211,6 +214,7 @@ impl Shard {
         } else if level == 5 {
             self.refuse_connect(conn, Version::V5, said, u32::MAX, out);
         }
+        violation.into()
     }
 
     pub(crate) fn refuse_connect(

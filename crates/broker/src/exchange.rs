@@ -284,9 +284,9 @@ impl Shard {
         }
         // Its place in its class stays its own.
         let before = self.sessions.get_mut(id).rights.as_mut();
-        let presence = before.and_then(|before| before.presence.take());
-        if let Some(rights) = &mut rights {
-            rights.presence = presence;
+        if let (Some(rights), Some(before)) = (&mut rights, before) {
+            rights.presence = before.presence.take();
+            rights.will_is_allowed = before.will_is_allowed;
         }
         self.sessions.set_rights(id, rights);
         if self.options.permissions.is_some() {

@@ -1,5 +1,6 @@
 //! Everything that can happen to a shard, and what it says to the others.
 
+use crate::ask::{Answer, Slip};
 use crate::journal::Stored;
 use crate::judge::Verdict;
 use crate::lasting::Origin;
@@ -89,6 +90,11 @@ pub enum Input<'a> {
     Stored {
         reading: Reading,
         stored: &'a dyn Stored,
+    },
+    /// What `Effect::Ask` asked for.
+    Answered {
+        slip: Slip,
+        answer: Answer,
     },
     /// What `Effect::Judge` asked for.
     Verdict {

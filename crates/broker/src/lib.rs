@@ -14,13 +14,16 @@ mod memory;
 mod shard;
 
 mod agreed;
+mod answers;
 pub mod arrivals;
+pub mod ask;
 mod away;
 pub mod bans;
 mod branch;
 pub mod classes;
 mod conn;
 mod connect;
+mod doubts;
 mod exchange;
 mod flapping;
 pub mod judge;

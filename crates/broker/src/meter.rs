@@ -60,29 +60,34 @@ impl Meter {
 }
 
 impl Shard {
-    /// Counts the next packet of a connection that has a limit, or holds the connection before it.
-    /// Says whether it is held.
+    /// Holds a connection that is ahead of its rate. Says whether it is.
     pub(crate) fn waits_for_pace(
         &mut self,
         conn: ConnId,
         session: SessionId,
-        frame: Frame<'_>,
         out: &mut Outbox,
     ) -> bool {
         let now = self.now;
         let Some(known) = self.conn_mut(conn) else { return false };
-        let Some(meter) = &mut known.meter else { return false };
-        let Some(until) = meter.waits(now) else {
-            let publishes = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
-            meter.take(now, publishes, frame.len as u64);
-            return false;
-        };
+        let until = known.meter.as_ref().and_then(|meter| meter.waits(now));
+        let Some(until) = until else { return false };
         known.state = State::Paced { session };
         let generation = known.generation;
         self.timers.set(until, Timer::Pace { index: conn.0, generation });
         self.sessions.counters.paced += 1;
         out.effects.push(Effect::Hold { conn });
         true
+    }
+
+    /// Counts the next packet of a connection that has a limit.
+    pub(crate) fn pace(&mut self, conn: ConnId, frame: Frame<'_>) {
+        let now = self.now;
+        if let Some(known) = self.conn_mut(conn)
+            && let Some(meter) = &mut known.meter
+        {
+            let publishes = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
+            meter.take(now, publishes, frame.len as u64);
+        }
     }
 
     /// Time has paid for what the connection said.

@@ -59,11 +59,22 @@ pub struct Trace {
     pub address: Option<std::net::IpAddr>,
 }
 
+/// Somebody is asked about what no rule says anything of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// How long an answer is good for the same client and topic.
+    pub kept_ms: u32,
+    /// Whether QoS and RETAIN can make a difference.
+    pub is_particular: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Connections from one address to one listener; 0 is any number, here and below.
     pub address_connections_max: u32,
     pub address_connections_per_s: u32,
+    /// Only where there are `permissions`.
+    pub asks: Option<Asks>,
     /// Who may not come in; none lets everyone.
     pub bans: Option<Arc<Bans>>,
     /// To one client, and from it; 0 is any number.
@@ -138,7 +149,8 @@ pub struct Options {
     pub topic_bytes_max: u16,
     pub topic_levels_max: u16,
     pub trace: Option<Trace>,
-    /// How long a CONNECT waits before it is refused.
+    /// How long a CONNECT, and any other packet of which somebody is asked, waits before it is
+    /// refused.
     pub verdict_timeout_ms: u32,
     pub wildcard_available: bool,
     /// Unsent bytes after which a connection counts as congested: messages then wait in its
@@ -165,6 +177,7 @@ impl Default for Options {
         Options {
             address_connections_max: 0,
             address_connections_per_s: 0,
+            asks: None,
             bans: None,
             bytes_out_per_s: 0,
             bytes_per_s: 0,

@@ -5,6 +5,7 @@
 //! arena and each receiver's `Write` only names the range; neighbouring ranges grow together, so a
 //! subscriber that takes everything of one topic ends the tick with a single one.
 
+use crate::ask::{Question, Slip};
 use crate::input::{ConnId, Cross, ShardId};
 use crate::journal::Space;
 use crate::judge::Claim;
@@ -139,6 +140,12 @@ pub enum Effect {
         conn: ConnId,
         case: u32,
         claim: Box<Claim>,
+    },
+    /// Find out whether the client may do this, and say so with `Input::Answered` and the same
+    /// slip. The connection is held until then, or until `Options::verdict_timeout_ms`.
+    Ask {
+        slip: Slip,
+        question: Box<Question>,
     },
     /// Hand over the store, to be read, with `Input::Stored`.
     Read {

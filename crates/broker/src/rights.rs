@@ -1,11 +1,12 @@
-//! What one session may do, and what happens when the rules change under it.
+//! What one session may do. What happens when the rules change under it stands in `doubts`.
 
+use crate::answers::Answers;
+use crate::ask::{Action, Wish};
 use crate::classes::{ClassId, Presence};
 use crate::input::{ConnId, Now, SessionId};
 use crate::judge::Pass;
-use crate::mount::share_of;
 use crate::note::Note;
-use crate::options::Options;
+use crate::options::{Asks, Options};
 use crate::outbox::Outbox;
 use crate::peer::Peer;
 use crate::permissions::{Deed, Permissions, Who};
@@ -31,8 +32,13 @@ pub(crate) struct Rights {
     topic_bytes: u32,
     /// Which of them goes next.
     oldest: u8,
+    /// Whether somebody who was asked allowed its will.
+    pub(crate) will_is_allowed: bool,
     denials: u32,
-    denial_noted: Option<Now>,
+    /// When a denial may be noted again.
+    denial_noted: Now,
+    /// What others said of it, where they are asked.
+    pub(crate) answers: Option<Box<Answers>>,
 }
 
 /// The answer for one topic that the client published to.
@@ -47,11 +53,9 @@ struct Decided {
 /// Topics of one client whose answers are kept, ...
 const DECIDED_MAX: usize = 8;
 /// ... unless they are longer.
-const TOPIC_BYTES_MAX: usize = 256;
+pub(crate) const TOPIC_BYTES_MAX: usize = 256;
 /// Denials of one client are noted so often, with their number.
 const NOTED_EVERY_MS: u64 = 1_000;
-/// Subscriptions that are compared with new rules in one tick.
-const DOUBTED_PER_TICK: usize = 1_024;
 
 impl Rights {
     fn new(peer: &Peer, options: &Options) -> Rights {
@@ -76,8 +80,10 @@ impl Rights {
             decided: Vec::new(),
             topic_bytes: 0,
             oldest: 0,
+            will_is_allowed: false,
             denials: 0,
-            denial_noted: None,
+            denial_noted: Now(0),
+            answers: None,
         }
     }
 
@@ -90,8 +96,10 @@ impl Rights {
             decided: Vec::new(),
             topic_bytes: 0,
             oldest: 0,
+            will_is_allowed: false,
             denials: 0,
-            denial_noted: None,
+            denial_noted: Now(0),
+            answers: None,
             class: self.class,
             // Its client is counted once.
             presence: None,
@@ -102,29 +110,38 @@ impl Rights {
     pub(crate) fn bytes(&self) -> u64 {
         let user = self.who.user.as_ref().map_or(0, |user| user.len());
         let decided = self.decided.capacity() * size_of::<Decided>();
-        (size_of::<Rights>() + user + decided) as u64 + u64::from(self.topic_bytes)
+        let answers = self.answers.as_ref().map_or(0, |answers| answers.bytes());
+        (size_of::<Rights>() + user + decided) as u64 + u64::from(self.topic_bytes) + answers
     }
 
-    fn allows(&self, all: &Permissions, client_id: &str, deed: Deed<'_>) -> bool {
+    /// What the rules say, if they say anything.
+    pub(crate) fn decide(&self, all: &Permissions, id: &str, deed: Deed<'_>) -> Option<bool> {
         let who = &self.who;
-        let own = || who.own.as_ref().and_then(|own| own.decide(who, client_id, deed));
-        who.is_superuser || own().or_else(|| all.decide(who, client_id, deed)).unwrap_or(false)
+        let own = || who.own.as_ref().and_then(|own| own.decide(who, id, deed));
+        who.is_superuser.then_some(true).or_else(own).or_else(|| all.decide(who, id, deed))
     }
 
-    /// The same from memory, if that knows.
-    fn may_publish(
-        &mut self,
-        all: &Permissions,
-        generation: u32,
-        client_id: &str,
-        deed: (&str, u8, bool),
-    ) -> bool {
-        let (topic, qos, retain) = deed;
+    /// What was decided by other rules is forgotten.
+    pub(crate) fn follow(&mut self, generation: u32) {
         if self.generation != generation {
             self.generation = generation;
             self.decided.clear();
             self.topic_bytes = 0;
+            if let Some(answers) = &mut self.answers {
+                answers.forget();
+            }
         }
+    }
+
+    /// What rules and answers say of a publish, if they say anything, from memory if that knows.
+    fn decide_publish(
+        &mut self,
+        all: &Permissions,
+        client_id: &str,
+        wish: &Wish<'_>,
+        asked: Option<(Asks, Now)>,
+    ) -> Option<bool> {
+        let Wish { topic, qos, retain, .. } = *wish;
         let own_is_particular = self.who.own.as_ref().is_some_and(|own| own.is_particular());
         let manner = match all.is_particular() || own_is_particular {
             true => qos | u8::from(retain) << 2,
@@ -132,9 +149,19 @@ impl Rights {
         };
         let known = self.decided.iter().find(|one| one.manner == manner && *one.topic == *topic);
         if let Some(known) = known {
-            return known.allows;
+            return Some(known.allows);
         }
-        let allows = self.allows(all, client_id, Deed::Publish { topic, qos, retain });
+        if let Some((asks, now)) = asked
+            && let Some(answers) = &self.answers
+            && let Some(allows) = answers.find(wish, asks, now)
+        {
+            return Some(allows);
+        }
+        let decided = self.decide(all, client_id, Deed::Publish { topic, qos, retain });
+        let allows = match (decided, asked) {
+            (None, Some(_)) => return None,
+            (decided, _) => decided.unwrap_or(false),
+        };
         if topic.len() <= TOPIC_BYTES_MAX {
             self.topic_bytes += topic.len() as u32;
             let decided = Decided { topic: topic.into(), manner, allows };
@@ -146,7 +173,7 @@ impl Rights {
                 self.oldest = (self.oldest + 1) % DECIDED_MAX as u8;
             }
         }
-        allows
+        Some(allows)
     }
 }
 
@@ -160,7 +187,7 @@ impl Session {
 impl Shard {
     /// The client of a connection, as far as rules ask: none where there are no rules and nobody
     /// was asked who it is.
-    fn rights_of(&self, peer: &Peer) -> Option<Box<Rights>> {
+    pub(crate) fn rights_of(&self, peer: &Peer) -> Option<Box<Rights>> {
         let needed = self.options.permissions.is_some()
             || self.options.judges
             || peer.pass().is_some_and(|pass| pass.grant().is_some());
@@ -183,39 +210,78 @@ impl Shard {
         }
     }
 
-    /// Whether rules stand against the will of a client that is not in yet.
+    /// Whether rules stand against the will of a client that is not in yet. Where they say nothing
+    /// somebody was asked.
     pub(crate) fn permit_will(
         &mut self,
-        rights: Option<&Rights>,
+        answered: Option<bool>,
+        rights: Option<&mut Rights>,
         client_id: &str,
         will: &mqtt::Will<'_>,
     ) -> Result<(), Refusal> {
         let (Some(all), Some(rights)) = (&self.options.permissions, rights) else { return Ok(()) };
         let deed = Deed::Publish { topic: will.topic, qos: will.qos as u8, retain: will.retain };
-        if rights.allows(all, client_id, deed) {
+        let decided = rights.decide(all, client_id, deed);
+        rights.will_is_allowed = answered.unwrap_or(false);
+        if decided.unwrap_or(rights.will_is_allowed) {
             return Ok(());
         }
         self.sessions.counters.denied_publishes += 1;
         Err(Refusal::NotPermitted)
     }
 
-    /// Whether the rules let a session publish. There are rules.
+    /// Whether the rules of today let a will go out that was accepted when its client came.
+    pub(crate) fn may_leave_will(
+        &mut self,
+        id: SessionId,
+        topic: &str,
+        manner: (u8, bool),
+        out: &mut Outbox,
+    ) -> bool {
+        let wish = Wish::publish(topic, manner);
+        let was_asked = self.options.asks.is_some() && self.decide(id, &wish).is_none();
+        let rights = self.sessions.get(id).rights.as_ref();
+        let was_allowed = rights.is_some_and(|rights| rights.will_is_allowed);
+        (was_asked && was_allowed) || self.may_publish(id, topic, manner, out)
+    }
+
+    /// What is known of a wish: of that for which somebody has to be asked, nothing.
+    pub(crate) fn decide(&mut self, id: SessionId, wish: &Wish<'_>) -> Option<bool> {
+        let Some(all) = &self.options.permissions else { return Some(true) };
+        let asked = self.options.asks.map(|asks| (asks, self.now));
+        let session = self.sessions.get_mut(id);
+        // Without any its client has not been here since there are rules.
+        let Some(rights) = &mut session.rights else { return Some(false) };
+        let before = rights.bytes();
+        rights.follow(self.rights_generation);
+        let said_id = &session.client_id[usize::from(session.mount)..];
+        let decided = match wish.action {
+            Action::Publish => rights.decide_publish(all, said_id, wish, asked),
+            Action::Subscribe => {
+                let deed = Deed::Subscribe { filter: wish.topic, qos: wish.qos };
+                let decided = rights.decide(all, said_id, deed);
+                match (decided, asked) {
+                    (None, Some((asks, now))) => {
+                        rights.answers.as_ref().and_then(|answers| answers.find(wish, asks, now))
+                    }
+                    (decided, _) => Some(decided.unwrap_or(false)),
+                }
+            }
+        };
+        let after = rights.bytes();
+        self.sessions.count_rights(before, after);
+        decided
+    }
+
+    /// Whether a session may publish. There are rules, and who was to be asked was asked.
     pub(crate) fn may_publish(
         &mut self,
         id: SessionId,
         topic: &str,
-        (qos, retain): (u8, bool),
+        manner: (u8, bool),
         out: &mut Outbox,
     ) -> bool {
-        let Some(all) = &self.options.permissions else { return true };
-        let session = self.sessions.get_mut(id);
-        // Without any its client has not been here since there are rules.
-        let Some(rights) = &mut session.rights else { return false };
-        let (deed, before) = ((topic, qos, retain), rights.bytes());
-        let said_id = &session.client_id[usize::from(session.mount)..];
-        let allows = rights.may_publish(all, self.rights_generation, said_id, deed);
-        let after = rights.bytes();
-        self.sessions.count_rights(before, after);
+        let allows = self.decide(id, &Wish::publish(topic, manner)).unwrap_or(false);
         if !allows {
             self.sessions.counters.denied_publishes += 1;
             self.note_denial(id, "publish", topic, out);
@@ -223,6 +289,7 @@ impl Shard {
         allows
     }
 
+    /// The same of a subscription.
     pub(crate) fn may_subscribe(
         &mut self,
         id: SessionId,
@@ -230,99 +297,34 @@ impl Shard {
         qos: u8,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        if self.options.permissions.is_none() || self.is_covered(id, filter, qos) {
-            return Ok(());
-        }
+        let refusal = match self.decide(id, &Wish::subscribe(filter, qos)) {
+            Some(true) => return Ok(()),
+            Some(false) => Refusal::NotPermitted,
+            // A packet with more filters than questions.
+            None => Refusal::QuotaExceeded,
+        };
         self.sessions.counters.denied_subscribes += 1;
         self.note_denial(id, "subscribe", filter, out);
-        Err(Refusal::NotPermitted)
+        Err(refusal)
     }
 
-    /// Whether a session may have everything that a filter brings.
-    fn is_covered(&self, id: SessionId, filter: &str, qos: u8) -> bool {
-        let Some(all) = &self.options.permissions else { return true };
-        let session = self.sessions.get(id);
-        let deed = Deed::Subscribe { filter, qos };
-        session.rights.as_ref().is_some_and(|own| own.allows(all, session.said_id(), deed))
-    }
-
-    fn note_denial(&mut self, id: SessionId, deed: &'static str, topic: &str, out: &mut Outbox) {
+    pub(crate) fn note_denial(
+        &mut self,
+        id: SessionId,
+        deed: &'static str,
+        topic: &str,
+        out: &mut Outbox,
+    ) {
         let now = self.now;
         let session = self.sessions.get_mut(id);
         let Some(rights) = &mut session.rights else { return };
         rights.denials += 1;
-        if rights.denial_noted.is_some_and(|at| now.0 < at.0 + NOTED_EVERY_MS) {
+        if now < rights.denial_noted {
             return;
         }
-        rights.denial_noted = Some(now);
+        rights.denial_noted = Now(now.0 + NOTED_EVERY_MS);
         let count = std::mem::take(&mut rights.denials);
         let (client_id, user) = (session.client_id.clone(), rights.who.user.clone());
         out.notes.push(Note::Denied { client_id, user, deed, topic: topic.into(), count });
-    }
-
-    /// The rules are others: what was decided is forgotten at once, and subscriptions are compared
-    /// with them tick by tick.
-    pub(crate) fn look_at_rights_again(&mut self) {
-        self.rights_generation = self.rights_generation.wrapping_add(1);
-        for index in 0..self.conns.len() {
-            let Some(known) = &self.conns[index] else { continue };
-            if let Some(id) = known.session()
-                && self.sessions.get(id).rights.is_none()
-            {
-                let rights = self.rights_of(&known.peer);
-                self.sessions.set_rights(id, rights);
-            }
-        }
-        self.doubted.clear();
-        if self.options.permissions.is_some() {
-            let all = self.sessions.iter().filter(|(_, session)| session.rights.is_some());
-            let all = all.map(|(id, session)| (id, session.generation));
-            self.doubted = all.collect();
-        }
-    }
-
-    /// Goes on comparing.
-    pub(crate) fn doubt_on(&mut self, out: &mut Outbox) {
-        let mut left = DOUBTED_PER_TICK;
-        while left > 0
-            && !out.is_full()
-            && let Some((id, generation)) = self.doubted.pop()
-        {
-            if self.sessions.current(id, generation) {
-                left = left.saturating_sub(1 + self.doubt(id, out));
-            }
-        }
-        if self.doubted.is_empty() {
-            self.doubted = Vec::new();
-        }
-    }
-
-    /// Takes away the subscriptions of a session that its client may not have any more. How many it
-    /// looked at.
-    pub(crate) fn doubt(&mut self, id: SessionId, out: &mut Outbox) -> usize {
-        let session = self.sessions.get(id);
-        let own = session.subscriptions.iter().map(|one| {
-            let filter = self.topics.filter(one.filter);
-            let qos = filter.subscribers[one.place as usize].options.qos();
-            (filter.text.to_string(), qos as u8)
-        });
-        let shares = session.rare.iter().flat_map(|rare| &rare.shares);
-        let shares = shares.map(|share| (share.group.to_string(), share.options.qos as u8));
-        let all: Vec<(String, u8)> = own.chain(shares).collect();
-        for (filter, qos) in &all {
-            let share = share_of(filter);
-            let inner = share.map_or(&**filter, |share| share.filter);
-            let inner = self.sessions.get(id).said(inner);
-            if self.is_covered(id, inner, *qos) {
-                continue;
-            }
-            match share {
-                Some(_) => self.unsubscribe_shared(id, filter, out),
-                None => self.unsubscribe_own(id, filter),
-            };
-            self.sessions.counters.denied_subscribes += 1;
-            self.note_denial(id, "keep the subscription", inner, out);
-        }
-        all.len()
     }
 }

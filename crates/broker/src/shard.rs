@@ -2,13 +2,13 @@
 
 use crate::bans::Watch;
 use crate::conn::{Conn, End, State};
+use crate::doubts::Doubts;
 use crate::flapping::Flapping;
 use crate::gate::Gate;
 use crate::home::Homes;
 use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
 use crate::interest::{Interest, Wants};
 use crate::journal::Number;
-use crate::judge::Verdict;
 use crate::leftovers::Search;
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::memory::{Ledger, Memory};
@@ -28,7 +28,7 @@ use crate::trace::Tracer;
 use crate::unread::Reading;
 use crate::{Effect, deliver::Hit};
 use foldhash::fast::FixedState;
-use mqtt::{Reason, Version, Violation};
+use mqtt::{Reason, Version};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -50,8 +50,7 @@ pub struct Shard {
     pub(crate) timers: Wheel,
     pub(crate) tree: Tree,
     pub(crate) homes: Homes,
-    /// Sessions whose subscriptions are to be compared with new rules.
-    pub(crate) doubted: Vec<(SessionId, u32)>,
+    pub(crate) doubts: Doubts,
     pub(crate) rights_generation: u32,
     pub(crate) watch: Watch,
     pub(crate) flapping: Flapping,
@@ -70,7 +69,11 @@ pub struct Shard {
     pub(crate) store_is_full: bool,
     /// More waits for its disk than it likes, ...
     pub(crate) store_is_crowded: bool,
-    /// ... and for that these connections.
+    /// Whether somebody is asked about what no rule says anything of, ...
+    pub(crate) asks: bool,
+    /// ... and how often somebody was.
+    pub(crate) slips: u32,
+    /// Who waits for a store that is crowded.
     pub(crate) crowd: Vec<ConnId>,
     /// What `Now` was at the start.
     started: Now,
@@ -129,7 +132,7 @@ impl Shard {
             timers: Wheel::new(now),
             tree: Tree::default(),
             homes: Homes { key: seed.rotate_left(17), shards: shards as u8 },
-            doubted: Vec::new(),
+            doubts: Doubts::default(),
             rights_generation: 0,
             watch: Watch::starting(now),
             flapping: Flapping::default(),
@@ -143,6 +146,8 @@ impl Shard {
             search: None,
             store_is_full: false,
             store_is_crowded: false,
+            asks: options.asks.is_some(),
+            slips: 0,
             crowd: Vec::new(),
             started: now,
             sweep_at: None,
@@ -180,6 +185,7 @@ impl Shard {
             Input::Committed { seq, durable } => self.committed(seq, durable, out),
             Input::Durable { seq } => self.durable(seq, out),
             Input::Stored { reading, stored } => self.read(reading, stored, out),
+            Input::Answered { slip, answer } => self.answered(slip, answer, out),
             Input::Verdict { conn, case, verdict } => self.judged(conn, case, verdict, out),
             Input::Tick => self.tick(out),
             Input::Command(command) => self.command(command, out),
@@ -230,7 +236,7 @@ impl Shard {
 
     /// When `Input::Tick` is next needed; at once where something is unfinished.
     pub fn next_tick(&self) -> Option<Now> {
-        let looks = !self.doubted.is_empty() || self.is_watching();
+        let looks = self.doubts.is_due(self.now) || self.is_watching();
         if !self.sessions.unfinished.is_empty() || looks {
             return Some(self.now);
         }
@@ -330,6 +336,8 @@ impl Shard {
                         self.check_away(id, out);
                     }
                 }
+                Timer::Asked { index, generation } => self.check_inquiry(index, generation, out),
+                Timer::Doubts => self.check_doubts(out),
                 Timer::Leftovers => self.search(out),
                 Timer::Flow { index, generation } => {
                     self.sessions.flow_again(SessionId(index), generation, out);
@@ -377,7 +385,9 @@ impl Shard {
         }
         let (conns, sessions) = (&self.conns, &self.sessions);
         self.timers.retain(|timer, due| match timer {
-            Timer::Conn { index, generation } | Timer::Pace { index, generation } => {
+            Timer::Asked { index, generation }
+            | Timer::Conn { index, generation }
+            | Timer::Pace { index, generation } => {
                 let conn = conns.get(index as usize).and_then(Option::as_ref);
                 conn.is_some_and(|conn| conn.generation == generation)
             }
@@ -392,7 +402,7 @@ impl Shard {
                         .as_ref()
                         .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
             }
-            Timer::Leftovers | Timer::Sweep | Timer::Sys => true,
+            Timer::Doubts | Timer::Leftovers | Timer::Sweep | Timer::Sys => true,
         });
     }
 
@@ -405,45 +415,13 @@ impl Shard {
         }
     }
 
-    /// The greeting's deadline, then the keep-alive: one timer a connection counts, and it moves
-    /// only when it fires and finds that something was heard since.
-    fn check_conn(&mut self, index: u32, generation: u32, out: &mut Outbox) {
-        let (now, conn) = (self.now, ConnId(index));
-        let Some(known) = self.conn_mut(conn) else { return };
-        if known.generation != generation || now < known.timer_at {
-            return;
-        }
-        if matches!(known.state, State::Asked | State::Challenged) {
-            let case = known.generation;
-            return self.judged(conn, case, Verdict::Deny(Refusal::NoVerdict), out);
-        }
-        let Some(session) = known.session() else {
-            return self.end(conn, End::Violation(Violation::ConnectExpected), out);
-        };
-        if matches!(known.state, State::Crowded { .. } | State::Paced { .. }) {
-            // It is we who do not listen.
-            known.heard = now;
-        }
-        let silent_at = known.silent_at();
-        let expires = self.sessions.get(session).expires();
-        if expires.is_some_and(|at| now >= at) {
-            return self.end(conn, End::Refusal(Refusal::Expired), out);
-        }
-        if silent_at.is_some_and(|at| now >= at) {
-            // [MQTT-3.1.2-22]
-            return self.end(conn, End::Violation(Violation::KeepAliveTimeout), out);
-        }
-        let Some(due) = silent_at.into_iter().chain(expires).min() else { return };
-        let Some(known) = self.conn_mut(conn) else { return };
-        known.timer_at = due;
-        self.timers.set(due, Timer::Conn { index, generation });
-        self.sessions.get_mut(session).rest();
-    }
-
     fn command(&mut self, command: Command, out: &mut Outbox) {
         match command {
             Command::Reload(options) => {
-                let changes = self.options.permissions != options.permissions;
+                let changes = self.options.permissions != options.permissions
+                    || self.options.asks.is_some()
+                    || options.asks.is_some();
+                self.asks = options.asks.is_some();
                 self.sessions.options = options.clone();
                 self.options = options;
                 self.choose_strategies();

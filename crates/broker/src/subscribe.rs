@@ -216,7 +216,7 @@ impl Shard {
         Ok(())
     }
 
-    fn qos_max(&self) -> QoS {
+    pub(crate) fn qos_max(&self) -> QoS {
         QoS::from_bits(self.options.qos_max).unwrap_or(QoS::ExactlyOnce)
     }
 

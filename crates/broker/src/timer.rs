@@ -15,8 +15,12 @@ const RINGS: usize = 4;
 /// What a timer is for. The generation tells a slot's present tenant from a former one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
+    /// Somebody who was asked about a connection's packet has had time enough.
+    Asked { index: u32, generation: u32 },
     /// Keep-alive of a live connection, or the deadline of its greeting.
     Conn { index: u32, generation: u32 },
+    /// The same of what sessions have, or it is time to ask again.
+    Doubts,
     /// Expiry or will delay of a session that is away.
     Session { index: u32, generation: u32 },
     /// A client that was sent what its rate allows may be sent more.

@@ -88,7 +88,7 @@ impl Shard {
         if self.options.permissions.is_some() && self.sessions.get(id).rights.is_some() {
             let manner = (will.qos as u8, will.retain);
             let said = self.sessions.get(id).said(&will.topic);
-            if !self.may_publish(id, said, manner, out) {
+            if !self.may_leave_will(id, said, manner, out) {
                 self.sessions.counters.drops[Drop::Refused as usize] += 1;
                 return;
             }

@@ -421,6 +421,10 @@ impl Body {
                     }
                     self.shard.handle(self.now, Input::Command(command), &mut self.out);
                 }
+                Control::Answered { slip, answer } => {
+                    let input = Input::Answered { slip, answer };
+                    self.shard.handle(self.now, input, &mut self.out);
+                }
                 Control::Doors(doors) => self.change_doors(doors),
                 Control::Verdict { conn, case, verdict } => {
                     let input = Input::Verdict { conn, case, verdict };
@@ -557,6 +561,7 @@ impl Body {
                 }
                 self.go_on_later(conn.0);
             }
+            Effect::Ask { slip, question } => self.docket.request(slip, *question),
             Effect::Judge { conn, case, claim } => self.docket.ask(conn, case, *claim),
             Effect::Move { conn, shard, peer } => self.send_home(conn.0, shard, peer),
             Effect::Read { reading } => self.readings.push(reading),

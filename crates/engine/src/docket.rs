@@ -3,6 +3,7 @@
 
 use crate::door::Door;
 use crate::ring::Bell;
+use broker::ask::{self, Slip};
 use broker::judge::Grant;
 use broker::survey::Report;
 use broker::{Claim, Command, ConnId, ShardId, Verdict};
@@ -31,6 +32,11 @@ pub(crate) enum Control {
     Survey {
         client_ids: Arc<str>,
         to: Sender<Vec<Report>>,
+    },
+    /// The answer to a question of what a client may do.
+    Answered {
+        slip: Slip,
+        answer: ask::Answer,
     },
     /// Never heard: it goes once all that was told before is done.
     Done(Sender<Infallible>),
@@ -68,9 +74,38 @@ impl Answer {
     }
 }
 
+/// Takes questions of what a client may do. It is called on a shard's thread.
+pub type Warden = Arc<dyn Fn(Request) + Send + Sync>;
+
+/// One wish of one client.
+#[derive(Debug)]
+pub struct Request {
+    pub question: ask::Question,
+    pub reply: Reply,
+}
+
+/// Where the answer goes. One that is never given is a no after `Options::verdict_timeout_ms`.
+#[derive(Debug)]
+pub struct Reply {
+    control: Sender<Control>,
+    bells: Arc<[Bell]>,
+    shard: ShardId,
+    slip: Slip,
+}
+
+impl Reply {
+    pub fn give(self, answer: ask::Answer) {
+        let slip = self.slip;
+        // A shard that has ended needs no answers.
+        let _ = self.control.send(Control::Answered { slip, answer });
+        self.bells[usize::from(self.shard.0)].ring_out();
+    }
+}
+
 /// A shard's end of it.
 pub(crate) struct Docket {
     judge: Option<Judge>,
+    warden: Option<Warden>,
     control: Sender<Control>,
     bells: Arc<[Bell]>,
     shard: ShardId,
@@ -79,11 +114,12 @@ pub(crate) struct Docket {
 impl Docket {
     pub(crate) fn new(
         judge: Option<Judge>,
+        warden: Option<Warden>,
         control: Sender<Control>,
         bells: Arc<[Bell]>,
         shard: ShardId,
     ) -> Docket {
-        Docket { judge, control, bells, shard }
+        Docket { judge, warden, control, bells, shard }
     }
 
     /// Without anybody to ask the deadline answers.
@@ -91,5 +127,11 @@ impl Docket {
         let Some(judge) = &self.judge else { return };
         let (control, bells, shard) = (self.control.clone(), self.bells.clone(), self.shard);
         judge(Question { claim, answer: Answer { control, bells, shard, conn, case } });
+    }
+
+    pub(crate) fn request(&self, slip: Slip, question: ask::Question) {
+        let Some(warden) = &self.warden else { return };
+        let (control, bells, shard) = (self.control.clone(), self.bells.clone(), self.shard);
+        warden(Request { question, reply: Reply { control, bells, shard, slip } });
     }
 }

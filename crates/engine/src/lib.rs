@@ -25,7 +25,7 @@ mod through;
 pub mod tls;
 pub mod web;
 
-pub use docket::{Answer, Judge, Question};
+pub use docket::{Answer, Judge, Question, Reply, Request, Warden};
 pub use door::{Door, Listener, ListenerSocket};
 pub use handle::Handle;
 pub use server::{Fault, Server, Setup, Shelter};

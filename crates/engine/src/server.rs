@@ -2,7 +2,7 @@
 
 use crate::body::{Body, Log, WAKER};
 use crate::clock::Clock;
-use crate::docket::{Control, Docket, Judge};
+use crate::docket::{Control, Docket, Judge, Warden};
 use crate::door::{Door, Listener};
 use crate::handle::Handle;
 use crate::host::{Host, STACK_BYTES, watch};
@@ -33,6 +33,8 @@ pub struct Setup {
     /// Asked about every CONNECT while `Options::judges` holds, on the shard's thread: it must not
     /// wait for anything.
     pub judge: Option<Judge>,
+    /// The same of what clients may do, while there is `Options::asks`.
+    pub warden: Option<Warden>,
     /// Told of everything that a person may want to read, on the shard's thread.
     pub log: Box<dyn Fn(&Note) + Send + Sync>,
 }
@@ -134,7 +136,8 @@ impl Server {
             let registry = host.registry().map_err(Fault::Poller)?;
             let new_shelf = |disk: &Disk| Shelf::new(disk.handle(), log.clone(), refusing.clone());
             let shelf = disk.as_ref().map(new_shelf);
-            let docket = Docket::new(setup.judge.clone(), sender.clone(), bells.clone(), id);
+            let (judge, warden) = (setup.judge.clone(), setup.warden.clone());
+            let docket = Docket::new(judge, warden, sender.clone(), bells.clone(), id);
             let body = Body::new(
                 id,
                 shard,

@@ -18,6 +18,7 @@ fn waiting_for_a_client_that_does_not_read_costs_nothing() {
     let address = listener.local_addr().expect("it is bound");
     let setup = Setup {
         judge: None,
+        warden: None,
         listeners: vec![listener.into()],
         shards: 2,
         options: Arc::new(Options { write_bytes_max: 64 * 1024, ..Options::default() }),

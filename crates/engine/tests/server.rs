@@ -38,6 +38,7 @@ fn the_last_of_all_listeners_serves_and_one_more_is_refused() {
     };
     let setup = |listeners: Vec<TcpListener>| Setup {
         judge: None,
+        warden: None,
         listeners: listeners.into_iter().map(Into::into).collect(),
         shards: 64,
         options: Arc::new(Options::default()),

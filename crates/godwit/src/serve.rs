@@ -149,6 +149,7 @@ impl Process {
             options: Arc::new(options),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             judge: Some(judge(porter.clone())),
+            warden: None,
             log: Box::new(notes::log),
         });
         let server = server.map_err(|fault| vec![cannot_start(&fault, &folder)])?;

@@ -251,8 +251,8 @@ impl Table {
         match effect {
             // There is no store here.
             Effect::Read { .. } => {}
-            // Nobody is asked who it is.
-            Effect::Judge { .. } => {}
+            // Nobody is asked who it is, or what it may do.
+            Effect::Ask { .. } | Effect::Judge { .. } => {}
             Effect::Close { conn } => self.conns[at][conn.0 as usize] = None,
             Effect::Hold { conn } | Effect::Resume { conn } => {
                 let held = matches!(effect, Effect::Hold { .. });

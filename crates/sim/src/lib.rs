@@ -18,6 +18,7 @@ pub mod script;
 pub mod settings;
 mod shelf;
 pub mod transcript;
+pub mod warden;
 pub mod world;
 
 pub use transcript::check;

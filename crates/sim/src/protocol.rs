@@ -38,6 +38,8 @@ pub mod limits;
 pub mod namespaces;
 #[path = "../tests/protocol/paces.rs"]
 pub mod paces;
+#[path = "../tests/protocol/permits.rs"]
+pub mod permits;
 #[path = "../tests/protocol/sys_tree.rs"]
 pub mod sys_tree;
 
@@ -60,5 +62,6 @@ pub const CHAPTERS: &[&[Transcript]] = &[
     limits::TRANSCRIPTS,
     namespaces::TRANSCRIPTS,
     paces::TRANSCRIPTS,
+    permits::TRANSCRIPTS,
     sys_tree::TRANSCRIPTS,
 ];

@@ -98,13 +98,16 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         | Act::Disk { .. }
         | Act::Drain
         | Act::From { .. }
+        | Act::Permit { .. }
         | Act::Power
         | Act::Refuse { .. }
         | Act::Reload { .. }
         | Act::Resume { .. }
         | Act::Rules { .. }
         | Act::Stall { .. }
-        | Act::Stored => {
+        | Act::Stored
+        | Act::Warden { .. }
+        | Act::WardenAsked => {
             return Err("only the simulator does this".into());
         }
     }

@@ -9,6 +9,8 @@
 //!   # disk: on               only with a store, which outlives `! power`; `off`: only without
 //!   # user: ann password=x  lets in who is named, and nobody else: see `people`
 //!   # rules: allow topic=a   what they may do
+//!   # warden: allow a/#; silence b   who is asked where no rule says anything: see
+//!                          `warden`; `particular` before it: QoS and RETAIN matter
 //!   # bans: id=a for=5s; address=10.0.0.0/8   who may not come in
 //!   # sim only               cannot be repeated over TCP
 //!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
@@ -23,6 +25,9 @@
 //!   ! drain, ! close_all     the control plane speaks
 //!   ! reload queue_qos0=true
 //!   ! judge waits, ! judge answers
+//!   ! warden waits, ! warden answers; ! warden answers 1, the first of those who wait
+//!   ! warden asked           says, as the client `warden`, what was asked since the last time
+//!   ! warden says allow a    and everyone is told that it is another
 //!   ! rules deny topic=a     others from now on
 //!   ! bans user=b            others from now on
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
@@ -40,8 +45,10 @@
 use crate::disk::Syncs;
 use crate::people::{self, People};
 use crate::settings;
+use crate::warden::Warden;
 use broker::Options;
 use broker::classes::Class;
+use broker::options::Asks;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -60,6 +67,7 @@ pub struct Script {
     pub disk: Option<bool>,
     pub whole_connack: bool,
     pub people: People,
+    pub warden: Warden,
     /// Clients in the order of their first line.
     pub clients: Vec<String>,
 }
@@ -109,6 +117,11 @@ pub enum Act {
     Pass {
         ms: u64,
     },
+    /// Some who wait to hear what they may do are told, and whether others wait.
+    Permit {
+        count: usize,
+        waits: bool,
+    },
     Power,
     /// The disk takes nothing that grows, or everything again.
     Refuse {
@@ -137,6 +150,10 @@ pub enum Act {
     Trickle {
         client: usize,
     },
+    Warden {
+        text: String,
+    },
+    WardenAsked,
 }
 
 impl Act {
@@ -156,11 +173,14 @@ impl Act {
             | Act::Disk { .. }
             | Act::Drain
             | Act::Pass { .. }
+            | Act::Permit { .. }
             | Act::Power
             | Act::Refuse { .. }
             | Act::Reload { .. }
             | Act::Rules { .. }
-            | Act::Stored => None,
+            | Act::Stored
+            | Act::Warden { .. }
+            | Act::WardenAsked => None,
         }
     }
 
@@ -175,13 +195,16 @@ impl Act {
             | Act::Disk { .. }
             | Act::Drain
             | Act::From { .. }
+            | Act::Permit { .. }
             | Act::Power
             | Act::Refuse { .. }
             | Act::Reload { .. }
             | Act::Resume { .. }
             | Act::Rules { .. }
             | Act::Stall { .. }
-            | Act::Stored => true,
+            | Act::Stored
+            | Act::Warden { .. }
+            | Act::WardenAsked => true,
             Act::Cut { .. } | Act::Pass { .. } | Act::Send { .. } | Act::Trickle { .. } => false,
         }
     }
@@ -201,6 +224,7 @@ impl Script {
             disk: None,
             whole_connack: false,
             people: People::default(),
+            warden: Warden::default(),
             clients: Vec::new(),
         };
         let mut whole = String::new();
@@ -326,6 +350,14 @@ impl Script {
             self.options.bans = Some(people::bans(text)?);
             self.sim_only = true;
         }
+        if let Some(text) = header.strip_prefix("warden:") {
+            let particular = text.trim().strip_prefix("particular ");
+            self.warden = Warden::parse(particular.unwrap_or(text))?;
+            self.options.permissions.get_or_insert_default();
+            let asks = self.options.asks.get_or_insert(Asks { kept_ms: 60_000, ..Asks::default() });
+            asks.is_particular = particular.is_some();
+            self.sim_only = true;
+        }
         self.sim_only |= header.starts_with("sim only");
         match header {
             "disk: on" => self.disk = Some(true),
@@ -389,7 +421,12 @@ fn command(text: &str) -> Result<Act, String> {
         "disk waits" => Act::Disk { syncs: Syncs::Wanted },
         "power" => Act::Power,
         "stored" => Act::Stored,
+        "warden answers" => Act::Permit { count: usize::MAX, waits: false },
+        "warden answers 1" => Act::Permit { count: 1, waits: true },
+        "warden asked" => Act::WardenAsked,
+        "warden waits" => Act::Permit { count: 0, waits: true },
         _ if text.starts_with("bans ") => Act::Bans { text: text[5..].into() },
+        _ if text.starts_with("warden says ") => Act::Warden { text: text[12..].into() },
         _ if text.starts_with("rules ") => Act::Rules { text: text[6..].into() },
         _ => {
             let pair = text.strip_prefix("reload ").and_then(|pair| pair.split_once('='));

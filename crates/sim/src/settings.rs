@@ -12,6 +12,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
     match name {
         "address_connections_max" => options.address_connections_max = number()? as u32,
         "address_connections_per_s" => options.address_connections_per_s = number()? as u32,
+        "asks_kept_ms" => options.asks.get_or_insert_default().kept_ms = number()? as u32,
         "bytes_out_per_s" => options.bytes_out_per_s = number()? as u32,
         "bytes_per_s" => options.bytes_per_s = number()? as u32,
         "check_payload_format" => options.check_payload_format = flag()?,

@@ -184,6 +184,7 @@ impl<'a> Stage<'a> {
     fn new(script: &'a Script, round: Round) -> Stage<'a> {
         let mut world = World::new(script.options.clone(), round.shards, round.seed, None);
         *world.people() = script.people.clone();
+        *world.warden() = script.warden.clone();
         if round.disk {
             world.keep();
         }
@@ -255,10 +256,30 @@ impl<'a> Stage<'a> {
                 let kept = format!("retained {retained}, sessions {sessions}");
                 self.say(&format!("disk< messages {messages}, queues {queues}, {kept}"));
             }
+            Act::Permit { .. } | Act::Warden { .. } | Act::WardenAsked => self.permit(act),
             Act::Trickle { client } => self.clients[*client].trickles = true,
             Act::Send { client, packet, held } => self.send(*client, packet, *held),
         }
         self.world.settle();
+    }
+
+    /// What the warden says.
+    fn permit(&mut self, act: &Act) {
+        match act {
+            Act::Permit { count, waits } => {
+                self.world.warden().waits = *waits;
+                self.world.permit(*count);
+            }
+            Act::Warden { text } => {
+                self.world.warden().change(text).expect("what the warden says");
+                self.world.command(&Command::Reload(Arc::new(self.script.options.clone())));
+            }
+            _ => {
+                for line in self.world.warden().told() {
+                    self.say(&format!("warden< {line}"));
+                }
+            }
+        }
     }
 
     fn send(&mut self, client: usize, packet: &str, held: bool) {

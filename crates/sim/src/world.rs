@@ -8,6 +8,7 @@ use crate::disk::{Disk, Syncs};
 use crate::kernel::{Kernel, Knock};
 use crate::people::People;
 use crate::shelf::Shelf;
+use crate::warden::Warden;
 use broker::arrivals::Entry;
 use broker::{
     Address, Command, ConnId, Cross, Effect, Input, Interest, ListenerId, Memory, Now, Options,
@@ -31,6 +32,7 @@ pub struct World {
     seed: u64,
     disk: Option<Disk>,
     people: People,
+    warden: Warden,
     kernel: Kernel,
     write_bytes_max: usize,
 }
@@ -90,6 +92,7 @@ impl World {
             seed,
             disk: None,
             people: People::default(),
+            warden: Warden::default(),
             kernel: Kernel::new(seed),
             write_bytes_max,
         };
@@ -100,6 +103,24 @@ impl World {
     /// Who may come in, for worlds that ask.
     pub fn people(&mut self) -> &mut People {
         &mut self.people
+    }
+
+    /// Who says what clients may do, for worlds that ask.
+    pub fn warden(&mut self) -> &mut Warden {
+        &mut self.warden
+    }
+
+    /// The first of those who wait to hear what they may do are told.
+    pub fn permit(&mut self, count: usize) {
+        let count = count.min(self.warden.waiting.len());
+        let told: Vec<_> = self.warden.waiting.drain(..count).collect();
+        for (at, slip, question) in told {
+            let answer = self.warden.answer(&question);
+            let place = &mut self.places[at];
+            let input = Input::Answered { slip, answer };
+            place.shard.handle(self.now, input, &mut place.out);
+            self.act(at);
+        }
     }
 
     /// Everyone who waits at the door is told.
@@ -500,6 +521,13 @@ impl World {
         if let Effect::Read { reading } = effect {
             return self.hand_store(at, reading);
         }
+        if let Effect::Ask { slip, question } = effect {
+            self.warden.hear(at, slip, *question);
+            if !self.warden.waits {
+                self.permit(usize::MAX);
+            }
+            return;
+        }
         if let Effect::Judge { conn, case, claim } = effect {
             self.people.waiting.push((at, conn, case, *claim));
             if !self.people.waits {
@@ -532,7 +560,7 @@ impl World {
                 self.places[at].conns[conn.0 as usize] = None;
                 self.attach(id, usize::from(shard.0), peer, true);
             }
-            Effect::Judge { .. } | Effect::Read { .. } => {}
+            Effect::Ask { .. } | Effect::Judge { .. } | Effect::Read { .. } => {}
         }
     }
 

@@ -63,6 +63,9 @@ pub struct Counters {
     pub denied_connects: u64,
     pub denied_publishes: u64,
     pub denied_subscribes: u64,
+    /// Questions whether a client may, and those that nobody answered.
+    pub asked: u64,
+    pub unanswered: u64,
     pub violations: u64,
     pub sessions_expired: u64,
     pub drops: [u64; DROPS],
@@ -145,6 +148,11 @@ pub const ROWS: &[Row] = &[
         value: |c| c.messages_sent + c.publish_sent,
     },
     Row {
+        topic: "permissions/asked",
+        about: "questions put to a server whether a client may publish or subscribe",
+        value: |c| c.asked,
+    },
+    Row {
         topic: "permissions/denied/connect",
         about: "CONNECT packets refused because of who it was or could not be shown to be",
         value: |c| c.denied_connects,
@@ -158,6 +166,11 @@ pub const ROWS: &[Row] = &[
         topic: "permissions/denied/subscribe",
         about: "subscriptions that the rules do not permit, or do not any more",
         value: |c| c.denied_subscribes,
+    },
+    Row {
+        topic: "permissions/unanswered",
+        about: "of the questions whether a client may those that had no answer in time",
+        value: |c| c.unanswered,
     },
     Row {
         topic: "publish/bytes/received",
@@ -282,6 +295,8 @@ impl Counters {
         self.denied_connects += other.denied_connects;
         self.denied_publishes += other.denied_publishes;
         self.denied_subscribes += other.denied_subscribes;
+        self.asked += other.asked;
+        self.unanswered += other.unanswered;
         self.violations += other.violations;
         self.sessions_expired += other.sessions_expired;
         for (sum, drops) in self.drops.iter_mut().zip(other.drops) {

@@ -32,6 +32,7 @@ pub(crate) fn serve_noting(
 ) -> (Server, SocketAddr) {
     serve_as(|listener| Setup {
         judge: None,
+        warden: None,
         listeners: vec![listener.into()],
         shards,
         options: Arc::new(options),
@@ -44,6 +45,7 @@ pub(crate) fn serve_noting(
 pub(crate) fn serve_asking(shards: usize, options: Options, judge: Judge) -> (Server, SocketAddr) {
     serve_as(|listener| Setup {
         judge: Some(judge),
+        warden: None,
         listeners: vec![listener.into()],
         shards,
         options: Arc::new(options),

@@ -23,4 +23,6 @@ mod kept_queues;
 mod limits;
 mod namespaces;
 mod paces;
+mod permits;
+mod permits_many;
 mod sys_tree;

@@ -1,0 +1,283 @@
+//! What happens when the rules change under a session, or its client comes back: subscriptions are
+//! compared with them tick by tick, and those of which they say nothing are asked about where
+//! somebody is asked, a batch at a time. A subscription stays until somebody says no.
+
+use crate::ask::{Answer, Slip, Wish, question};
+use crate::input::{Now, SessionId};
+use crate::mount::share_of;
+use crate::outbox::{Effect, Outbox};
+use crate::shard::Shard;
+use crate::timer::Timer;
+
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    /// Sessions that are still to be looked at.
+    queue: Vec<Doubt>,
+    /// What is asked just now.
+    batch: Option<Batch>,
+    /// Of which nobody could say anything: it is asked again, ...
+    again: Vec<Held>,
+    /// ... after a while.
+    pause: Option<Now>,
+    timer_at: Option<Now>,
+}
+
+/// A session, and how many of its subscriptions and shares are not compared yet. They are taken
+/// from the end, so that one that goes moves none of those.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    session: SessionId,
+    generation: u32,
+    own: usize,
+    shares: usize,
+}
+
+#[derive(Debug)]
+struct Batch {
+    number: u32,
+    deadline: Now,
+    all: Vec<Held>,
+    unanswered: usize,
+}
+
+/// A subscription of which somebody is asked.
+#[derive(Debug)]
+struct Held {
+    session: SessionId,
+    generation: u32,
+    /// As it is known here.
+    filter: String,
+    qos: u8,
+    answer: Option<Answer>,
+}
+
+/// Subscriptions that are compared with new rules in one tick.
+const DOUBTED_PER_TICK: usize = 1_024;
+/// Questions of a shard about them at a time: clients that wait for theirs wait behind no more.
+const BATCH_MAX: usize = 32;
+/// Who could not say is left alone for so long.
+const PAUSE_MS: u64 = 1_000;
+
+impl Doubts {
+    /// Whether something is to be done now, and not when an answer or the time comes.
+    pub(crate) fn is_due(&self, now: Now) -> bool {
+        let has_work = !self.queue.is_empty() || !self.again.is_empty();
+        has_work && self.batch.is_none() && self.pause.is_none_or(|until| until <= now)
+    }
+}
+
+impl Doubt {
+    fn new(session: SessionId, generation: u32) -> Doubt {
+        Doubt { session, generation, own: usize::MAX, shares: usize::MAX }
+    }
+}
+
+impl Shard {
+    /// The rules are others, or whoever is asked: what was decided is forgotten at once, and
+    /// subscriptions are compared with them tick by tick.
+    pub(crate) fn look_at_rights_again(&mut self) {
+        self.rights_generation = self.rights_generation.wrapping_add(1);
+        for index in 0..self.conns.len() {
+            let Some(known) = &self.conns[index] else { continue };
+            if let Some(id) = known.session()
+                && self.sessions.get(id).rights.is_none()
+            {
+                let rights = self.rights_of(&known.peer);
+                self.sessions.set_rights(id, rights);
+            }
+        }
+        let timer_at = self.doubts.timer_at;
+        self.doubts = Doubts { timer_at, ..Doubts::default() };
+        if self.options.permissions.is_some() {
+            let all = self.sessions.iter().filter(|(_, session)| session.rights.is_some());
+            let all = all.map(|(id, session)| Doubt::new(id, session.generation));
+            self.doubts.queue = all.collect();
+        }
+    }
+
+    /// Goes on comparing.
+    pub(crate) fn doubt_on(&mut self, out: &mut Outbox) {
+        if !self.doubts.is_due(self.now) {
+            return;
+        }
+        let mut asked = std::mem::take(&mut self.doubts.again);
+        let rest = asked.split_off(asked.len().min(BATCH_MAX));
+        self.doubts.again = rest;
+        let mut left = DOUBTED_PER_TICK;
+        while left > 0
+            && asked.len() < BATCH_MAX
+            && !out.is_full()
+            && let Some(mut doubt) = self.doubts.queue.pop()
+        {
+            if !self.sessions.current(doubt.session, doubt.generation) {
+                continue;
+            }
+            let most = left.min(BATCH_MAX - asked.len());
+            let looked = self.compare(&mut doubt, most, &mut asked, out);
+            left = left.saturating_sub(1 + looked);
+            if doubt.own + doubt.shares > 0 {
+                self.doubts.queue.push(doubt);
+            }
+        }
+        if self.doubts.queue.is_empty() {
+            self.doubts.queue = Vec::new();
+        }
+        self.ask_about(asked, out);
+    }
+
+    /// Takes away the subscriptions of a session that its client may not have any more. Of some of
+    /// them somebody may have to be asked.
+    pub(crate) fn doubt(&mut self, id: SessionId, out: &mut Outbox) {
+        let (mut asked, generation) = (Vec::new(), self.sessions.get(id).generation);
+        self.compare(&mut Doubt::new(id, generation), usize::MAX, &mut asked, out);
+        if !asked.is_empty() {
+            self.doubts.queue.push(Doubt::new(id, generation));
+        }
+    }
+
+    /// Compares so many subscriptions of a session with the rules. How many it looked at.
+    fn compare(
+        &mut self,
+        doubt: &mut Doubt,
+        most: usize,
+        asked: &mut Vec<Held>,
+        out: &mut Outbox,
+    ) -> usize {
+        let (session, generation) = (doubt.session, doubt.generation);
+        let known = self.sessions.get(session);
+        let shares = known.rare.as_ref().map_or(0, |rare| rare.shares.len());
+        doubt.own = doubt.own.min(known.subscriptions.len());
+        doubt.shares = doubt.shares.min(shares);
+        let before = doubt.own + doubt.shares;
+        while doubt.own + doubt.shares > before.saturating_sub(most) {
+            let known = self.sessions.get(session);
+            let (filter, qos) = if doubt.own > 0 {
+                doubt.own -= 1;
+                let one = &known.subscriptions[doubt.own];
+                let filter = self.topics.filter(one.filter);
+                let qos = filter.subscribers[one.place as usize].options.qos();
+                (filter.text.to_string(), qos as u8)
+            } else {
+                doubt.shares -= 1;
+                let Some(rare) = &known.rare else { break };
+                let share = &rare.shares[doubt.shares];
+                (share.group.to_string(), share.options.qos as u8)
+            };
+            let said = known.said(named_filter(&filter)).to_string();
+            match self.decide(session, &Wish::subscribe(&said, qos)) {
+                Some(true) => {}
+                Some(false) => self.take_away(session, &filter, out),
+                None => asked.push(Held { session, generation, filter, qos, answer: None }),
+            }
+        }
+        before - doubt.own - doubt.shares
+    }
+
+    fn ask_about(&mut self, all: Vec<Held>, out: &mut Outbox) {
+        if all.is_empty() {
+            return;
+        }
+        let (number, deadline) = self.next_slip();
+        let mut batch = Batch { number, deadline, unanswered: all.len(), all };
+        for (at, held) in batch.all.iter_mut().enumerate() {
+            let session = Some(held.session);
+            let session = session.filter(|id| self.sessions.current(*id, held.generation));
+            let session = session.map(|id| self.sessions.get(id));
+            let Some((session, rights)) = session.and_then(|s| Some((s, s.rights.as_ref()?)))
+            else {
+                // It went while nobody could say.
+                held.answer = Some(Answer::Allow);
+                batch.unanswered -= 1;
+                continue;
+            };
+            let client = (&rights.who, session.said_id(), session.namespace());
+            let wish = Wish::subscribe(session.said(named_filter(&held.filter)), held.qos);
+            let slip = Slip { conn: None, number, at: at as u32 };
+            out.effects.push(Effect::Ask { slip, question: question(client, wish) });
+        }
+        self.sessions.counters.asked += batch.unanswered as u64;
+        let is_over = batch.unanswered == 0;
+        self.doubts.batch = Some(batch);
+        self.doubts.pause = None;
+        match is_over {
+            true => self.settle_doubts(out),
+            false => self.time_doubts(deadline),
+        }
+    }
+
+    fn time_doubts(&mut self, at: Now) {
+        if self.doubts.timer_at.is_none_or(|set| at < set) {
+            self.doubts.timer_at = Some(at);
+            self.timers.set(at, Timer::Doubts);
+        }
+    }
+
+    pub(crate) fn answered_of_doubts(&mut self, slip: Slip, answer: Answer, out: &mut Outbox) {
+        let batch = self.doubts.batch.as_mut().filter(|batch| batch.number == slip.number);
+        let Some(batch) = batch else { return };
+        let held = batch.all.get_mut(slip.at as usize);
+        let Some(held) = held.filter(|held| held.answer.is_none()) else { return };
+        held.answer = Some(answer);
+        batch.unanswered -= 1;
+        if batch.unanswered == 0 {
+            self.settle_doubts(out);
+        }
+    }
+
+    /// The timer has fired, which may have been set for an earlier batch.
+    pub(crate) fn check_doubts(&mut self, out: &mut Outbox) {
+        self.doubts.timer_at = None;
+        match &self.doubts.batch {
+            Some(batch) if self.now < batch.deadline => self.time_doubts(batch.deadline),
+            Some(_) => self.settle_doubts(out),
+            None => {
+                if let Some(until) = self.doubts.pause.filter(|until| self.now < *until) {
+                    self.time_doubts(until);
+                }
+            }
+        }
+    }
+
+    /// The batch is answered, or it is too late.
+    fn settle_doubts(&mut self, out: &mut Outbox) {
+        let Some(batch) = self.doubts.batch.take() else { return };
+        for held in batch.all {
+            match held.answer {
+                Some(Answer::Allow) => {}
+                Some(Answer::Deny) => {
+                    if self.sessions.current(held.session, held.generation) {
+                        self.take_away(held.session, &held.filter, out);
+                    }
+                }
+                None | Some(Answer::Silence) => {
+                    self.sessions.counters.unanswered += 1;
+                    self.doubts.again.push(Held { answer: None, ..held });
+                }
+            }
+        }
+        if !self.doubts.again.is_empty() {
+            let until = Now(self.now.0 + PAUSE_MS);
+            self.doubts.pause = Some(until);
+            self.time_doubts(until);
+        }
+    }
+
+    /// The client may not have it any more, if it still has it.
+    fn take_away(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
+        let found = match share_of(filter) {
+            Some(_) => self.unsubscribe_shared(id, filter, out),
+            None => self.unsubscribe_own(id, filter),
+        };
+        if !found {
+            return;
+        }
+        self.sessions.counters.denied_subscribes += 1;
+        let said = self.sessions.get(id).said(named_filter(filter)).to_string();
+        self.note_denial(id, "keep the subscription", &said, out);
+    }
+}
+
+/// The filter in what a subscription is known by.
+fn named_filter(filter: &str) -> &str {
+    share_of(filter).map_or(filter, |share| share.filter)
+}
