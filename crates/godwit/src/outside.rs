@@ -2,6 +2,8 @@
 //! asks others, and keys that somebody published.
 
 #[cfg(feature = "http")]
+use crate::acl::warden::Warden;
+#[cfg(feature = "http")]
 use crate::identity::jwks::Jwks;
 #[cfg(feature = "remote")]
 use crate::runtime::Runtime;
@@ -14,8 +16,26 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Outside {
     #[cfg(feature = "remote")]
     pub(crate) runtime: Arc<Runtime>,
+    /// Whoever is asked what clients may do.
+    #[cfg(feature = "http")]
+    pub(crate) permits: Arc<Warden>,
     #[cfg(feature = "http")]
     keys: Mutex<Option<Arc<Jwks>>>,
+}
+
+impl Outside {
+    /// How shards ask what clients may do.
+    pub(crate) fn warden(&self) -> Option<engine::Warden> {
+        #[cfg(not(feature = "http"))]
+        return None;
+        #[cfg(feature = "http")]
+        {
+            let (permits, runtime) = (self.permits.clone(), self.runtime.clone());
+            Some(Arc::new(move |engine::Request { question, reply }| {
+                permits.hear(&runtime, question, move |answer| reply.give(answer));
+            }))
+        }
+    }
 }
 
 #[cfg(feature = "http")]

@@ -1,5 +1,7 @@
 //! What the options say of identity and permission, read from its files and ready to be used.
 
+#[cfg(feature = "http")]
+use crate::acl::warden::{PermitSettings, Permits};
 #[cfg(feature = "remote")]
 use crate::clients::trust::Trust;
 use crate::host;
@@ -14,6 +16,8 @@ use crate::identity::jwt::{Claims, Place, Reading, Source, Tokens};
 use crate::identity::keys::Keys;
 #[cfg(feature = "tables")]
 use crate::identity::password::Form;
+#[cfg(feature = "http")]
+use crate::identity::remote::Desk;
 #[cfg(feature = "http")]
 use crate::identity::remote::http::SCHEMES;
 #[cfg(feature = "remote")]
@@ -34,6 +38,7 @@ use crate::outside::Outside;
 use crate::timestamp::Timestamp;
 use crate::{acl, bans};
 use broker::bans::Bans;
+use broker::options::Asks;
 use broker::permissions::Permissions;
 #[cfg(feature = "remote")]
 use rustls::ClientConfig;
@@ -63,6 +68,9 @@ pub(crate) struct SecuritySettings {
     pub(crate) mysql: TableSettings,
     #[cfg(feature = "tables")]
     pub(crate) password_form: Form,
+    /// Whom shards ask what a client may do.
+    #[cfg(feature = "http")]
+    pub(crate) permits: PermitSettings,
     #[cfg(feature = "postgres")]
     pub(crate) postgres: TableSettings,
     #[cfg(feature = "redis")]
@@ -98,7 +106,7 @@ impl SecuritySettings {
     /// Whether another server says who a client is.
     fn asks_others(&self) -> bool {
         #[cfg(feature = "http")]
-        if self.http.url.is_some() {
+        if self.http.call.url.is_some() {
             return true;
         }
         #[cfg(feature = "mysql")]
@@ -116,10 +124,21 @@ impl SecuritySettings {
         false
     }
 
-    /// Whether clients may have rules of their own.
-    fn brings_rules(&self) -> bool {
+    /// Whether somebody is asked what clients may do.
+    pub(crate) fn asks(&self) -> Option<Asks> {
         #[cfg(feature = "http")]
-        if self.http.url.is_some() && self.http.takes_rules {
+        return self.permits.asks();
+        #[cfg(not(feature = "http"))]
+        None
+    }
+
+    /// Whether clients may have rules of their own, or somebody is asked.
+    fn brings_rules(&self) -> bool {
+        if self.asks().is_some() {
+            return true;
+        }
+        #[cfg(feature = "http")]
+        if self.http.call.url.is_some() && self.http.takes_rules {
             return true;
         }
         #[cfg(feature = "mysql")]
@@ -163,6 +182,8 @@ pub(crate) struct Security {
     pub(crate) chain: Chain,
     pub(crate) permissions: Option<Arc<Permissions>>,
     pub(crate) bans: Option<Arc<Bans>>,
+    #[cfg(feature = "http")]
+    pub(crate) permits: Option<Arc<Desk<Permits>>>,
     /// A line for each part, for whoever started us.
     pub(crate) banner: Vec<(&'static str, String)>,
 }
@@ -180,7 +201,14 @@ impl Security {
         let chain = Chain { anonymous, ..Chain::default() };
         // Rules that a backend may bring are rules: who has none may do nothing.
         let permissions = own.brings_rules().then(Arc::default);
-        let security = Security { chain, permissions, bans: None, banner: Vec::new() };
+        let security = Security {
+            chain,
+            permissions,
+            bans: None,
+            #[cfg(feature = "http")]
+            permits: None,
+            banner: Vec::new(),
+        };
         let mut load = Load {
             own,
             outside,
@@ -191,6 +219,8 @@ impl Security {
         };
         load.backends(ports);
         load.rules(ports);
+        #[cfg(feature = "http")]
+        load.permits(ports);
         load.bans();
         if !load.wrongs.is_empty() {
             return Err(load.wrongs);
@@ -296,8 +326,17 @@ impl Load<'_> {
     }
 
     #[cold]
+    fn permits(&mut self, ports: &[Option<u16>]) {
+        let own = &self.own.permits;
+        let Some((url, _)) = &own.call.url else { return };
+        let tls = self.tls(url.scheme == "https");
+        self.say("permits", format!("by {url}"));
+        self.security.permits = Permits::desk(own, tls, self.own.bounds(), ports);
+    }
+
+    #[cold]
     fn http(&mut self, ports: &[Option<u16>]) {
-        let Some((url, _)) = &self.own.http.url else { return };
+        let Some((url, _)) = &self.own.http.call.url else { return };
         let tls = self.tls(url.scheme == "https");
         if let Some(http) = Http::new(&self.own.http, tls, ports) {
             self.say("asked", url.to_string());

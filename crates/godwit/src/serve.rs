@@ -137,6 +137,8 @@ impl Process {
         let banner = banner(&sources, &settings, &security, &bound, shards);
         let wishes: Vec<usize> = bound.iter().map(|bound| bound.wish).collect();
         let options = in_force(&settings, &security, &wishes);
+        #[cfg(feature = "http")]
+        outside.permits.change(security.permits);
         let porter = Porter::new(security.chain, settings.security.limits());
         let files = bound.iter_mut().filter_map(|bound| bound.file.take()).collect();
         let listeners = bound
@@ -149,7 +151,7 @@ impl Process {
             options: Arc::new(options),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             judge: Some(judge(porter.clone())),
-            warden: None,
+            warden: outside.warden(),
             log: Box::new(notes::log),
         });
         let server = server.map_err(|fault| vec![cannot_start(&fault, &folder)])?;
@@ -254,6 +256,8 @@ impl Process {
         // Who is let in before what they may do: nobody is in by the old list under the new rules.
         let options = in_force(&settings, &security, &self.wishes);
         self.porter.change(security.chain, settings.security.limits());
+        #[cfg(feature = "http")]
+        self.outside.permits.change(security.permits);
         let _sys_interval_s = options.sys_interval_s;
         self.server.command(Command::Reload(Arc::new(options)));
         #[cfg(feature = "bridge")]
@@ -300,6 +304,7 @@ fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
 /// What shards go by: the options, with what files say and where each socket has its own.
 fn in_force(settings: &Settings, security: &Security, wishes: &[usize]) -> Options {
     Options {
+        asks: settings.security.asks(),
         judges: settings.security.authenticates(),
         methods: security.chain.methods(),
         mounts_users: settings.mounts_users(),

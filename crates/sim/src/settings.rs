@@ -40,14 +40,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "queue_age_s_max" => options.queue_age_s_max = number()? as u32,
         "queue_bytes_max" => options.queue_bytes_max = number()?,
         "queue_messages_max" => options.queue_messages_max = number()? as u32,
-        "queue_policy" => {
-            options.queue_policy = match value {
-                "disconnect" => QueuePolicy::Disconnect,
-                "drop_newest" => QueuePolicy::DropNewest,
-                "drop_oldest" => QueuePolicy::DropOldest,
-                _ => return Err(wrong()),
-            }
-        }
+        "queue_policy" => options.queue_policy = policy(value).ok_or_else(wrong)?,
         "queue_qos0" => options.queue_qos0 = flag()?,
         "receive_maximum" => options.receive_maximum = number()? as u16,
         "response_information" => options.response_information = value.into(),
@@ -75,6 +68,15 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         _ => return Err(wrong()),
     }
     Ok(())
+}
+
+fn policy(name: &str) -> Option<QueuePolicy> {
+    Some(match name {
+        "disconnect" => QueuePolicy::Disconnect,
+        "drop_newest" => QueuePolicy::DropNewest,
+        "drop_oldest" => QueuePolicy::DropOldest,
+        _ => return None,
+    })
 }
 
 fn durability(name: &str) -> Option<Durability> {

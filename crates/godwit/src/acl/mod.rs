@@ -5,6 +5,8 @@
 pub(crate) mod entry;
 mod mosquitto;
 mod rules;
+#[cfg(feature = "http")]
+pub(crate) mod warden;
 
 use crate::source;
 use broker::permissions::Permissions;

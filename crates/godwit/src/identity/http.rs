@@ -2,12 +2,11 @@
 
 use super::answer;
 use super::backend::Outcome;
-use super::remote::http::{Answer, Site};
-use super::remote::template::{Template, Values};
-use super::remote::url::{Url, encode};
-use super::remote::{Found, Server, Trouble};
+use super::remote::call::{Call, CallSettings};
+use super::remote::template::Values;
+use super::remote::{Found, Identifies, Server, Trouble};
 use broker::Claim;
-use broker::judge::{Grant, Secret};
+use broker::judge::Grant;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
@@ -21,37 +20,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// What the rows of the table say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HttpSettings {
-    /// Where it is, and the text behind it, which may have placeholders.
-    pub(crate) url: Option<(Url, Template)>,
-    pub(crate) form: Form,
-    /// Names and what each says of the client.
-    pub(crate) params: Vec<(String, Template)>,
-    /// Values may be keys of an API.
-    pub(crate) headers: Vec<(String, Secret)>,
+    pub(crate) call: CallSettings,
     pub(crate) takes_rules: bool,
     pub(crate) cache_s: u32,
 }
 
-/// Where the parameters are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// The query of a GET.
-    Query,
-    /// The body of a POST, as a form.
-    Encoded,
-    /// The same as an object of JSON.
-    #[default]
-    Json,
-}
-
 pub(crate) struct Http {
-    site: Site,
-    target: Template,
-    form: Form,
-    params: Vec<(String, Template)>,
-    headers: Vec<(String, String)>,
-    takes_rules: bool,
+    call: Call,
     ports: Vec<Option<u16>>,
+    takes_rules: bool,
     cache: Option<Cache>,
 }
 
@@ -62,76 +39,20 @@ impl Http {
         tls: Option<Arc<ClientConfig>>,
         ports: &[Option<u16>],
     ) -> Option<Http> {
-        let (url, target) = settings.url.as_ref()?;
-        let text = |secret: &Secret| String::from_utf8_lossy(&secret.0).into_owned();
-        let headers = settings.headers.iter();
-        let mut headers: Vec<(String, String)> =
-            headers.map(|(name, value)| (name.clone(), text(value))).collect();
-        let kind = match settings.form {
-            Form::Query => None,
-            Form::Encoded => Some("application/x-www-form-urlencoded"),
-            Form::Json => Some("application/json"),
-        };
-        let is_said = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-        let kind = kind.filter(|_| !is_said);
-        headers.extend(kind.map(|kind| ("content-type".to_string(), kind.to_string())));
         Some(Http {
-            site: Site::new(url, tls),
-            target: target.clone(),
-            form: settings.form,
-            params: settings.params.clone(),
-            headers,
-            takes_rules: settings.takes_rules,
+            call: Call::new(&settings.call, tls)?,
             ports: ports.to_vec(),
+            takes_rules: settings.takes_rules,
             cache: Cache::new(settings.cache_s),
         })
     }
 
-    /// The target and the body; none where a value is no text, which JSON needs.
     fn question(&self, claim: &Claim) -> Option<(String, Vec<u8>)> {
-        let values = Values { claim, ports: &self.ports };
-        let mut target = self.target.fill_url(values);
-        if !target.starts_with('/') {
-            target.insert(0, '/');
-        }
-        match self.form {
-            Form::Json => {
-                let mut body = serde_json::Map::new();
-                for (name, template) in &self.params {
-                    let value = String::from_utf8(template.fill(values)).ok()?;
-                    body.insert(name.clone(), value.into());
-                }
-                Some((target, serde_json::Value::Object(body).to_string().into_bytes()))
-            }
-            Form::Encoded => Some((target, self.encoded(values).into_bytes())),
-            Form::Query => {
-                let query = self.encoded(values);
-                if !query.is_empty() {
-                    target.push(if target.contains('?') { '&' } else { '?' });
-                    target.push_str(&query);
-                }
-                Some((target, Vec::new()))
-            }
-        }
-    }
-
-    fn encoded(&self, values: Values<'_>) -> String {
-        let mut out = String::new();
-        for (name, template) in &self.params {
-            if !out.is_empty() {
-                out.push('&');
-            }
-            encode(name.as_bytes(), &mut out);
-            out.push('=');
-            encode(&template.fill(values), &mut out);
-        }
-        out
+        self.call.question(Values::Client { claim, ports: &self.ports })
     }
 }
 
-impl Server for Http {
-    type Conn = SendRequest<Full<Bytes>>;
-
+impl Identifies for Http {
     fn name(&self) -> &'static str {
         "http"
     }
@@ -145,9 +66,15 @@ impl Server for Http {
         let (target, body) = self.question(claim)?;
         cache.recall(&cache.key(claim, &target, &body))
     }
+}
+
+impl Server for Http {
+    type Conn = SendRequest<Full<Bytes>>;
+    type Question = Claim;
+    type Found = Found;
 
     async fn connect(&self) -> Result<Self::Conn, String> {
-        self.site.connect().await
+        self.call.connect().await
     }
 
     async fn ask(&self, conn: &mut Self::Conn, claim: &Claim) -> Result<Found, Trouble> {
@@ -155,9 +82,7 @@ impl Server for Http {
             return Ok(Found::Verdict(Outcome::Ignore));
         };
         let key = self.cache.as_ref().map(|cache| cache.key(claim, &target, &body));
-        let method = if self.form == Form::Query { "GET" } else { "POST" };
-        let asked = self.site.request(conn, method, &target, &self.headers, body);
-        let answer: Answer = asked.await?;
+        let answer = self.call.ask(conn, &target, body).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let outcome = answer::read(&answer, claim, self.takes_rules, now);
         if let (Some(cache), Some(key)) = (&self.cache, key) {

@@ -95,7 +95,8 @@ fn other(row: &Row) -> String {
 }
 
 fn scheme(key: &str) -> &str {
-    let name = key.trim_start_matches("auth.").split('_').next().unwrap_or_default();
+    let name = key.split_once('.').map_or(key, |(_, name)| name);
+    let name = name.split('_').next().unwrap_or_default();
     if name == "jwt" { "http" } else { name }
 }
 
@@ -113,7 +114,16 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     // A trace is one field of three rows.
     let names: BTreeSet<String> = set.iter().map(|line| name(line)).collect();
     // What follows from files that other rows name: see `security`.
-    let read = ["bans", "classes", "judges", "listeners", "methods", "mounts_users", "permissions"];
+    let read = [
+        "asks",
+        "bans",
+        "classes",
+        "judges",
+        "listeners",
+        "methods",
+        "mounts_users",
+        "permissions",
+    ];
     for line in fields(&format!("{:#?}", Options::default())) {
         let name = name(&line);
         let known = names.contains(&name) || read.contains(&name.as_str());

@@ -12,6 +12,7 @@ mod limits;
 mod mixed;
 mod namespaces;
 mod options;
+mod permits;
 #[cfg(feature = "psk")]
 mod psk;
 mod security;

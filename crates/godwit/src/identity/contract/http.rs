@@ -1,7 +1,8 @@
 //! The contract for a server that is asked by HTTP, and what is its own: how it is asked, what its
 //! answers do, what its silence and its death do.
 
-use super::super::http::{Form, Http, HttpSettings};
+use super::super::http::{Http, HttpSettings};
+use super::super::remote::call::{CallSettings, Form};
 use super::super::remote::http::SCHEMES;
 use super::super::remote::template::Template;
 use super::super::remote::url::Url;
@@ -19,14 +20,13 @@ fn settings(web: &Web, form: Form) -> HttpSettings {
     let url = Url::parse(&format!("{}/auth?from=%a", web.url()), SCHEMES).unwrap();
     let target = template(&url.path);
     let params = [("clientid", "%c"), ("username", "${username}"), ("password", "%P")];
-    HttpSettings {
+    let call = CallSettings {
         url: Some((url, target)),
         form,
         params: params.map(|(name, text)| (name.to_string(), template(text))).into(),
         headers: vec![("x-key".into(), Secret(b"an api's key".as_slice().into()))],
-        takes_rules: true,
-        cache_s: 0,
-    }
+    };
+    HttpSettings { call, takes_rules: true, cache_s: 0 }
 }
 
 fn backend(settings: &HttpSettings, bounds: Bounds) -> Arc<dyn Backend> {

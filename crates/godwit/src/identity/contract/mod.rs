@@ -8,6 +8,8 @@ mod http;
 mod jwks;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "http")]
+mod permits;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -4,6 +4,8 @@
 //! Everything here runs on the control plane's runtime. What costs work, such as checking a
 //! password against a hash that the server gave, goes back to the porter's threads.
 
+#[cfg(feature = "http")]
+pub(crate) mod call;
 pub(crate) mod dial;
 #[cfg(feature = "http")]
 pub(crate) mod http;
@@ -45,7 +47,20 @@ pub(crate) struct Bounds {
 /// One kind of server: how to reach it, and how to ask.
 pub(crate) trait Server: Send + Sync + 'static {
     type Conn: Send + 'static;
+    type Question: Send + Sync;
+    type Found: Send;
 
+    fn connect(&self) -> impl Future<Output = Result<Self::Conn, String>> + Send;
+
+    fn ask(
+        &self,
+        conn: &mut Self::Conn,
+        question: &Self::Question,
+    ) -> impl Future<Output = Result<Self::Found, Trouble>> + Send;
+}
+
+/// One that says who a client is.
+pub(crate) trait Identifies: Server<Question = Claim, Found = Found> {
     fn name(&self) -> &'static str;
 
     /// Whether it could know the client at all.
@@ -55,14 +70,6 @@ pub(crate) trait Server: Send + Sync + 'static {
     fn recall(&self, _claim: &Claim) -> Option<Outcome> {
         None
     }
-
-    fn connect(&self) -> impl Future<Output = Result<Self::Conn, String>> + Send;
-
-    fn ask(
-        &self,
-        conn: &mut Self::Conn,
-        claim: &Claim,
-    ) -> impl Future<Output = Result<Found, Trouble>> + Send;
 }
 
 /// What a server says of a client.
@@ -91,7 +98,8 @@ pub(crate) struct Remote<S: Server> {
     runtime: Arc<Runtime>,
 }
 
-struct Desk<S: Server> {
+/// Where questions to a server wait.
+pub(crate) struct Desk<S: Server> {
     server: S,
     bounds: Bounds,
     /// Questions that are not answered yet.
@@ -125,21 +133,11 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 
 impl<S: Server> Remote<S> {
     pub(crate) fn new(server: S, bounds: Bounds, runtime: Arc<Runtime>) -> Remote<S> {
-        let desk = Desk {
-            server,
-            bounds,
-            asked: AtomicUsize::new(0),
-            seats: Semaphore::new(bounds.connections_max.max(1)),
-            idle: Mutex::new(Vec::new()),
-            down: Mutex::default(),
-            #[cfg(feature = "tables")]
-            decoy: std::sync::OnceLock::new(),
-        };
-        Remote { desk: Arc::new(desk), runtime }
+        Remote { desk: Desk::new(server, bounds), runtime }
     }
 }
 
-impl<S: Server> Backend for Remote<S> {
+impl<S: Identifies> Backend for Remote<S> {
     fn name(&self) -> &'static str {
         self.desk.server.name()
     }
@@ -152,46 +150,50 @@ impl<S: Server> Backend for Remote<S> {
         if let Some(outcome) = desk.server.recall(claim) {
             return reply.give(outcome);
         }
-        let asked = Asked::new(desk.clone());
-        if desk.asked.load(Ordering::Relaxed) > desk.bounds.questions_max {
-            return reply.give(Outcome::Busy);
-        }
+        let Some(asked) = Asked::new(desk.clone()) else { return reply.give(Outcome::Busy) };
         self.runtime.spawn(async move { asked.answer(reply).await });
     }
 }
 
 /// A question that counts until it is dropped.
-struct Asked<S: Server> {
+pub(crate) struct Asked<S: Server> {
     desk: Arc<Desk<S>>,
 }
 
 impl<S: Server> Asked<S> {
-    fn new(desk: Arc<Desk<S>>) -> Asked<S> {
-        desk.asked.fetch_add(1, Ordering::Relaxed);
-        Asked { desk }
+    /// None where there are too many.
+    pub(crate) fn new(desk: Arc<Desk<S>>) -> Option<Asked<S>> {
+        let before = desk.asked.fetch_add(1, Ordering::Relaxed);
+        let asked = Asked { desk };
+        (before < asked.desk.bounds.questions_max).then_some(asked)
     }
 
+    /// The answer within its time, or why there is none.
+    pub(crate) async fn find(&self, question: &S::Question) -> Result<S::Found, String> {
+        let ms = self.desk.bounds.timeout_ms;
+        let within = Duration::from_millis(u64::from(ms));
+        let found = timeout(within, self.desk.find(question)).await;
+        found.unwrap_or_else(|_| Err(format!("no answer within {ms} ms")))
+    }
+}
+
+impl<S: Identifies> Asked<S> {
     async fn answer(self, reply: Reply) {
         let desk = &self.desk;
         let Some(claim) = reply.claim() else { return };
-        let within = Duration::from_millis(u64::from(desk.bounds.timeout_ms));
-        match timeout(within, desk.find(&claim)).await {
-            Ok(Ok(Found::Verdict(outcome))) => reply.give(outcome),
+        match self.find(&claim).await {
+            Ok(Found::Verdict(outcome)) => reply.give(outcome),
             #[cfg(feature = "tables")]
-            Ok(Ok(Found::Proof { stored, grant })) => {
+            Ok(Found::Proof { stored, grant }) => {
                 let desk = desk.clone();
                 reply.work_out(move |claim| desk.check(claim, stored, grant));
             }
             #[cfg(feature = "tables")]
-            Ok(Ok(Found::Nobody)) => {
+            Ok(Found::Nobody) => {
                 let desk = desk.clone();
                 reply.work_out(move |claim| desk.pretend(claim));
             }
-            Ok(Err(why)) => reply.give(Outcome::Fail(why)),
-            Err(_) => {
-                let ms = desk.bounds.timeout_ms;
-                reply.give(Outcome::Fail(format!("no answer within {ms} ms")));
-            }
+            Err(why) => reply.give(Outcome::Fail(why)),
         }
     }
 }
@@ -203,22 +205,35 @@ impl<S: Server> Drop for Asked<S> {
 }
 
 impl<S: Server> Desk<S> {
-    async fn find(&self, claim: &Claim) -> Result<Found, String> {
+    pub(crate) fn new(server: S, bounds: Bounds) -> Arc<Desk<S>> {
+        Arc::new(Desk {
+            server,
+            bounds,
+            asked: AtomicUsize::new(0),
+            seats: Semaphore::new(bounds.connections_max.max(1)),
+            idle: Mutex::new(Vec::new()),
+            down: Mutex::default(),
+            #[cfg(feature = "tables")]
+            decoy: std::sync::OnceLock::new(),
+        })
+    }
+
+    async fn find(&self, question: &S::Question) -> Result<S::Found, String> {
         let seat = self.seats.acquire().await;
         let _seat = seat.map_err(|_| "nobody is asked any more".to_string())?;
         if let Some(mut conn) = self.idle_conn() {
-            match self.server.ask(&mut conn, claim).await {
+            match self.server.ask(&mut conn, question).await {
                 // It went while nobody used it, and the others may have gone with it.
                 Err(Trouble::Broken(_)) => self.idle().clear(),
                 other => return self.settle(conn, other),
             }
         }
         let mut conn = self.connect().await?;
-        let found = self.server.ask(&mut conn, claim).await;
+        let found = self.server.ask(&mut conn, question).await;
         self.settle(conn, found)
     }
 
-    fn settle(&self, conn: S::Conn, found: Result<Found, Trouble>) -> Result<Found, String> {
+    fn settle(&self, conn: S::Conn, found: Result<S::Found, Trouble>) -> Result<S::Found, String> {
         let found = match found {
             Err(Trouble::Broken(why)) => return Err(why),
             Err(Trouble::Answered(why)) => Err(why),

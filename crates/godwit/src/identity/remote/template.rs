@@ -1,8 +1,9 @@
-//! Text with places for what a client says of itself. A value never becomes part of the text's
-//! language: it is escaped where the text says, or bound beside it.
+//! Text with places for what a client says of itself, or wants. A value never becomes part of the
+//! text's language: it is escaped where the text says, or bound beside it.
 
 use super::url::encode;
-use broker::{Address, Claim};
+use broker::ask::{Action, Question};
+use broker::{Address, Claim, ListenerId};
 use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,14 +19,27 @@ enum Piece {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
+    Access,
+    Action,
     Address,
     CertificateName,
     CertificateSubject,
     ClientId,
     Listener,
+    Namespace,
     Password,
     Protocol,
+    QoS,
+    Retain,
+    Topic,
     UserName,
+}
+
+/// What a text is about: who a client is, or what it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    Client,
+    Wish,
 }
 
 /// How each is written, the first as we show it; NanoMQ and mosquitto-go-auth know the letters.
@@ -39,20 +53,65 @@ const NAMES: &[(&str, char, Value)] = &[
     ("cert_common_name", 'C', Value::CertificateName),
     ("cert_subject", 'd', Value::CertificateSubject),
     ("protocol", 'r', Value::Protocol),
+    ("topic", 't', Value::Topic),
+    ("access", 'A', Value::Access),
+    ("action", NO_LETTER, Value::Action),
+    ("qos", NO_LETTER, Value::QoS),
+    ("retain", NO_LETTER, Value::Retain),
+    ("namespace", NO_LETTER, Value::Namespace),
 ];
+const NO_LETTER: char = '\0';
 
-/// A client, and what its values stand in.
+/// What the values are taken from, with the ports of the listeners in their order.
 #[derive(Clone, Copy)]
-pub(crate) struct Values<'a> {
-    pub(crate) claim: &'a Claim,
-    /// Of the listeners, in their order.
-    pub(crate) ports: &'a [Option<u16>],
+pub(crate) enum Values<'a> {
+    Client { claim: &'a Claim, ports: &'a [Option<u16>] },
+    Wish { question: &'a Question, ports: &'a [Option<u16>] },
 }
 
 impl Value {
     /// What is not there is empty.
     pub(crate) fn of<'a>(self, values: Values<'a>) -> Cow<'a, [u8]> {
-        let claim = values.claim;
+        match values {
+            Values::Client { claim, ports } => self.of_client(claim, ports),
+            Values::Wish { question, ports } => self.of_wish(question, ports),
+        }
+    }
+
+    /// Whether a text about this may have it.
+    fn is_known(self, about: About) -> bool {
+        use Value::{Access, Action, CertificateSubject, Namespace, Password, QoS, Retain, Topic};
+        match self {
+            CertificateSubject | Password => about == About::Client,
+            Access | Action | Namespace | QoS | Retain | Topic => about == About::Wish,
+            _ => true,
+        }
+    }
+
+    fn of_wish<'a>(self, question: &'a Question, ports: &[Option<u16>]) -> Cow<'a, [u8]> {
+        let publishes = question.action == Action::Publish;
+        let text = |text: Option<&'a str>| Cow::Borrowed(text.unwrap_or_default().as_bytes());
+        match self {
+            Value::Access => text(Some(if publishes { "2" } else { "1" })),
+            Value::Action => text(Some(if publishes { "publish" } else { "subscribe" })),
+            Value::Address => match question.address {
+                Some(address) => Cow::Owned(address.to_canonical().to_string().into_bytes()),
+                None => Cow::Borrowed(b"unix"),
+            },
+            Value::CertificateName => text(question.common_name.as_deref()),
+            Value::ClientId => text(Some(&question.client_id)),
+            Value::Listener => port_of(question.listener, ports),
+            Value::Namespace => text(Some(&question.namespace)),
+            Value::Protocol => Cow::Borrowed(b"mqtt"),
+            Value::QoS => Cow::Owned(question.qos.to_string().into_bytes()),
+            Value::Retain => text(Some(if question.retain { "true" } else { "false" })),
+            Value::Topic => text(Some(&question.topic)),
+            Value::UserName => text(question.user.as_deref()),
+            Value::CertificateSubject | Value::Password => Cow::Borrowed(b""),
+        }
+    }
+
+    fn of_client<'a>(self, claim: &'a Claim, ports: &[Option<u16>]) -> Cow<'a, [u8]> {
         let certificate = claim.certificate.as_deref();
         let text = |text: Option<&'a str>| Cow::Borrowed(text.unwrap_or_default().as_bytes());
         match self {
@@ -65,16 +124,26 @@ impl Value {
             Value::CertificateName => text(certificate.and_then(|own| own.common_name.as_deref())),
             Value::CertificateSubject => text(certificate.map(|own| &*own.subject)),
             Value::ClientId => text(Some(&claim.client_id)),
-            Value::Listener => match values.ports.get(usize::from(claim.listener.0)) {
-                Some(Some(port)) => Cow::Owned(port.to_string().into_bytes()),
-                _ => Cow::Borrowed(b"unix"),
-            },
+            Value::Listener => port_of(claim.listener, ports),
             Value::Password => {
                 Cow::Borrowed(claim.password.as_ref().map_or(&[], |secret| &secret.0))
             }
             Value::Protocol => Cow::Borrowed(b"mqtt"),
             Value::UserName => text(claim.user_name.as_deref()),
+            Value::Access
+            | Value::Action
+            | Value::Namespace
+            | Value::QoS
+            | Value::Retain
+            | Value::Topic => Cow::Borrowed(b""),
         }
+    }
+}
+
+fn port_of(listener: ListenerId, ports: &[Option<u16>]) -> Cow<'static, [u8]> {
+    match ports.get(usize::from(listener.0)) {
+        Some(Some(port)) => Cow::Owned(port.to_string().into_bytes()),
+        _ => Cow::Borrowed(b"unix"),
     }
 }
 
@@ -82,14 +151,24 @@ impl Template {
     /// `${username}` and its like; with `letters` also `%u`, and `%%` for a percent sign. A percent
     /// sign before two hex digits is an encoded byte and stays.
     pub(crate) fn parse(text: &str, letters: bool) -> Result<Template, String> {
+        Template::read(text, letters, About::Client)
+    }
+
+    /// The same about what a client wants, with letters.
+    #[cfg(feature = "http")]
+    pub(crate) fn parse_wish(text: &str) -> Result<Template, String> {
+        Template::read(text, true, About::Wish)
+    }
+
+    fn read(text: &str, letters: bool, about: About) -> Result<Template, String> {
         let mut template = Template::default();
         let mut rest = text;
         while let Some(at) = rest.find(if letters { &['$', '%'][..] } else { &['$'][..] }) {
             template.push_text(&rest[..at]);
             rest = &rest[at..];
             let (value, len) = match rest.strip_prefix("${") {
-                Some(inside) => named(inside)?,
-                None if rest.starts_with('%') => lettered(rest)?,
+                Some(inside) => named(inside, about)?,
+                None if rest.starts_with('%') => lettered(rest, about)?,
                 None => (None, 1),
             };
             match value {
@@ -111,7 +190,7 @@ impl Template {
         }
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "http", feature = "redis"))]
     pub(crate) fn has(&self, wanted: Value) -> bool {
         self.pieces.contains(&Piece::Value(wanted))
     }
@@ -172,19 +251,20 @@ impl Template {
 }
 
 /// After `${`.
-fn named(inside: &str) -> Result<(Option<Value>, usize), String> {
+fn named(inside: &str, about: About) -> Result<(Option<Value>, usize), String> {
     let name = inside.split_once('}').map(|(name, _)| name);
-    match NAMES.iter().find(|(known, ..)| Some(*known) == name) {
+    let known = NAMES.iter().filter(|(.., value)| value.is_known(about));
+    match known.clone().find(|(known, ..)| Some(*known) == name) {
         Some((known, _, value)) => Ok((Some(*value), known.len() + 3)),
         None => {
-            let all: Vec<String> = NAMES.iter().map(|(name, ..)| format!("${{{name}}}")).collect();
+            let all: Vec<String> = known.map(|(name, ..)| format!("${{{name}}}")).collect();
             Err(format!("there is no such placeholder, use one of {}", all.join(" ")))
         }
     }
 }
 
 /// From the percent sign on.
-fn lettered(rest: &str) -> Result<(Option<Value>, usize), String> {
+fn lettered(rest: &str, about: About) -> Result<(Option<Value>, usize), String> {
     let bytes = rest.as_bytes();
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if is_hex(1) && is_hex(2) {
@@ -194,10 +274,12 @@ fn lettered(rest: &str) -> Result<(Option<Value>, usize), String> {
     if letter == Some('%') {
         return Ok((None, 2));
     }
-    match NAMES.iter().find(|(_, known, _)| Some(*known) == letter) {
+    let is_known = |(_, c, value): &&(_, char, Value)| value.is_known(about) && *c != NO_LETTER;
+    let known = NAMES.iter().filter(is_known);
+    match known.clone().find(|(_, known, _)| Some(*known) == letter) {
         Some((_, _, value)) => Ok((Some(*value), 2)),
         None => {
-            let mut all: Vec<String> = NAMES.iter().map(|(_, c, _)| format!("%{c}")).collect();
+            let mut all: Vec<String> = known.map(|(_, c, _)| format!("%{c}")).collect();
             all.dedup();
             Err(format!("there is no such placeholder, use one of {}, or %%", all.join(" ")))
         }
@@ -230,7 +312,7 @@ mod tests {
 
     fn filled(text: &str) -> String {
         let claim = claim();
-        let values = Values { claim: &claim, ports: &[None, Some(8883)] };
+        let values = Values::Client { claim: &claim, ports: &[None, Some(8883)] };
         Template::parse(text, true).unwrap().fill_url(values)
     }
 
@@ -249,7 +331,7 @@ mod tests {
     fn a_value_does_not_leave_its_place() {
         assert_eq!(filled("/?u=%u&p=%P&c=%c"), "/?u=a%27n%22n%26&p=p%00%0A%FF&c=c%2F1");
         let claim = claim();
-        let values = Values { claim: &claim, ports: &[] };
+        let values = Values::Client { claim: &claim, ports: &[] };
         let template = Template::parse("key:${username}", false).unwrap();
         assert_eq!(template.fill(values), b"key:a'n\"n&");
     }
@@ -269,6 +351,35 @@ mod tests {
         for wrong in ["u = '${username}'", "\"a${username}\"", "`${username}`", "'\"${username}"] {
             assert!(bind(wrong).unwrap_err().contains("without quotes"), "{wrong}");
         }
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn what_a_client_wants_has_names_of_its_own() {
+        let question = Question {
+            client_id: "c/1".into(),
+            namespace: "n".into(),
+            user: None,
+            address: Some([192, 0, 2, 1].into()),
+            listener: ListenerId(1),
+            common_name: Some("cn".into()),
+            action: Action::Subscribe,
+            topic: "a/+ b&\"#".into(),
+            qos: 1,
+            retain: false,
+        };
+        let values = Values::Wish { question: &question, ports: &[None, Some(8883)] };
+        let filled = |text: &str| Template::parse_wish(text).unwrap().fill_url(values);
+        assert_eq!(
+            filled("%u|%c|%a|%p|%C|%r|%t|%A"),
+            "|c%2F1|192.0.2.1|8883|cn|mqtt|a%2F%2B%20b%26%22%23|1"
+        );
+        assert_eq!(filled("${action} ${qos} ${retain} ${namespace}"), "subscribe 1 false n");
+        for wrong in ["${password}", "%P", "%d", "%\0"] {
+            let why = Template::parse_wish(wrong).unwrap_err();
+            assert!(why.contains("use one of") && !why.contains("assword"), "{why}");
+        }
+        assert!(Template::parse("${topic}", true).is_err() && Template::parse("%t", true).is_err());
     }
 
     #[test]

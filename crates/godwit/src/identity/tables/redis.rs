@@ -7,7 +7,7 @@ use crate::identity::password::Form;
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::template::{Template, Value, Values};
 use crate::identity::remote::url::{Url, decode};
-use crate::identity::remote::{Found, Server, Trouble};
+use crate::identity::remote::{Found, Identifies, Server, Trouble};
 use broker::Claim;
 use rustls::ClientConfig;
 use std::sync::Arc;
@@ -167,9 +167,7 @@ pub(crate) struct RedisSettings {
     pub(crate) rules: Option<Command>,
 }
 
-impl Server for Redis {
-    type Conn = Conn;
-
+impl Identifies for Redis {
     fn name(&self) -> &'static str {
         "redis"
     }
@@ -177,6 +175,12 @@ impl Server for Redis {
     fn is_for(&self, claim: &Claim) -> bool {
         claim.user_name.is_some() && claim.password.is_some()
     }
+}
+
+impl Server for Redis {
+    type Conn = Conn;
+    type Question = Claim;
+    type Found = Found;
 
     async fn connect(&self) -> Result<Conn, String> {
         let wire = BufReader::new(self.endpoint.open().await?);
@@ -190,7 +194,7 @@ impl Server for Redis {
     }
 
     async fn ask(&self, conn: &mut Conn, claim: &Claim) -> Result<Found, Trouble> {
-        let values = Values { claim, ports: &self.ports };
+        let values = Values::Client { claim, ports: &self.ports };
         let row = conn.row(&self.ask, values).await?;
         if row.0.is_empty() {
             return Ok(Found::Nobody);

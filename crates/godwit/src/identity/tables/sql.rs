@@ -4,7 +4,7 @@ use super::{Row, permissions};
 use crate::identity::password::Form;
 use crate::identity::remote::template::{Template, Value, Values};
 use crate::identity::remote::url::Url;
-use crate::identity::remote::{Found, Server, Trouble};
+use crate::identity::remote::{Found, Identifies, Server, Trouble};
 use broker::Claim;
 use std::future::Future;
 use std::sync::Arc;
@@ -91,9 +91,7 @@ impl<D: Database> Tables<D> {
     }
 }
 
-impl<D: Database> Server for Tables<D> {
-    type Conn = D::Conn;
-
+impl<D: Database> Identifies for Tables<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
@@ -101,13 +99,19 @@ impl<D: Database> Server for Tables<D> {
     fn is_for(&self, claim: &Claim) -> bool {
         claim.user_name.is_some() && claim.password.is_some()
     }
+}
+
+impl<D: Database> Server for Tables<D> {
+    type Conn = D::Conn;
+    type Question = Claim;
+    type Found = Found;
 
     async fn connect(&self) -> Result<Self::Conn, String> {
         self.database.connect().await
     }
 
     async fn ask(&self, conn: &mut Self::Conn, claim: &Claim) -> Result<Found, Trouble> {
-        let values = Values { claim, ports: &self.ports };
+        let values = Values::Client { claim, ports: &self.ports };
         let Some(bound) = self.user.fill(values) else { return Ok(Found::Nobody) };
         let rows = self.database.query(conn, &self.user, &bound).await?;
         let row = match &rows[..] {

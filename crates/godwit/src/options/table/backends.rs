@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "connections to each server that is asked",
         long: "Questions wait for one, up to `auth.queue_max` of them; whoever comes then is \
-               refused with 0x89.",
+               refused with 0x89, or with 0x87 what `acl.http_url` would be asked about.",
         source: "",
         set: |settings, value| {
             settings.security.remote.bounds.connections_max = value.u32() as usize;

@@ -1,30 +1,144 @@
-//! Options of the server that is asked by HTTP.
+//! Options of the servers that are asked by HTTP.
 
 use super::Row;
-use crate::identity::http::Form;
+use crate::identity::remote::call::Form;
 use crate::identity::remote::http::{SCHEMES, check_header};
 use crate::identity::remote::template::Template;
 use crate::identity::remote::url::Url;
-use crate::options::value::{Kind, Unit};
+use crate::options::value::{Kind, Unit, Value};
 use broker::judge::Secret;
 
-const HTTP_URL: Kind = Kind::Text {
-    of: "a URL",
-    check: |text| if text.is_empty() { Ok(()) } else { http_url(text).map(|_| ()) },
-};
+const HTTP_URL: Kind = Kind::Text { of: "a URL", check: |text| check_url(text, parse_client) };
+const WISH_URL: Kind =
+    Kind::Text { of: "a URL", check: |text| check_url(text, Template::parse_wish) };
 const HEADERS: Kind = Kind::Map { of: "names", value: "value", check: check_header };
 const PARAMS: Kind = Kind::Map {
     of: "names",
     value: "text with placeholders",
-    check: |_, text| Template::parse(text, true).map(|_| ()),
+    check: |_, text| parse_client(text).map(|_| ()),
 };
+const WISH_PARAMS: Kind = Kind::Map {
+    of: "names",
+    value: "text with placeholders",
+    check: |_, text| Template::parse_wish(text).map(|_| ()),
+};
+const METHODS: Kind = Kind::Choice(&["get", "post_form", "post_json"]);
+const SECONDS: Kind =
+    Kind::Number { min: 0, max: 86_400, unit: Unit::Of("seconds"), word: Some(("off", 0)) };
+
+type Parse = fn(&str) -> Result<Template, String>;
+
+fn parse_client(text: &str) -> Result<Template, String> {
+    Template::parse(text, true)
+}
 
 /// The server and the text behind it.
-fn http_url(text: &str) -> Result<(Url, Template), String> {
+fn http_url(text: &str, parse: Parse) -> Result<(Url, Template), String> {
     let url = Url::parse(text, SCHEMES)?;
-    let target = Template::parse(&url.path, true)?;
+    let target = parse(&url.path)?;
     Ok((url, target))
 }
+
+fn check_url(text: &str, parse: Parse) -> Result<(), String> {
+    if text.is_empty() { Ok(()) } else { http_url(text, parse).map(|_| ()) }
+}
+
+fn read_url(value: &Value, parse: Parse) -> Option<(Url, Template)> {
+    let given = Some(value.text()).filter(|text| !text.is_empty());
+    given.map(|text| http_url(text, parse).expect("it was checked when it was read"))
+}
+
+fn read_params(value: &Value, parse: Parse) -> Vec<(String, Template)> {
+    let params = value
+        .map()
+        .iter()
+        .map(|(name, text)| (name.clone(), parse(text).expect("it was checked when it was read")));
+    params.collect()
+}
+
+fn read_headers(value: &Value) -> Vec<(String, Secret)> {
+    let secret = |text: &String| Secret(text.as_bytes().into());
+    value.map().iter().map(|(name, text)| (name.clone(), secret(text))).collect()
+}
+
+fn form(value: &Value) -> Form {
+    match value.text() {
+        "get" => Form::Query,
+        "post_form" => Form::Encoded,
+        _ => Form::Json,
+    }
+}
+
+/// Of the server that is asked what a client may do.
+pub(super) const ACL: &[Row] = &[
+    Row {
+        key: "acl.http_cache_s",
+        kind: SECONDS,
+        default: "60",
+        live: true,
+        short: "how long a server's answer is good for the same client and topic",
+        long: "Up to 1024 answers for a connection are kept; a client that connects again is asked \
+               about again. SIGHUP forgets them. `off` asks each time.",
+        source: "",
+        set: |settings, value| settings.security.permits.cache_s = value.u32(),
+    },
+    Row {
+        key: "acl.http_headers",
+        kind: Kind::Hidden(&HEADERS),
+        default: "",
+        live: true,
+        short: "headers of each question",
+        long: "Their values are not shown anywhere.",
+        source: "",
+        set: |settings, value| settings.security.permits.call.headers = read_headers(value),
+    },
+    Row {
+        key: "acl.http_method",
+        kind: METHODS,
+        default: "post_json",
+        live: true,
+        short: "how the parameters are sent",
+        long: "In the query of a GET, or in the body of a POST, as a form or an object of JSON.",
+        source: "",
+        set: |settings, value| settings.security.permits.call.form = form(value),
+    },
+    Row {
+        key: "acl.http_params",
+        kind: WISH_PARAMS,
+        default: "action=${action},clientid=${clientid},topic=${topic},username=${username}",
+        live: true,
+        short: "what the server is told of a publish or a subscription",
+        long: "Names and text with placeholders: `${topic}` or `%t` (of a subscription its \
+               filter), `${action}` (`publish` or `subscribe`), `${access}` `%A` (2 or 1 for \
+               them), `${qos}`, `${retain}` (`true` or `false`), `${username}` `%u`, \
+               `${clientid}` `%c`, `${peerhost}` `%a`, `${listener}` `%p` (its port), \
+               `${namespace}`, `${cert_cn}` `%C`, `${protocol}` `%r`; `%%` is a percent sign. What \
+               is not there is empty.",
+        source: "",
+        set: |settings, value| {
+            settings.security.permits.call.params = read_params(value, Template::parse_wish);
+        },
+    },
+    Row {
+        key: "acl.http_url",
+        kind: Kind::Hidden(&WISH_URL),
+        default: "",
+        live: true,
+        short: "server that is asked by HTTP what a client may publish and subscribe",
+        long: "Asked about what no rule allows or denies, neither the client's own nor one of \
+               `acl.file`. `http://` or `https://`, a user and a password in it are sent as Basic \
+               authentication. Behind the host it may have placeholders, as in \
+               `acl.http_params`. 204, or 200 with `{\"result\": \"allow\"}`, `allow`, `ok` or \
+               nothing allows; 401, 403, and 200 with `deny` or `ignore` deny. Anything else, and \
+               no answer within `auth.backend_timeout_ms`, is a no for this once (0x87). The \
+               client's next packets wait for the answer, nobody else's. docs/security.md explains \
+               it.",
+        source: "MQTT 5.0, 5.4.2",
+        set: |settings, value| {
+            settings.security.permits.call.url = read_url(value, Template::parse_wish);
+        },
+    },
+];
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -40,12 +154,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         key: "auth.http_cache_s",
-        kind: Kind::Number {
-            min: 0,
-            max: 86_400,
-            unit: Unit::Of("seconds"),
-            word: Some(("off", 0)),
-        },
+        kind: SECONDS,
         default: "off",
         live: true,
         short: "how long an answer is good for the same question",
@@ -63,27 +172,17 @@ pub(super) const ROWS: &[Row] = &[
         short: "headers of each question",
         long: "Their values are not shown anywhere.",
         source: "",
-        set: |settings, value| {
-            let secret = |text: &String| Secret(text.as_bytes().into());
-            let headers = value.map().iter().map(|(name, text)| (name.clone(), secret(text)));
-            settings.security.http.headers = headers.collect();
-        },
+        set: |settings, value| settings.security.http.call.headers = read_headers(value),
     },
     Row {
         key: "auth.http_method",
-        kind: Kind::Choice(&["get", "post_form", "post_json"]),
+        kind: METHODS,
         default: "post_json",
         live: true,
         short: "how the parameters are sent",
         long: "In the query of a GET, or in the body of a POST, as a form or an object of JSON.",
         source: "",
-        set: |settings, value| {
-            settings.security.http.form = match value.text() {
-                "get" => Form::Query,
-                "post_form" => Form::Encoded,
-                _ => Form::Json,
-            };
-        },
+        set: |settings, value| settings.security.http.call.form = form(value),
     },
     Row {
         key: "auth.http_params",
@@ -97,13 +196,7 @@ pub(super) const ROWS: &[Row] = &[
                not there is empty.",
         source: "",
         set: |settings, value| {
-            let params = value.map().iter().map(|(name, text)| {
-                (
-                    name.clone(),
-                    Template::parse(text, true).expect("it was checked when it was read"),
-                )
-            });
-            settings.security.http.params = params.collect();
+            settings.security.http.call.params = read_params(value, parse_client);
         },
     },
     Row {
@@ -119,10 +212,6 @@ pub(super) const ROWS: &[Row] = &[
                allows, 401 and 403 deny. Anything else is no answer, and then nobody is let in. \
                docs/security.md explains it.",
         source: "MQTT 5.0, 5.4.1",
-        set: |settings, value| {
-            let given = Some(value.text()).filter(|text| !text.is_empty());
-            settings.security.http.url =
-                given.map(|text| http_url(text).expect("it was checked when it was read"));
-        },
+        set: |settings, value| settings.security.http.call.url = read_url(value, parse_client),
     },
 ];

@@ -82,6 +82,9 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
     let parts = [
         program::TOP,
         listeners::ROWS,
+        security::ACL,
+        #[cfg(feature = "http")]
+        http::ACL,
         security::ROWS,
         #[cfg(feature = "remote")]
         backends::ROWS,

@@ -33,20 +33,21 @@ fn check_keys(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+pub(super) const ACL: &[Row] = &[Row {
+    key: "acl.file",
+    kind: PATH,
+    default: "",
+    live: true,
+    short: "file of rules: who may publish and subscribe what",
+    long: "A file whose name ends in `.toml` has our rules, any other is read as an acl_file \
+           of mosquitto's. What no rule allows, nor `acl.http_url`, is refused with 0x87. SIGHUP \
+           reads it again, for connected clients too. docs/security.md explains both. Without \
+           a file everyone may do everything.",
+    source: "MQTT 5.0, 5.4.2",
+    set: |settings, value| settings.security.acl_file = value.text().into(),
+}];
+
 pub(super) const ROWS: &[Row] = &[
-    Row {
-        key: "acl.file",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "file of rules: who may publish and subscribe what",
-        long: "A file whose name ends in `.toml` has our rules, any other is read as an acl_file \
-               of mosquitto's. What no rule allows is refused with 0x87. SIGHUP reads it again, \
-               for connected clients too. docs/security.md explains both. Without a file \
-               everyone may do everything.",
-        source: "MQTT 5.0, 5.4.2",
-        set: |settings, value| settings.security.acl_file = value.text().into(),
-    },
     Row {
         key: "auth.certificate",
         kind: Kind::Choice(PARTS),
@@ -229,7 +230,7 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "how long a client waits to be let in",
         long: "A client of whom nobody can say by then whether it may connect is refused with \
-               0x88.",
+               0x88. What `acl.http_url` is asked about waits as long, and is refused with 0x87.",
         source: "MQTT 5.0, 3.1.4",
         set: |settings, value| settings.broker.verdict_timeout_ms = value.u32(),
     },

@@ -1,0 +1,206 @@
+//! A server that is asked by HTTP what a client may do, with EMQX's questions and answers, and
+//! those of mosquitto-go-auth and NanoMQ, who read the status alone.
+//!
+//! Shards ask; the control plane's runtime waits. Nothing is remembered here: that is the
+//! session's.
+
+use crate::identity::remote::call::{Call, CallSettings};
+use crate::identity::remote::http::Answer as Said;
+use crate::identity::remote::template::{Value, Values};
+use crate::identity::remote::{Asked, Bounds, Desk, Server, Trouble};
+use crate::runtime::Runtime;
+use broker::ask::{Answer, Question};
+use broker::options::Asks;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
+use rustls::ClientConfig;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// What the rows of the table say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PermitSettings {
+    pub(crate) call: CallSettings,
+    pub(crate) cache_s: u32,
+}
+
+impl PermitSettings {
+    /// What the shards are told.
+    pub(crate) fn asks(&self) -> Option<Asks> {
+        let is_particular = self.call.says(Value::QoS) || self.call.says(Value::Retain);
+        let asks = Asks { kept_ms: self.cache_s * 1000, is_particular };
+        self.call.url.is_some().then_some(asks)
+    }
+}
+
+/// Shared by the shards, which ask.
+#[derive(Default)]
+pub(crate) struct Warden {
+    /// None where nobody is asked.
+    desk: Mutex<Option<Arc<Desk<Permits>>>>,
+    trouble: Arc<Mutex<Told>>,
+}
+
+/// When trouble was told last, and how much there was since.
+#[derive(Default)]
+struct Told {
+    at: Option<Instant>,
+    untold: u64,
+}
+
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+impl Warden {
+    /// Another server for whatever is asked from now on.
+    pub(crate) fn change(&self, desk: Option<Arc<Desk<Permits>>>) {
+        *self.desk.lock().unwrap_or_else(PoisonError::into_inner) = desk;
+    }
+
+    /// A question of a shard, on the shard's thread.
+    pub(crate) fn hear(
+        &self,
+        runtime: &Runtime,
+        question: Question,
+        reply: impl FnOnce(Answer) + Send + 'static,
+    ) {
+        let desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(desk) = desk else { return reply(Answer::Silence) };
+        let trouble = self.trouble.clone();
+        let Some(asked) = Asked::new(desk) else {
+            tell(&trouble, "too many questions wait");
+            return reply(Answer::Silence);
+        };
+        runtime.spawn(async move {
+            let answer = asked.find(&question).await.unwrap_or_else(|why| {
+                tell(&trouble, &why);
+                Answer::Silence
+            });
+            // Its place is free before anybody hears of it.
+            drop(asked);
+            reply(answer);
+        });
+    }
+}
+
+fn tell(trouble: &Mutex<Told>, why: &str) {
+    let mut told = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+    told.untold += 1;
+    if told.at.is_some_and(|at| at.elapsed() < TOLD_EVERY) {
+        return;
+    }
+    told.at = Some(Instant::now());
+    let count = std::mem::take(&mut told.untold);
+    drop(told);
+    warn!(target: "godwit::permission", %why, count, "nobody can say what a client may do");
+}
+
+/// The server.
+pub(crate) struct Permits {
+    call: Call,
+    ports: Vec<Option<u16>>,
+}
+
+impl Permits {
+    /// `None` where there is no URL.
+    pub(crate) fn desk(
+        settings: &PermitSettings,
+        tls: Option<Arc<ClientConfig>>,
+        bounds: Bounds,
+        ports: &[Option<u16>],
+    ) -> Option<Arc<Desk<Permits>>> {
+        let call = Call::new(&settings.call, tls)?;
+        Some(Desk::new(Permits { call, ports: ports.to_vec() }, bounds))
+    }
+}
+
+impl Server for Permits {
+    type Conn = SendRequest<Full<Bytes>>;
+    type Question = Question;
+    type Found = Answer;
+
+    async fn connect(&self) -> Result<Self::Conn, String> {
+        self.call.connect().await
+    }
+
+    async fn ask(&self, conn: &mut Self::Conn, question: &Question) -> Result<Answer, Trouble> {
+        let values = Values::Wish { question, ports: &self.ports };
+        // What a client says of itself is text: it always has a question.
+        let Some((target, body)) = self.call.question(values) else { return Ok(Answer::Deny) };
+        let said = self.call.ask(conn, &target, body).await?;
+        read(&said).map_err(Trouble::Answered)
+    }
+}
+
+/// A page of somebody between us is no answer.
+fn read(said: &Said) -> Result<Answer, String> {
+    let word = match said.status {
+        204 => return Ok(Answer::Allow),
+        401 | 403 => return Ok(Answer::Deny),
+        200 if said.is_json => {
+            let body: Option<serde_json::Value> = serde_json::from_slice(&said.body).ok();
+            let body = body.ok_or("its answer is no JSON")?;
+            body.get("result").and_then(|word| word.as_str()).unwrap_or_default().to_string()
+        }
+        200 if said.body.is_empty() => return Ok(Answer::Allow),
+        200 => String::from_utf8_lossy(&said.body).trim().to_lowercase(),
+        status => return Err(format!("it answered with status {status}")),
+    };
+    match word.as_str() {
+        "allow" => Ok(Answer::Allow),
+        "ok" if !said.is_json => Ok(Answer::Allow),
+        // Nobody else is asked.
+        "deny" | "ignore" => Ok(Answer::Deny),
+        _ => Err("its answer is not allow, deny or ignore".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(status: u16, is_json: bool, body: &str) -> Option<Answer> {
+        read(&Said { status, is_json, body: body.to_string().into_bytes().into() }).ok()
+    }
+
+    #[test]
+    fn an_answer_is_a_status_a_word_or_an_object() {
+        for (status, is_json, body) in [
+            (204, false, ""),
+            (200, false, ""),
+            (200, false, "allow"),
+            (200, false, "OK\n"),
+            (200, true, r#"{"result":"allow","more":1}"#),
+        ] {
+            assert_eq!(said(status, is_json, body), Some(Answer::Allow), "{status} {body}");
+        }
+        for (status, is_json, body) in [
+            (401, false, ""),
+            (403, true, r#"{"result":"allow"}"#),
+            (200, false, "deny"),
+            (200, true, r#"{"result":"deny"}"#),
+            (200, true, r#"{"result":"ignore"}"#),
+        ] {
+            assert_eq!(said(status, is_json, body), Some(Answer::Deny), "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_an_answer() {
+        for (status, is_json, body) in [
+            (200, false, "<html>welcome</html>"),
+            (200, false, r#"{"result":"allow"}"#),
+            (200, true, ""),
+            (200, true, "allow"),
+            (200, true, r#"{"result":"Allow"}"#),
+            (200, true, r#"{"result":true}"#),
+            (200, true, r#"{"result":"ok"}"#),
+            (301, false, ""),
+            (404, true, r#"{"result":"allow"}"#),
+            (500, false, "allow"),
+        ] {
+            assert_eq!(said(status, is_json, body), None, "{status} {body}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What is asked by HTTP: where, how, and what in which parameters.
+
+use super::Trouble;
+use super::http::{Answer, Site};
+use super::template::{Template, Value, Values};
+use super::url::{Url, encode};
+use broker::judge::Secret;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
+use rustls::ClientConfig;
+use std::sync::Arc;
+
+/// What the rows of the table say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallSettings {
+    /// Where it is, and the text behind it, which may have placeholders.
+    pub(crate) url: Option<(Url, Template)>,
+    pub(crate) form: Form,
+    /// Names and what each says of the client.
+    pub(crate) params: Vec<(String, Template)>,
+    /// Values may be keys of an API.
+    pub(crate) headers: Vec<(String, Secret)>,
+}
+
+/// Where the parameters are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The query of a GET.
+    Query,
+    /// The body of a POST, as a form.
+    Encoded,
+    /// The same as an object of JSON.
+    #[default]
+    Json,
+}
+
+pub(crate) struct Call {
+    site: Site,
+    target: Template,
+    form: Form,
+    params: Vec<(String, Template)>,
+    headers: Vec<(String, String)>,
+}
+
+impl CallSettings {
+    /// Whether a question says this.
+    pub(crate) fn says(&self, value: Value) -> bool {
+        let target = self.url.iter().map(|(_, target)| target);
+        let mut all = self.params.iter().map(|(_, template)| template).chain(target);
+        all.any(|template| template.has(value))
+    }
+}
+
+impl Call {
+    /// `None` where there is no URL.
+    pub(crate) fn new(settings: &CallSettings, tls: Option<Arc<ClientConfig>>) -> Option<Call> {
+        let (url, target) = settings.url.as_ref()?;
+        let text = |secret: &Secret| String::from_utf8_lossy(&secret.0).into_owned();
+        let headers = settings.headers.iter();
+        let mut headers: Vec<(String, String)> =
+            headers.map(|(name, value)| (name.clone(), text(value))).collect();
+        let kind = match settings.form {
+            Form::Query => None,
+            Form::Encoded => Some("application/x-www-form-urlencoded"),
+            Form::Json => Some("application/json"),
+        };
+        let is_said = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let kind = kind.filter(|_| !is_said);
+        headers.extend(kind.map(|kind| ("content-type".to_string(), kind.to_string())));
+        Some(Call {
+            site: Site::new(url, tls),
+            target: target.clone(),
+            form: settings.form,
+            params: settings.params.clone(),
+            headers,
+        })
+    }
+
+    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
+        self.site.connect().await
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        conn: &mut SendRequest<Full<Bytes>>,
+        target: &str,
+        body: Vec<u8>,
+    ) -> Result<Answer, Trouble> {
+        let method = if self.form == Form::Query { "GET" } else { "POST" };
+        self.site.request(conn, method, target, &self.headers, body).await
+    }
+
+    /// The target and the body; none where a value is no text, which JSON needs.
+    pub(crate) fn question(&self, values: Values<'_>) -> Option<(String, Vec<u8>)> {
+        let mut target = self.target.fill_url(values);
+        if !target.starts_with('/') {
+            target.insert(0, '/');
+        }
+        match self.form {
+            Form::Json => {
+                let mut body = serde_json::Map::new();
+                for (name, template) in &self.params {
+                    let value = String::from_utf8(template.fill(values)).ok()?;
+                    body.insert(name.clone(), value.into());
+                }
+                Some((target, serde_json::Value::Object(body).to_string().into_bytes()))
+            }
+            Form::Encoded => Some((target, self.encoded(values).into_bytes())),
+            Form::Query => {
+                let query = self.encoded(values);
+                if !query.is_empty() {
+                    target.push(if target.contains('?') { '&' } else { '?' });
+                    target.push_str(&query);
+                }
+                Some((target, Vec::new()))
+            }
+        }
+    }
+
+    fn encoded(&self, values: Values<'_>) -> String {
+        let mut out = String::new();
+        for (name, template) in &self.params {
+            if !out.is_empty() {
+                out.push('&');
+            }
+            encode(name.as_bytes(), &mut out);
+            out.push('=');
+            encode(&template.fill(values), &mut out);
+        }
+        out
+    }
+}
