@@ -5,11 +5,14 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 import unittest
 
 import quic
+from aioquic.asyncio import serve
+from aioquic.quic.configuration import QuicConfiguration
 from broker import Godwit
 from certs import Certs
 from quic import DISCONNECT, PINGREQ, PINGRESP, peer, publish, subscribe
@@ -215,6 +218,53 @@ topic = "of/${username}/#"
         async with peer(self.port, alpn=["h3"], waits=False) as one:
             one.transmit()
             self.assertEqual((await one.end()).error_code, 0x178)
+
+
+class Own(Case):
+    """`godwit pub` and `godwit sub`, with aioquic at the other end."""
+
+    def command(self, word, port, *arguments):
+        return asyncio.create_subprocess_exec(
+            os.environ["CLIENTS_GODWIT"], word, "-h", f"quic://localhost:{port}", "--cafile",
+            self.certs.ca, *arguments, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+
+    async def test_our_clients_and_aioquic_meet(self):
+        async with peer(self.port, ca=self.certs.ca) as one:
+            await one.welcome("one")
+            one.send(subscribe("to/#", qos=1))
+            await one.expect(b"\x90\x03\0\x01\x01")
+            ours = await self.command("sub", self.port, "-t", "from/#", "-q", "1", "-C", "1", "-d")
+            while b"SUBACK" not in await ours.stderr.readline():
+                pass
+            one.send(publish("from/one", "theirs", 1, 7))
+            await one.expect(quic.puback(7))
+            said, _ = await ours.communicate()
+            self.assertEqual((ours.returncode, said), (0, b"theirs\n"))
+            ours = await self.command("pub", self.port, "-t", "to/one", "-m", "ours", "-q", "1")
+            first, rest = await one.packet()
+            self.assertEqual((first, rest), (0x32, b"\0\x06to/one\0\x01ours"))
+            one.send(quic.puback(1))
+            await ours.communicate()
+            self.assertEqual(ours.returncode, 0)
+
+    async def test_a_server_of_another_protocol_is_told_apart(self):
+        config = QuicConfiguration(is_client=False, alpn_protocols=["h3"])
+        config.load_cert_chain(*self.server)
+        port = free_udp_port()
+        server = await serve("127.0.0.1", port, configuration=config)
+        ours = await self.command("pub", port, "-t", "a", "-m", "x")
+        _, why = await ours.communicate()
+        server.close()
+        self.assertEqual(ours.returncode, 1)
+        self.assertIn(b"QUIC: aborted by peer: ", why)
+        self.assertIn(b"error 120", why)
+
+
+def free_udp_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Migration(Case):

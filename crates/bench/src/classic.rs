@@ -1,17 +1,17 @@
 //! `conn`, `pub` and `sub`: emqtt_bench's flags and output lines, so that scripts carry over, and
 //! what its users miss: an end by duration or count, a summary, an exit code, JSON.
 
-use crate::carrier;
 use crate::conduct::Row;
 use crate::flags::{Flag, Line, help, read};
 use crate::limits::{DRAIN_S_DEFAULT, PAYLOAD_BYTES_MAX, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT};
 use crate::metrics::Metrics;
-use crate::plan::{Body, Carrier, Field, Group, Pace, Plan, Publishing, Start, Target};
+use crate::plan::{Body, Field, Group, Pace, Plan, Publishing, Start, Target};
 use crate::report::{self, Subject};
 use crate::session::{self, Ending};
 use crate::tally::{COUNTS, Sampler, Tally};
 use crate::target;
 use crate::watch::Whom;
+use carrier::{Scheme, Trust};
 use mqtt::{QoS, Version};
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
@@ -161,12 +161,31 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
 fn targets(line: &Line) -> Result<Vec<Target>, String> {
     let port = line.number("--port")?.unwrap_or(1883);
     let hosts = line.text("--host").unwrap_or("localhost").split(',');
-    let tls = line.is_on("--ssl").then(|| {
-        let file = |flag| line.text(flag);
-        carrier::tls(file("--cacertfile"), file("--certfile"), file("--keyfile"))
-    });
-    let carrier = Carrier { tls: tls.transpose()?, is_websocket: line.is_on("--ws") };
-    hosts.map(|host| target::resolve(host.trim(), port, carrier.clone())).collect()
+    let file = |flag| line.text(flag).map(str::to_string);
+    let authorities = file("--cacertfile");
+    let trust = Trust {
+        // A load tester meets test servers, so without a CA anyone is taken, as in emqtt_bench.
+        insecure: authorities.is_none(),
+        authorities,
+        certificate: file("--certfile"),
+        key: file("--keyfile"),
+    };
+    let scheme = scheme(line)?;
+    let carrier = target::carrier(scheme, &trust)?;
+    hosts.map(|host| target::resolve(host.trim(), port, scheme, &carrier)).collect()
+}
+
+fn scheme(line: &Line) -> Result<Scheme, String> {
+    let name = match (line.text("--quic"), line.is_on("--ws"), line.is_on("--ssl")) {
+        (Some("true"), true, _) => return Err("--quic and --ws: use one of them".into()),
+        (Some("true"), false, _) => "quic",
+        (Some("false") | None, true, true) => "wss",
+        (Some("false") | None, true, false) => "ws",
+        (Some("false") | None, false, true) => "tls",
+        (Some("false") | None, false, false) => "tcp",
+        (Some(other), ..) => return Err(format!("--quic {other}: use true or false")),
+    };
+    Scheme::of(name).ok_or_else(|| format!("{name} is not spoken"))
 }
 
 fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
@@ -416,7 +435,12 @@ const SHARED: &[Flag] = &[
     Flag { names: &["--certfile"], value: "FILE", default: "", doc: "our own certificate" },
     Flag { names: &["--keyfile"], value: "FILE", default: "", doc: "its key" },
     Flag { names: &["--ws"], value: "", default: "false", doc: "" },
-    Flag { names: &["--quic"], value: "HOW", default: "false", doc: "refused unless false" },
+    Flag {
+        names: &["--quic"],
+        value: "HOW",
+        default: "false",
+        doc: "true or false; TLS's files are its",
+    },
     Flag {
         names: &["--restapi"],
         value: "PLACE",
@@ -439,7 +463,7 @@ const SHARED: &[Flag] = &[
         doc: "taken: the summary always has the latencies",
     },
     Flag { names: &["--qoelog"], value: "FILE", default: "", doc: "refused: see --json" },
-    Flag { names: &["--load-qst"], value: "FILE", default: "", doc: "refused, with --quic" },
+    Flag { names: &["--load-qst"], value: "FILE", default: "", doc: "refused: there is no 0-RTT" },
     Flag {
         names: &["--ssl-version"],
         value: "V",
@@ -546,8 +570,7 @@ const SUB: &[Flag] = &[
 
 /// emqtt_bench's flags that are refused rather than ignored: the test would not be what it says.
 const ABSENT: &[(&str, &str)] = &[
-    ("--quic", QUIC),
-    ("--load-qst", QUIC),
+    ("--load-qst", "tickets of 0-RTT are not kept here"),
     ("--qoelog", "see --json, which has every second"),
     ("--ssl-version", "the newest that both know is taken"),
     ("--ciphers", CIPHERS),
@@ -557,7 +580,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("--retry-interval", "nothing is sent twice here: what is not acknowledged is counted"),
     ("--keep-connected", "publishers leave with the test; use conn for idle connections"),
 ];
-const QUIC: &str = "QUIC is not spoken yet";
 const CIPHERS: &str = "the strongest that both know are taken";
 
 #[cfg(test)]
@@ -607,7 +629,8 @@ mod tests {
             (Kind::Pub, "-t x -q 3"),
             (Kind::Pub, ""),
             (Kind::Sub, ""),
-            (Kind::Conn, "--quic true"),
+            (Kind::Conn, "--quic options.eterm"),
+            (Kind::Conn, "--quic true --ws"),
             (Kind::Conn, "--ifaddr eth0"),
             (Kind::Conn, "-V 6"),
             (Kind::Conn, "now"),

@@ -1,7 +1,7 @@
 //! What this host gives the test: descriptors and local ports. A test that cannot fit is refused
 //! before it begins, with the command that makes room.
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashSet;
 use std::net::{IpAddr, TcpListener};
@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 /// the local addresses are this host's.
 pub(crate) fn make_room(plan: &Plan) -> Result<(), String> {
     are_ours(&plan.local)?;
-    let clients = clients_here(plan);
+    let clients = sockets_here(plan);
     let needed = clients + DESCRIPTORS_OWN + 4 * plan.threads as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {
@@ -58,7 +58,7 @@ fn are_ours(local: &[IpAddr]) -> Result<(), String> {
 /// connection from that address.
 fn enough_ports(plan: &Plan, (first, last): (u64, u64)) -> Result<(), String> {
     let ports = last - first + 1;
-    let (clients, ranges) = (clients_here(plan), ranges(plan));
+    let (clients, ranges) = (sockets_here(plan), ranges(plan));
     let room = ranges * ports;
     if clients <= room {
         return Ok(());
@@ -81,10 +81,14 @@ pub(crate) fn ports_warning(plan: &Plan) -> Option<&'static str> {
 }
 
 fn is_above_half(plan: &Plan, (first, last): (u64, u64)) -> bool {
-    clients_here(plan) > ranges(plan) * (last - first + 1) / 2
+    sockets_here(plan) > ranges(plan) * (last - first + 1) / 2
 }
 
-fn clients_here(plan: &Plan) -> u64 {
+/// Of QUIC all clients of a thread share a socket for each way from one address to another.
+fn sockets_here(plan: &Plan) -> u64 {
+    if !plan.targets.is_empty() && plan.targets.iter().all(Target::is_quic) {
+        return (plan.targets.len() * plan.local.len().max(1) * plan.threads) as u64;
+    }
     plan.clients().div_ceil(plan.share.of as u64)
 }
 

@@ -4,7 +4,6 @@
 //! 2 a wrong command line or scenario; 3 the test could not be run.
 #![forbid(unsafe_code)]
 
-mod carrier;
 mod classic;
 mod clock;
 mod compare;

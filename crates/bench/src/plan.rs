@@ -5,7 +5,6 @@ use crate::template::{self, Chance, Who};
 use mqtt::{QoS, Version, filter_matches};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -53,11 +52,18 @@ pub(crate) struct Target {
     pub(crate) carrier: Carrier,
 }
 
-/// What lies between TCP and MQTT.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Carrier {
-    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
-    pub(crate) is_websocket: bool,
+/// What carries MQTT.
+#[derive(Clone, Debug)]
+pub(crate) enum Carrier {
+    /// TCP, and what lies between.
+    Own(carrier::Layers),
+    Quic(carrier::Manner),
+}
+
+impl Target {
+    pub(crate) fn is_quic(&self) -> bool {
+        matches!(self.carrier, Carrier::Quic(_))
+    }
 }
 
 /// Clients that are alike.

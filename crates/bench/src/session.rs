@@ -97,7 +97,8 @@ pub(crate) fn stop() -> &'static AtomicBool {
 /// The broker's process, where it is on this host and may be seen.
 fn nearby(plan: &Plan) -> Option<u32> {
     let target = plan.targets.first()?;
-    if target.address.ip().is_loopback() { listener(target.address.port()) } else { None }
+    let is_near = target.address.ip().is_loopback();
+    is_near.then(|| listener(target.address.port(), target.is_quic())).flatten()
 }
 
 /// A number that differs from run to run: client ids and streams of two tests do not meet.

@@ -158,6 +158,8 @@ pub(crate) enum Failure {
     Disconnected(u8),
     /// As an agent put it.
     Elsewhere(String),
+    /// TLS, WebSocket or QUIC: in its own words.
+    Carrier(String),
     Io(io::ErrorKind),
     NoPong,
     NoDescriptor,
@@ -176,6 +178,7 @@ impl Failure {
                 Failure::NoLocalPort
             }
             _ if error.kind() == io::ErrorKind::UnexpectedEof => Failure::Closed,
+            _ if error.get_ref().is_some() => Failure::Carrier(error.to_string()),
             _ => Failure::Io(error.kind()),
         }
     }
@@ -194,7 +197,7 @@ impl fmt::Display for Failure {
             Failure::ConnectTimedOut => write!(f, "connection_timeout"),
             Failure::Closed => write!(f, "closed by the broker"),
             Failure::Disconnected(code) => write!(f, "DISCONNECT {}", Code(*code)),
-            Failure::Elsewhere(what) => write!(f, "{what}"),
+            Failure::Carrier(what) | Failure::Elsewhere(what) => write!(f, "{what}"),
             Failure::Io(io::ErrorKind::ConnectionRefused) => write!(f, "connection_refused"),
             Failure::Io(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
                 write!(f, "unreachable")

@@ -1,17 +1,16 @@
 //! Where brokers are: URLs and lists of hosts become addresses and what carries MQTT to them.
 
-use crate::carrier;
 use crate::plan::{Carrier, Target};
+use carrier::{Layers, Manner, Scheme, Trust};
+use rustls::client::Resumption;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
 
-/// `SCHEME://host:port`, `SCHEME://host`, `host:port` or `host`.
+/// `SCHEME://host:port`, `SCHEME://host`, `host:port` or `host`. Anyone's certificate is taken.
 pub(crate) fn from_url(url: &str) -> Result<Target, String> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("tcp", url));
-    let Some((_, _, default_port, is_tls, is_websocket)) =
-        SCHEMES.iter().find(|(_, names, ..)| names.contains(&scheme))
-    else {
-        let known: Vec<&str> = SCHEMES.iter().map(|(name, ..)| *name).collect();
-        return Err(format!("{url}: {scheme} is not spoken here, but {}", known.join(", ")));
+    let Some(scheme) = Scheme::of(scheme) else {
+        return Err(format!("{url}: {scheme} is not spoken here, but {}", Scheme::names()));
     };
     let rest = rest.trim_end_matches('/');
     let is_bare_v6 = rest.matches(':').count() > 1 && !rest.starts_with('[');
@@ -20,11 +19,23 @@ pub(crate) fn from_url(url: &str) -> Result<Target, String> {
             let port = port.parse().map_err(|_| format!("{url}: {port} is no port"))?;
             (host, port)
         }
-        _ => (rest, *default_port),
+        _ => (rest, scheme.port),
     };
-    let tls = is_tls.then(|| carrier::tls(None, None, None)).transpose()?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    resolve(host, port, Carrier { tls, is_websocket: *is_websocket })
+    let trust = Trust { insecure: true, ..Trust::default() };
+    resolve(host, port, scheme, &carrier(scheme, &trust)?)
+}
+
+pub(crate) fn carrier(scheme: Scheme, trust: &Trust) -> Result<Carrier, String> {
+    let mut tls = scheme.is_tls.then(|| trust.config()).transpose()?;
+    if let Some(tls) = &mut tls {
+        // Clients are strangers to each other: none comes with a session of another's.
+        Arc::make_mut(tls).resumption = Resumption::disabled();
+    }
+    match tls {
+        Some(tls) if scheme.is_quic => Manner::new(&tls).map(Carrier::Quic),
+        tls => Ok(Carrier::Own(Layers { tls, is_websocket: scheme.is_websocket })),
+    }
 }
 
 /// The addresses of this host to connect from, in turn.
@@ -34,25 +45,19 @@ pub(crate) fn local(list: &str) -> Result<Vec<IpAddr>, String> {
     addresses.map(|address| address.parse().map_err(|_| wrong(address))).collect()
 }
 
-pub(crate) fn resolve(host: &str, port: u16, carrier: Carrier) -> Result<Target, String> {
+pub(crate) fn resolve(
+    host: &str,
+    port: u16,
+    scheme: Scheme,
+    carrier: &Carrier,
+) -> Result<Target, String> {
     let mut addresses = (host, port)
         .to_socket_addrs()
         .map_err(|error| format!("{host}: the name is not known: {error}"))?;
     let address = addresses.next().ok_or_else(|| format!("{host}: the name has no address"))?;
-    let scheme = SCHEMES.iter().find(|(.., is_tls, is_websocket)| {
-        *is_tls == carrier.tls.is_some() && *is_websocket == carrier.is_websocket
-    });
-    let scheme = scheme.map_or("tcp", |(name, ..)| name);
-    Ok(Target { url: format!("{scheme}://{host}:{port}"), host: host.into(), address, carrier })
+    let url = format!("{}://{host}:{port}", scheme.name);
+    Ok(Target { url, host: host.into(), address, carrier: carrier.clone() })
 }
-
-/// Name, all names, default port, TLS, WebSocket.
-const SCHEMES: &[(&str, &[&str], u16, bool, bool)] = &[
-    ("tcp", &["tcp", "mqtt"], 1883, false, false),
-    ("tls", &["tls", "mqtts", "ssl"], 8883, true, false),
-    ("ws", &["ws"], 8083, false, true),
-    ("wss", &["wss"], 8084, true, true),
-];
 
 #[cfg(test)]
 mod tests {
@@ -68,6 +73,7 @@ mod tests {
         assert_eq!(address("::1"), Ok("[::1]:1883".into()));
         assert_eq!(address("wss://127.0.0.1/"), Ok("127.0.0.1:8084".into()));
         assert_eq!(from_url("ssl://127.0.0.1").map(|t| t.url), Ok("tls://127.0.0.1:8883".into()));
+        assert_eq!(address("quic://127.0.0.1"), Ok("127.0.0.1:14567".into()));
         assert!(address("http://127.0.0.1").is_err());
         assert!(address("127.0.0.1:http").is_err());
     }

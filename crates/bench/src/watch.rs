@@ -210,10 +210,13 @@ fn sum(processes: &[u32], figure: impl Fn(u32) -> Option<u64>) -> Option<u64> {
 }
 
 /// The process that listens on a port of this host, if it may be seen.
-pub(crate) fn listener(port: u16) -> Option<u32> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+pub(crate) fn listener(port: u16, is_udp: bool) -> Option<u32> {
+    let (tables, state) = match is_udp {
+        true => (["/proc/net/udp", "/proc/net/udp6"], UNCONNECTED),
+        false => (["/proc/net/tcp", "/proc/net/tcp6"], LISTENS),
+    };
     let tables: String = tables.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
-    let socket = format!("socket:[{}]", listening_inode(&tables, port)?);
+    let socket = format!("socket:[{}]", listening_inode(&tables, port, state)?);
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let name = process.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -226,15 +229,19 @@ pub(crate) fn listener(port: u16) -> Option<u32> {
     None
 }
 
-/// proc_pid_net(5): local address second, state fourth (0A listens), inode tenth.
-fn listening_inode(tables: &str, port: u16) -> Option<u64> {
+/// proc_pid_net(5): local address second, state fourth, inode tenth.
+fn listening_inode(tables: &str, port: u16, state: &str) -> Option<u64> {
     let wanted = format!(":{port:04X}");
     tables.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let listens = fields.get(1)?.ends_with(&wanted) && *fields.get(3)? == "0A";
+        let listens = fields.get(1)?.ends_with(&wanted) && *fields.get(3)? == state;
         if listens { fields.get(9)?.parse().ok() } else { None }
     })
 }
+
+const LISTENS: &str = "0A";
+/// A socket of UDP that hears from anyone.
+const UNCONNECTED: &str = "07";
 
 fn read(pid: u32, file: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/{file}")).ok()
@@ -348,7 +355,7 @@ mod tests {
     fn our_own_process_can_be_watched_and_found_by_its_port() {
         let socket = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let port = socket.local_addr().expect("it is bound").port();
-        assert_eq!(listener(port), Some(std::process::id()));
+        assert_eq!(listener(port, false), Some(std::process::id()));
         let sample = Watch::new(Some(Whom::Process(std::process::id()))).sample();
         assert!(sample.of(Figure::MemoryKb) > Some(100.0));
         assert!(sample.of(Figure::Threads) >= Some(1.0));

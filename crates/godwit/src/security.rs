@@ -2,8 +2,6 @@
 
 #[cfg(feature = "http")]
 use crate::acl::warden::{PermitSettings, Permits};
-#[cfg(feature = "remote")]
-use crate::clients::trust::Trust;
 use crate::host;
 use crate::identity::Limits;
 use crate::identity::backend::{Backend, Chain};
@@ -40,6 +38,8 @@ use crate::{acl, bans};
 use broker::bans::Bans;
 use broker::options::Asks;
 use broker::permissions::Permissions;
+#[cfg(feature = "remote")]
+use carrier::Trust;
 #[cfg(feature = "remote")]
 use rustls::ClientConfig;
 use std::path::PathBuf;

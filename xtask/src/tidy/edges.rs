@@ -20,15 +20,16 @@ const HOUSE: &[Room] = &[
     Room { name: "mqtt", may: &[], never: IMPURE },
     Room { name: "broker", may: &["mqtt", "rules"], never: IMPURE },
     Room { name: "rules", may: &["mqtt"], never: IMPURE },
+    Room { name: "carrier", may: &[], never: RUNTIMES },
     Room { name: "store", may: &[], never: RUNTIMES },
-    Room { name: "engine", may: &["broker", "mqtt", "rules", "store"], never: RUNTIMES },
+    Room { name: "engine", may: &["broker", "carrier", "mqtt", "rules", "store"], never: RUNTIMES },
     Room { name: "sim", may: &["broker", "mqtt", "rules", "store"], never: RUNTIMES },
     Room {
         name: "godwit",
-        may: &["broker", "engine", "mqtt", "rules", "store"],
+        may: &["broker", "carrier", "engine", "mqtt", "rules", "store"],
         never: &["async-std", "smol"],
     },
-    Room { name: "bench", may: &["mqtt"], never: &["async-std", "smol"] },
+    Room { name: "bench", may: &["carrier", "mqtt"], never: &["async-std", "smol"] },
     Room { name: "xtask", may: &[], never: RUNTIMES },
 ];
 

@@ -1,5 +1,7 @@
 //! A broker's process for one run: its files, its port, its end.
 
+use crate::plan::Carrier;
+use carrier::{Manner, Outlet};
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -93,7 +95,11 @@ impl Launched {
     fn wait_until_it_listens(&mut self, address: SocketAddr) -> Result<(), String> {
         let begun = Instant::now();
         while begun.elapsed() < START_MAX {
-            if TcpStream::connect(address).is_ok() {
+            let listens = match crate::target::from_url(&self.url)?.carrier {
+                Carrier::Quic(manner) => answers(address, &manner).unwrap_or(false),
+                Carrier::Own(_) => TcpStream::connect(address).is_ok(),
+            };
+            if listens {
                 // What it still does after that is no part of the first scenario.
                 thread::sleep(Duration::from_millis(300));
                 return Ok(());
@@ -106,6 +112,24 @@ impl Launched {
         }
         Err("it does not listen".into())
     }
+}
+
+/// Whether a handshake gets to its end.
+fn answers(address: SocketAddr, manner: &Manner) -> std::io::Result<bool> {
+    let mut outlet = Outlet::new(address, None, START_MAX)?;
+    let trunk = outlet.open(manner, "localhost", 0)?;
+    let begun = Instant::now();
+    while begun.elapsed() < ANSWER_MAX {
+        outlet.send();
+        outlet.turn(&mut Vec::new())?;
+        if outlet.is_open(trunk)? {
+            outlet.close(trunk);
+            outlet.send();
+            return Ok(true);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(false)
 }
 
 impl Drop for Launched {
@@ -124,6 +148,7 @@ fn scratch(name: &str, port: u16) -> PathBuf {
     std::env::temp_dir().join(format!("godwit-bench-{}-{name}-{port}", std::process::id()))
 }
 
+const ANSWER_MAX: Duration = Duration::from_millis(500);
 const START_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One MQTT client: what it is doing, what it still has to send, and what it has received.
 
-use super::wire::Wire;
+use super::wire::{Outlets, Wire};
 use crate::track::Tracks;
 use mqtt::Version;
 use std::collections::VecDeque;
@@ -88,8 +88,10 @@ impl Client {
     }
 
     /// Ends the connection, and forgets what belonged to it alone.
-    pub(crate) fn close(&mut self) {
-        self.wire = None;
+    pub(crate) fn close(&mut self, outlets: &mut Outlets) {
+        if let Some(wire) = self.wire.take() {
+            wire.close(outlets);
+        }
         self.is_pinging = false;
         self.tail = Vec::new();
         self.out = Vec::new();

@@ -30,7 +30,8 @@ impl Load {
                 buffer.resize(tail * 4, 0);
             }
             buffer[..tail].copy_from_slice(&client.tail);
-            let read = wire.read(&mut buffer[tail..]).map_err(|error| Failure::of(&error))?;
+            let read = wire.read(&mut buffer[tail..], &mut self.outlets);
+            let read = read.map_err(|error| Failure::of(&error))?;
             let Some(read) = read else { return Ok(()) };
             if read == 0 {
                 return Err(Failure::Closed);

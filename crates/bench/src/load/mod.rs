@@ -7,10 +7,10 @@ mod client;
 mod crew;
 mod intake;
 mod outgo;
+mod outlets;
 mod pace;
 mod payload;
 mod thread;
-mod websocket;
 mod wire;
 
 pub(crate) use thread::{Load, StreamEnd, ThreadEnd};

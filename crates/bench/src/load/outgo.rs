@@ -302,6 +302,7 @@ impl Load {
         }
         dirty.append(&mut self.dirty);
         self.dirty = dirty;
+        self.outlets.send();
         if !self.written.is_empty() {
             let now_us = self.clock.now_ns() / 1_000;
             for due_us in self.written.drain(..) {
@@ -316,7 +317,6 @@ impl Load {
     /// The socket has room again.
     pub(super) fn go_on(&mut self, at: u32) {
         if let Some(wire) = &mut self.clients[at as usize].wire
-            && wire.has_layers()
             && let Err(error) = wire.push()
         {
             return self.lose(at, Failure::of(&error));
@@ -331,7 +331,7 @@ impl Load {
         let client = &mut self.clients[at as usize];
         let Some(wire) = &mut client.wire else { return };
         while client.out_from < client.out.len() {
-            match wire.write(&client.out[client.out_from..]) {
+            match wire.write(&client.out[client.out_from..], &mut self.outlets) {
                 Ok(Some(written)) => {
                     client.out_from += written;
                     self.tally.add(Count::BytesOut, written as u64);

@@ -11,14 +11,14 @@ use super::crew::Part;
 use super::intake::Ages;
 use super::pace::{Line, Timer, on_grid};
 use super::payload::Payload;
-use super::wire::Wire;
+use super::wire::{Outlets, Wire};
 use super::{Second, Shared, Stage};
 use crate::clock::{Clock, SECOND_NS};
 use crate::limits::{CONNECT_S_MAX, EVENTS_A_TURN_MAX, OPENING_MAX, READ_BYTES_MAX};
 use crate::plan::{Pace, Plan, Start};
 use crate::tally::{Count, Failure, Sampler, Tally};
 use crate::track::{Tracked, Tracks};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
@@ -52,6 +52,9 @@ pub(crate) struct Load {
     pub(super) received: u64,
     pub(super) flights: i64,
     pub(super) ages: Ages,
+    pub(super) outlets: Outlets,
+    /// Clients whose trunks have something new.
+    pub(super) woken: Vec<u32>,
     poll: Poll,
     timer: Timer,
     seconds: Sender<Second>,
@@ -139,6 +142,8 @@ impl Load {
             received: 0,
             flights: 0,
             ages: Ages::default(),
+            outlets: Outlets::default(),
+            woken: Vec::new(),
             poll,
             timer,
             seconds,
@@ -161,13 +166,14 @@ impl Load {
                 self.hand_over(now);
             }
             if stage == Stage::Over {
-                return Ok(self.end(now));
+                return self.end(now);
             }
             self.open_due(now);
             self.tend(now);
             if stage >= Stage::Publishing && !self.has_begun {
                 self.begin();
             }
+            self.wind_outlets()?;
             let room = stage >= Stage::Publishing && self.publish_due(now);
             self.flush();
             let timeout = self.timeout(now, room)?;
@@ -176,7 +182,7 @@ impl Load {
                 _ => {}
             }
             for (nth, event) in events.iter().enumerate() {
-                self.event(event);
+                self.event(event)?;
                 if nth % STEPS_A_LOOK == STEPS_A_LOOK - 1 {
                     self.keep_time();
                 }
@@ -257,7 +263,7 @@ impl Load {
         }
         if self.takers.iter().any(|takers| !takers.clients.is_empty()) {
             // Another thread's receiving makes room here, and no event tells of it.
-            return Ok(Some(Duration::from_millis(1)));
+            return Ok(Some(Duration::from_millis(1).min(self.outlets.rest())));
         }
         let publishing = self.lines.iter().filter_map(Line::next_at).map(on_grid);
         let opening = self.to_open.front().filter(|_| self.opening < OPENING_MAX);
@@ -266,30 +272,40 @@ impl Load {
         if let Some(next) = next {
             self.timer.set(next, now)?;
         }
-        Ok(Some(Duration::from_nanos(self.second_until().saturating_sub(now)).min(NAP)))
+        let nap = NAP.min(self.outlets.rest());
+        Ok(Some(Duration::from_nanos(self.second_until().saturating_sub(now)).min(nap)))
     }
 
-    fn event(&mut self, event: &mio::event::Event) {
+    fn event(&mut self, event: &mio::event::Event) -> io::Result<()> {
         let Token(at) = event.token();
         if event.token() == WAKER || event.token() == TIMER {
-            return;
+            return Ok(());
         }
-        let Some(client) = self.clients.get_mut(at) else { return };
+        if let Some(outlet) = self.outlets.of(event.token()) {
+            return self.turn_outlet(outlet);
+        }
+        let ends = event.is_read_closed() || event.is_error();
+        self.look(at as u32, event.is_readable() || ends, event.is_writable(), ends);
+        Ok(())
+    }
+
+    /// Looks at what an event tells of a client.
+    pub(super) fn look(&mut self, at: u32, is_readable: bool, is_writable: bool, ends: bool) {
+        let Some(client) = self.clients.get_mut(at as usize) else { return };
         if client.wire.is_none() {
             return;
         }
         if client.state == State::Opening {
             // What comes before MQTT wants to read and to write.
-            self.opened(at as u32);
-            if self.clients[at].state == State::Opening {
+            self.opened(at);
+            if self.clients[at as usize].state == State::Opening {
                 return;
             }
-        } else if event.is_writable() {
-            self.go_on(at as u32);
+        } else if is_writable {
+            self.go_on(at);
         }
-        let ends = event.is_read_closed() || event.is_error();
-        if event.is_readable() || ends {
-            self.receive(at as u32, ends);
+        if is_readable {
+            self.receive(at, ends);
         }
     }
 
@@ -323,12 +339,7 @@ impl Load {
         client.asked_ns = now;
         self.opening += 1;
         self.timeouts.join(now + self.timeouts.interval_ns, at);
-        let opened = Wire::open(target, local).and_then(|mut wire| {
-            let both = Interest::READABLE | Interest::WRITABLE;
-            self.poll.registry().register(wire.socket(), Token(at as usize), both)?;
-            Ok(wire)
-        });
-        match opened {
+        match Wire::open(target, local, at, &mut self.outlets, self.poll.registry()) {
             Ok(wire) => client.wire = Some(wire),
             Err(error) => self.lose(at, Failure::of(&error)),
         }
@@ -336,7 +347,7 @@ impl Load {
 
     fn opened(&mut self, at: u32) {
         let Some(wire) = &mut self.clients[at as usize].wire else { return };
-        match wire.is_open() {
+        match wire.is_open(&mut self.outlets) {
             Ok(false) => {}
             Ok(true) => self.greet(at),
             Err(error) => self.lose(at, Failure::of(&error)),
@@ -379,7 +390,7 @@ impl Load {
         let now = self.clock.now_ns();
         let client = &mut self.clients[at as usize];
         let group = &self.plan.groups[usize::from(client.group)];
-        client.close();
+        client.close(&mut self.outlets);
         let was_live = client.state == State::Live;
         if was_live {
             self.shared.live.fetch_sub(1, SeqCst);
@@ -464,7 +475,7 @@ impl Load {
     }
 
     /// Leaves in order, and sums up.
-    fn end(mut self, now: u64) -> ThreadEnd {
+    fn end(mut self, now: u64) -> io::Result<ThreadEnd> {
         let mut end =
             ThreadEnd { tracked: HashMap::new(), streams: Vec::new(), consumers: HashMap::new() };
         for at in 0..self.clients.len() as u32 {
@@ -473,6 +484,7 @@ impl Load {
             }
         }
         self.flush();
+        self.part()?;
         let mut unanswered = 0;
         for client in &self.clients {
             if client.was_live {
@@ -502,7 +514,7 @@ impl Load {
             *end.tracked.entry(track.stream).or_default() += tracked;
         }
         self.hand_over(now);
-        end
+        Ok(end)
     }
 }
 

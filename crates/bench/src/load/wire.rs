@@ -1,172 +1,183 @@
-//! One connection's bytes, whatever carries them: TCP, TLS over it, and WebSocket over either.
+//! One connection's bytes, whatever carries them: a socket of its own, or of QUIC a trunk of an
+//! outlet that the thread's clients share.
 
-use super::websocket::WebSocket;
-use crate::plan::Target;
-use mio::net::TcpStream;
-use rustls::ClientConnection;
-use socket2::{Domain, Protocol, Socket, Type};
-use std::io::{self, Read, Write};
-use std::net::IpAddr;
+use crate::plan::{Carrier, Target};
+use carrier::{Outlet, TrunkId};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(crate) struct Wire {
-    stream: TcpStream,
-    /// Neither costs a plain connection more than the room for a pointer.
-    tls: Option<Box<ClientConnection>>,
-    websocket: Option<Box<WebSocket>>,
+pub(crate) enum Wire {
+    Own(carrier::Wire),
+    Trunk(u16, TrunkId),
+}
+
+/// A thread's outlets: one for each address that it connects to and from.
+#[derive(Debug, Default)]
+pub(crate) struct Outlets(Vec<Placed>);
+
+#[derive(Debug)]
+struct Placed {
+    to: SocketAddr,
+    from: Option<IpAddr>,
+    outlet: Outlet,
+    /// It may have more to read, of which no event tells.
+    is_busy: bool,
 }
 
 impl Wire {
-    /// Begins to connect; the socket becomes writable when that is done.
-    pub(crate) fn open(target: &Target, from: Option<IpAddr>) -> io::Result<Wire> {
-        let to = target.address;
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_nonblocking(true)?;
-        socket.set_tcp_nodelay(true)?;
-        if let Some(from) = from {
-            socket.bind(&std::net::SocketAddr::new(from, 0).into())?;
-        }
-        match socket.connect(&to.into()) {
-            Err(error) if !is_under_way(&error) => return Err(error),
-            _ => {}
-        }
-        let carrier = &target.carrier;
-        let tls = match &carrier.tls {
-            Some(config) => {
-                let name = target.host.clone().try_into().map_err(io::Error::other)?;
-                let tls = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
-                Some(Box::new(tls))
+    /// Begins to connect; an event tells when that is done.
+    pub(crate) fn open(
+        target: &Target,
+        from: Option<IpAddr>,
+        owner: u32,
+        outlets: &mut Outlets,
+        registry: &Registry,
+    ) -> io::Result<Wire> {
+        match &target.carrier {
+            Carrier::Own(layers) => {
+                let wire = carrier::Wire::open(target.address, from, &target.host, layers)?;
+                let both = Interest::READABLE | Interest::WRITABLE;
+                let descriptor = wire.as_fd().as_raw_fd();
+                registry.register(&mut SourceFd(&descriptor), Token(owner as usize), both)?;
+                Ok(Wire::Own(wire))
             }
-            None => None,
-        };
-        let websocket = carrier.is_websocket.then(|| Box::new(WebSocket::new(&target.host)));
-        Ok(Wire { stream: TcpStream::from_std(socket.into()), tls, websocket })
-    }
-
-    pub(crate) fn socket(&mut self) -> &mut TcpStream {
-        &mut self.stream
+            Carrier::Quic(manner) => {
+                let at = outlets.to(target.address, from, registry)?;
+                let trunk = outlets.0[usize::from(at)].outlet.open(manner, &target.host, owner)?;
+                Ok(Wire::Trunk(at, trunk))
+            }
+        }
     }
 
     /// Whether MQTT may begin. Asked again with every event until it is so.
-    pub(crate) fn is_open(&mut self) -> io::Result<bool> {
-        if let Some(error) = self.stream.take_error()? {
-            return Err(error);
-        }
-        match self.stream.peer_addr() {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        if let Some(tls) = &mut self.tls {
-            while tls.is_handshaking() {
-                match tls.complete_io(&mut self.stream) {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        let Wire { stream, tls, websocket } = self;
-        match websocket {
-            Some(websocket) => websocket.upgrade(&mut Layer { stream, tls }),
-            None => Ok(true),
+    pub(crate) fn is_open(&mut self, outlets: &mut Outlets) -> io::Result<bool> {
+        match self {
+            Wire::Own(wire) => wire.is_open(),
+            Wire::Trunk(at, trunk) => outlets.0[usize::from(*at)].outlet.is_open(*trunk),
         }
     }
 
     /// `None` where there is nothing to read now; zero is the end.
     #[inline]
-    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
-        let Wire { stream, tls, websocket } = self;
-        let read = match (websocket, &tls) {
-            (None, None) => stream.read(into),
-            (None, Some(_)) => Layer { stream, tls }.read(into),
-            (Some(websocket), _) => websocket.read(&mut Layer { stream, tls }, into),
-        };
-        ready(read)
+    pub(crate) fn read(
+        &mut self,
+        into: &mut [u8],
+        outlets: &mut Outlets,
+    ) -> io::Result<Option<usize>> {
+        match self {
+            Wire::Own(wire) => wire.read(into),
+            Wire::Trunk(at, trunk) => outlets.0[usize::from(*at)].outlet.read(*trunk, into),
+        }
     }
 
     /// `None` where nothing can be written now.
     #[inline]
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        let Wire { stream, tls, websocket } = self;
-        let written = match (websocket, &tls) {
-            (None, None) => stream.write(bytes),
-            (None, Some(_)) => Layer { stream, tls }.write(bytes),
-            (Some(websocket), _) => websocket.write(&mut Layer { stream, tls }, bytes),
-        };
-        // A full layer takes nothing until the socket is writable again.
-        ready(written).map(|written| written.filter(|written| *written > 0))
+    pub(crate) fn write(
+        &mut self,
+        bytes: &[u8],
+        outlets: &mut Outlets,
+    ) -> io::Result<Option<usize>> {
+        match self {
+            Wire::Own(wire) => wire.write(bytes),
+            Wire::Trunk(at, trunk) => outlets.0[usize::from(*at)].outlet.write(*trunk, bytes),
+        }
     }
 
     /// Writes what a layer has taken and not yet passed on.
     pub(crate) fn push(&mut self) -> io::Result<()> {
-        let Wire { stream, tls, websocket } = self;
-        let mut layer = Layer { stream, tls };
-        let pushed = match websocket {
-            Some(websocket) => websocket.push(&mut layer),
-            None => layer.flush(),
-        };
-        match pushed {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        match self {
+            Wire::Own(wire) if wire.has_layers() => wire.push(),
             _ => Ok(()),
         }
     }
 
-    pub(crate) fn has_layers(&self) -> bool {
-        self.tls.is_some() || self.websocket.is_some()
+    pub(crate) fn close(self, outlets: &mut Outlets) {
+        if let Wire::Trunk(at, trunk) = self {
+            outlets.0[usize::from(at)].outlet.close(trunk);
+        }
     }
 
     /// Whether a read that did not fill its buffer took everything: then the poller tells of more
     /// (epoll(7), question 9).
     #[inline]
     pub(crate) fn short_read_is_all(&self) -> bool {
-        !self.has_layers()
+        matches!(self, Wire::Own(wire) if !wire.has_layers())
     }
 }
 
-/// What lies below WebSocket: the socket, or TLS on it.
-pub(super) struct Layer<'a> {
-    stream: &'a mut TcpStream,
-    tls: &'a mut Option<Box<ClientConnection>>,
-}
+impl Outlets {
+    fn to(&mut self, to: SocketAddr, from: Option<IpAddr>, registry: &Registry) -> io::Result<u16> {
+        let known = self.0.iter().position(|one| (one.to, one.from) == (to, from));
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let at = self.0.len();
+                let outlet = Outlet::new(to, from, PINGS_EVERY)?;
+                let both = Interest::READABLE | Interest::WRITABLE;
+                let descriptor = outlet.as_fd().as_raw_fd();
+                registry.register(&mut SourceFd(&descriptor), Token(FIRST.0 - at), both)?;
+                self.0.push(Placed { to, from, outlet, is_busy: false });
+                at
+            }
+        };
+        u16::try_from(at).map_err(io::Error::other)
+    }
 
-impl Read for Layer<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.tls {
-            Some(tls) => rustls::Stream::new(&mut **tls, self.stream).read(into),
-            None => self.stream.read(into),
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Which outlet a token of the poller is.
+    pub(crate) fn of(&self, token: Token) -> Option<usize> {
+        FIRST.0.checked_sub(token.0).filter(|at| *at < self.0.len())
+    }
+
+    pub(crate) fn set_busy(&mut self, at: usize, is_busy: bool) {
+        self.0[at].is_busy = is_busy;
+    }
+
+    /// Which outlet has something to do by itself.
+    pub(crate) fn due(&self, from: usize, now: Instant) -> Option<usize> {
+        let is_due = |one: &Placed| one.is_busy || one.outlet.next_at() <= now;
+        let due = self.0.iter().skip(from).position(is_due);
+        due.map(|nth| from + nth)
+    }
+
+    /// How long nobody has anything to do by itself.
+    pub(crate) fn rest(&self) -> Duration {
+        let now = Instant::now();
+        let rest = |one: &Placed| match one.is_busy {
+            true => Duration::ZERO,
+            false => one.outlet.next_at().saturating_duration_since(now),
+        };
+        self.0.iter().map(rest).min().unwrap_or(Duration::MAX)
+    }
+
+    /// Takes what has come, and names the clients that should look.
+    pub(crate) fn turn(&mut self, at: usize, woken: &mut Vec<u32>) -> io::Result<bool> {
+        self.0[at].outlet.turn(woken)
+    }
+
+    /// Lets out what trunks have to say.
+    #[inline]
+    pub(crate) fn send(&mut self) {
+        for one in &mut self.0 {
+            one.outlet.send();
         }
     }
-}
 
-impl Write for Layer<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.tls {
-            Some(tls) => rustls::Stream::new(&mut **tls, self.stream).write(bytes),
-            None => self.stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self.tls {
-            Some(tls) => rustls::Stream::new(&mut **tls, self.stream).flush(),
-            None => Ok(()),
-        }
+    /// Trunks that are not closed.
+    pub(crate) fn trunks(&self) -> usize {
+        self.0.iter().map(|one| one.outlet.trunks()).sum()
     }
 }
 
-fn is_under_way(error: &io::Error) -> bool {
-    let in_progress = rustix::io::Errno::INPROGRESS.raw_os_error();
-    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(in_progress)
-}
-
-/// Interrupted is tried again with the next event, as if there were nothing now: signals are taken
-/// by another thread, so it does not happen in practice.
-#[inline]
-fn ready(result: io::Result<usize>) -> io::Result<Option<usize>> {
-    match result {
-        Ok(n) => Ok(Some(n)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
-}
+/// The token of the first outlet; those of others go down from it, as those of clients go up.
+const FIRST: Token = Token(usize::MAX - 2);
+/// How soon a broker that is gone without a word is missed.
+const PINGS_EVERY: Duration = Duration::from_secs(1);

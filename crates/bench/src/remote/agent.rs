@@ -75,7 +75,8 @@ fn serve(stream: TcpStream, token: &str) -> io::Result<()> {
 fn show(mut link: Link, ask: &Value) -> io::Result<()> {
     let port = ask["port"].as_u64().and_then(|port| u16::try_from(port).ok());
     let pid = ask["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-    let pid = pid.or_else(|| port.and_then(listener));
+    let pid = pid
+        .or_else(|| port.and_then(|port| listener(port, false).or_else(|| listener(port, true))));
     let mut watch = Watch::new(pid.map(Whom::Process));
     link.send(&json!({ "pid": pid }))?;
     loop {

@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 
 /// Beside our own program; built first where nobody has.
 fn godwit() -> Broker {
+    godwit_with(|_| Vec::new())
+}
+
+/// With further arguments, which may name its port.
+pub(crate) fn godwit_with(more: impl Fn(u16) -> Vec<String>) -> Broker {
     let own = Path::new(env!("CARGO_BIN_EXE_godwit-bench"));
     let godwit = own.with_file_name("godwit");
     if !godwit.is_file() {
@@ -17,7 +22,8 @@ fn godwit() -> Broker {
     }
     let arguments = |port| {
         let listen = format!("tcp://127.0.0.1:{port}");
-        ["serve", "--memory", "--listen", &listen].map(String::from).to_vec()
+        let plain = ["serve", "--memory", "--listen", &listen].map(String::from);
+        plain.into_iter().chain(more(port)).collect()
     };
     Broker::start(&godwit, arguments).expect("it was built")
 }
@@ -412,7 +418,8 @@ fn a_container_of_a_real_engine_is_watched() {
     }
 }
 
-const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/certificates");
+pub(crate) const CERTIFICATES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/certificates");
 
 #[test]
 fn tls_and_websocket_carry_the_same_messages() {

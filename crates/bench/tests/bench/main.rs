@@ -8,4 +8,5 @@ mod command_line;
 mod faults;
 mod gateway;
 mod program;
+mod quic;
 mod signals;

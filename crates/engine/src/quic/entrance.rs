@@ -8,7 +8,6 @@
 //! beyond that says it again.
 
 use super::trunk::Trunk;
-use super::udp::{SLOT_BYTES, SLOTS, Udp, ecn_of};
 use super::{Name, Quic, Terms};
 use crate::body::Body;
 use crate::layers::{Layers, Opening};
@@ -17,6 +16,7 @@ use crate::stream::Stream;
 use crate::through::HANDSHAKES_PER_TURN;
 use broker::arrivals::Entry;
 use broker::{Address, Input, ListenerId, Now, Peer, ShardId};
+use carrier::{SLOT_BYTES, SLOTS, Udp, ecn_of};
 use quinn_proto::{AcceptError, ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit};
 use quinn_udp::RecvMeta;
 use std::collections::{HashMap, VecDeque};

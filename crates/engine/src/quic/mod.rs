@@ -15,13 +15,12 @@
 mod entrance;
 mod terms;
 mod trunk;
-mod udp;
 
 pub use terms::{Manners, Terms};
 
+pub(crate) use carrier::Udp;
 pub(crate) use entrance::Entrance;
 pub(crate) use trunk::Trunk;
-pub(crate) use udp::Udp;
 
 use crate::body::Body;
 use crate::door::Door;

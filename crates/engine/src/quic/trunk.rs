@@ -2,8 +2,7 @@
 //! says of others.
 
 use super::entrance::canonical;
-use super::udp::Udp;
-use super::{Name, Quic};
+use super::{Name, Quic, Udp};
 use crate::body::Body;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::{Broken, Layers, Opening};

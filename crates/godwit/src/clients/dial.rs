@@ -3,22 +3,25 @@
 
 use super::properties::Given;
 use super::stream::Stream;
-use super::trust::Trust;
+use super::tunnel::{Far, Tunnel};
 use super::wire::Wire;
 use super::{EXIT_NO_CONNECTION, End};
 use crate::flags::{Flag, Used};
+use carrier::{Layers, Manner, Outlet, Scheme, TCP, Trust};
 use mqtt::{Connect, Packet, PropertiesBuf, Property, QoS, Reason, Version, Will};
-use rustls::ClientConnection;
-use rustls::pki_types::ServerName;
-use std::io::Read;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 pub(super) const FLAGS: [Flag; 23] = [
-    flag(&["-h", "--host"], &["HOST"], "broker, default localhost; or tls://HOST, unix:///PATH"),
-    flag(&["-p", "--port"], &["PORT"], "default 1883, with TLS 8883"),
-    flag(&["--cafile"], &["FILE"], "TLS: CAs to trust, default those of this host"),
+    flag(
+        &["-h", "--host"],
+        &["HOST"],
+        "broker, default localhost; or SCHEME://HOST with tls, ws, wss or quic, unix:///PATH",
+    ),
+    flag(&["-p", "--port"], &["PORT"], "default 1883; tls 8883, ws 8083, wss 8084, quic 14567"),
+    flag(&["--cafile"], &["FILE"], "TLS, QUIC: CAs to trust, default those of this host"),
     flag(&["--cert"], &["FILE"], "TLS: our own certificate; needs --key"),
     flag(&["--key"], &["FILE"], "TLS: its private key"),
     flag(&["--insecure"], &[], "TLS: trust anyone"),
@@ -79,7 +82,7 @@ pub(super) struct Dial {
 /// Where a broker listens.
 #[derive(Debug, PartialEq, Eq)]
 enum Place<'a> {
-    Network { tls: bool, host: &'a str, port: u16 },
+    Network { scheme: Scheme, host: &'a str, port: u16 },
     Unix(&'a str),
 }
 
@@ -171,6 +174,13 @@ impl Dial {
 
     /// What only shows once all flags are read.
     pub(super) fn settle(&mut self, id_given: bool) -> Result<(), String> {
+        if let Some((name, _)) = self.host.split_once("://")
+            && name != "unix"
+            && Scheme::of(name).is_none()
+        {
+            let known = Scheme::names();
+            return Err(format!("-h {}: {name} is not spoken here, but {known}, unix", self.host));
+        }
         if let (Some(flag), None) = (self.will_flag, &self.will_topic) {
             return Err(format!("{flag} needs --will-topic"));
         }
@@ -264,11 +274,12 @@ impl Dial {
         if let Some(path) = self.host.strip_prefix("unix://") {
             return Place::Unix(path);
         }
-        let (tls, rest) = match self.host.split_once("://") {
-            Some(("tls" | "mqtts", rest)) => (true, rest),
-            Some((_, rest)) => (self.trust.is_given(), rest),
-            None => (self.trust.is_given(), self.host.as_str()),
-        };
+        let (name, rest) = self.host.split_once("://").unwrap_or((TCP.name, &self.host));
+        let scheme = Scheme::of(name).unwrap_or(TCP);
+        let scheme = if self.trust.is_given() { scheme.secured() } else { scheme };
+        // Where MQTT is on the web, unless a broker says otherwise.
+        let rest = rest.trim_end_matches('/');
+        let rest = rest.strip_suffix("/mqtt").filter(|_| scheme.is_websocket).unwrap_or(rest);
         // A bare IPv6 address has colons of its own.
         let after_bracket = rest.rfind(']').map_or(0, |at| at + 1);
         let named = rest[after_bracket..].split_once(':').filter(|(_, port)| !port.contains(':'));
@@ -278,8 +289,8 @@ impl Dial {
             None => rest,
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let port = self.port.or(port).unwrap_or(if tls { 8883 } else { 1883 });
-        Place::Network { tls, host, port }
+        let port = self.port.or(port).unwrap_or(scheme.port);
+        Place::Network { scheme, host, port }
     }
 
     fn dial(&self) -> Result<Stream, End> {
@@ -288,39 +299,66 @@ impl Dial {
                 let stream = UnixStream::connect(path).map(Stream::Unix);
                 stream.map_err(|error| self.unreachable(&error.to_string()))
             }
-            Place::Network { tls, host, port } => {
-                let stream = self.reach(host, port)?;
-                if tls { self.secure(stream, host) } else { Ok(Stream::Tcp(stream)) }
+            Place::Network { scheme, host, port } => {
+                let tls = scheme.is_tls.then(|| self.trust.config()).transpose();
+                let tls = tls.map_err(|why| self.unreachable(&why))?;
+                match tls {
+                    None if !scheme.is_websocket => {
+                        self.reach(host, port, Dial::tcp).map(Stream::Tcp)
+                    }
+                    Some(tls) if scheme.is_quic => {
+                        let manner = Manner::new(&tls).map_err(|why| self.unreachable(&why))?;
+                        let tunnel = self.reach(host, port, |to| Dial::trunk(to, host, &manner));
+                        tunnel.map(Stream::Tunnel)
+                    }
+                    tls => {
+                        let layers = Layers { tls, is_websocket: scheme.is_websocket };
+                        let stream = self.reach(host, port, Dial::tcp)?;
+                        let tunnel = Dial::layered(stream, host, &layers);
+                        let name = if scheme.is_tls { "TLS" } else { "WebSocket" };
+                        let says = |error| self.unreachable(&format!("{name}: {error}"));
+                        tunnel.map(Stream::Tunnel).map_err(says)
+                    }
+                }
             }
         }
     }
 
-    fn secure(&self, stream: TcpStream, host: &str) -> Result<Stream, End> {
-        let config = self.trust.config().map_err(|why| self.unreachable(&why))?;
-        let name = ServerName::try_from(host.to_string());
-        let name = name.map_err(|error| self.unreachable(&error.to_string()))?;
-        let conn = ClientConnection::new(config, name);
-        let conn = conn.map_err(|error| self.unreachable(&error.to_string()))?;
-        let patience = |time| stream.set_read_timeout(time);
-        let secured = patience(Some(CONNECT_TIMEOUT))
-            .and_then(|()| stream.try_clone())
-            .and_then(|clone| Stream::tls(clone, conn));
-        let _ = patience(None);
-        secured.map_err(|error| self.unreachable(&format!("TLS: {error}")))
-    }
-
     /// The first address that answers.
-    fn reach(&self, host: &str, port: u16) -> Result<TcpStream, End> {
+    fn reach<T>(
+        &self,
+        host: &str,
+        port: u16,
+        connect: impl Fn(SocketAddr) -> io::Result<T>,
+    ) -> Result<T, End> {
         let addresses = (host, port).to_socket_addrs();
         let addresses = addresses.map_err(|error| self.unreachable(&error.to_string()))?;
         let mut why = "the host has no address".to_string();
         for address in addresses {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-                Ok(stream) => return Ok(stream),
+            match connect(address) {
+                Ok(there) => return Ok(there),
                 Err(error) => why = error.to_string(),
             }
         }
         Err(self.unreachable(&why))
+    }
+
+    fn tcp(to: SocketAddr) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    fn layered(stream: TcpStream, host: &str, layers: &Layers) -> io::Result<Tunnel> {
+        stream.set_nonblocking(true)?;
+        let wire = carrier::Wire::over(stream, host, layers)?;
+        Tunnel::open(Far::Wire(wire), Instant::now() + CONNECT_TIMEOUT)
+    }
+
+    fn trunk(to: SocketAddr, host: &str, manner: &Manner) -> io::Result<Tunnel> {
+        let mut outlet = Outlet::new(to, None, PINGS_EVERY)?;
+        let trunk = outlet.open(manner, host, 0)?;
+        Tunnel::open(Far::Trunk(Box::new(outlet), trunk), Instant::now() + CONNECT_TIMEOUT)
     }
 
     fn unreachable(&self, why: &str) -> End {
@@ -368,6 +406,8 @@ fn random() -> u32 {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Over QUIC a broker may be gone without a word; and many a network forgets who is silent.
+const PINGS_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -397,19 +437,29 @@ mod tests {
 
     #[test]
     fn a_host_may_be_a_url_and_flags_of_tls_ask_for_it() {
-        let place = |line: &str, tls, host: &str, port| {
+        let place = |line: &str, name: &str, host: &str, port| {
             let dial = dial(line).unwrap();
-            assert_eq!(dial.place(), Place::Network { tls, host, port }, "{line}");
+            let scheme = Scheme::of(name).unwrap();
+            assert_eq!(dial.place(), Place::Network { scheme, host, port }, "{line}");
         };
-        place("", false, "localhost", 1883);
-        place("-h a.org -p 99", false, "a.org", 99);
-        place("-h ::1", false, "::1", 1883);
-        place("-h tls://a.org", true, "a.org", 8883);
-        place("-h tls://a.org:99", true, "a.org", 99);
-        place("-h tls://[::1]:99", true, "::1", 99);
-        place("-h tcp://a.org", false, "a.org", 1883);
-        place("--cafile ca.pem -h a.org", true, "a.org", 8883);
-        place("--insecure -p 99", true, "localhost", 99);
+        place("", "tcp", "localhost", 1883);
+        place("-h a.org -p 99", "tcp", "a.org", 99);
+        place("-h ::1", "tcp", "::1", 1883);
+        place("-h tls://a.org", "tls", "a.org", 8883);
+        place("-h tls://a.org:99", "tls", "a.org", 99);
+        place("-h tls://[::1]:99", "tls", "::1", 99);
+        place("-h tcp://a.org", "tcp", "a.org", 1883);
+        place("--cafile ca.pem -h a.org", "tls", "a.org", 8883);
+        place("--insecure -p 99", "tls", "localhost", 99);
+        place("-h quic://a.org", "quic", "a.org", 14567);
+        place("-h quic://[::1] --insecure", "quic", "::1", 14567);
+        place("-h ws://a.org", "ws", "a.org", 8083);
+        place("-h ws://a.org/mqtt --cafile ca.pem", "wss", "a.org", 8084);
+        place("-h wss://a.org:99/", "wss", "a.org", 99);
+        assert_eq!(
+            dial("-h http://a.org").unwrap_err(),
+            "-h http://a.org: http is not spoken here, but tcp, tls, ws, wss, quic, unix"
+        );
         assert_eq!(dial("-h unix:///run/a").unwrap().place(), Place::Unix("/run/a"));
     }
 

@@ -56,7 +56,6 @@ impl Wire {
         client_id: &str,
         debug: bool,
     ) -> io::Result<Wire> {
-        stream.set_nodelay()?;
         let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
         let (reader, frames) = (stream.try_clone()?, sender.clone());
         thread::Builder::new().name("reader".into()).spawn(move || read(reader, &frames))?;

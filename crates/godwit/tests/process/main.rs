@@ -4,6 +4,7 @@
 mod backends;
 mod bridges;
 mod broker;
+mod carriers;
 mod certs;
 mod clients;
 mod doors;

@@ -9,8 +9,8 @@ use super::super::remote::url::Url;
 use super::super::remote::{Bounds, Remote};
 use super::web::{Asked, Said, Web};
 use super::*;
-use crate::clients::trust::Trust;
 use crate::runtime::Runtime;
+use carrier::Trust;
 
 pub(super) const BOUNDS: Bounds =
     Bounds { timeout_ms: 5_000, connections_max: 2, questions_max: 100 };

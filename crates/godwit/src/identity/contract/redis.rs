@@ -6,8 +6,8 @@ use super::super::remote::{Bounds, Remote};
 use super::super::tables::redis::{Command, Redis, RedisSettings, SCHEMES};
 use super::servers::{Started, folder, free_port, give, run};
 use super::*;
-use crate::clients::trust::Trust;
 use crate::runtime::Runtime;
+use carrier::Trust;
 use std::fs;
 use std::path::Path;
 

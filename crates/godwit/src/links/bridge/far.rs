@@ -2,10 +2,10 @@
 
 use super::pipe::{ALIASES_IN_MAX, Terms};
 use super::settings::{BridgeSettings, TlsSettings};
-use crate::clients::trust::Trust;
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::url::Url;
 use crate::links::near::read_frame;
+use carrier::Trust;
 use mqtt::{ConnAck, Connect, Packet, Properties, PropertiesBuf, Property, QoS, Reason, Will};
 use rustls::ClientConfig;
 use std::path::Path;

@@ -121,6 +121,16 @@ impl WebSocket {
         below.flush()
     }
 
+    /// Takes leave (RFC 6455, 5.5.1).
+    pub(super) fn end(&mut self) {
+        frame(CLOSE, &NORMAL, &mut self.out);
+    }
+
+    /// Whether something was taken that has not left.
+    pub(super) fn is_stuck(&self) -> bool {
+        !self.out.is_empty()
+    }
+
     /// False where nothing is there now. At the end it adds nothing.
     fn fill(&mut self, below: &mut impl Read) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
@@ -178,6 +188,8 @@ const MASK: [u8; 4] = [0x47, 0x6F, 0x64, 0x77];
 const CONTINUED: u8 = 0;
 const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
+/// Of a close frame: 1000, all is well.
+const NORMAL: [u8; 2] = [0x03, 0xE8];
 const PING: u8 = 9;
 const PONG: u8 = 10;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;

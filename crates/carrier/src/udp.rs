@@ -4,36 +4,42 @@ use quinn_proto::{EcnCodepoint, Transmit};
 use quinn_udp::{RecvMeta, UdpSocketState};
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// Shared by every shard that has a trunk of it: whoever sends needs nobody's leave.
 #[derive(Debug)]
-pub(crate) struct Udp {
+pub struct Udp {
     socket: UdpSocket,
     state: UdpSocketState,
 }
 
+impl AsFd for Udp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// Buffers that one call fills: each with a train of datagrams of one sender.
-pub(crate) const SLOTS: usize = 16;
-pub(crate) const SLOT_BYTES: usize = 64 * 1024;
+pub const SLOTS: usize = 16;
+pub const SLOT_BYTES: usize = 64 * 1024;
 
 impl Udp {
-    pub(crate) fn new(socket: UdpSocket) -> io::Result<Udp> {
+    pub fn new(socket: UdpSocket) -> io::Result<Udp> {
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new((&socket).into())?;
         Ok(Udp { socket, state })
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
+    pub fn descriptor(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
     /// How many datagrams of equal size one send may carry.
-    pub(crate) fn train_len_max(&self) -> usize {
+    pub fn train_len_max(&self) -> usize {
         self.state.max_gso_segments()
     }
 
-    pub(crate) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
+    pub fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
         let contents = &bytes[..transmit.size];
         let ecn = transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8));
         let transmit = quinn_udp::Transmit {
@@ -47,11 +53,7 @@ impl Udp {
     }
 
     /// Fills slots of `buffer`, and says how many.
-    pub(crate) fn receive(
-        &self,
-        buffer: &mut [u8],
-        metas: &mut [RecvMeta; SLOTS],
-    ) -> io::Result<usize> {
+    pub fn receive(&self, buffer: &mut [u8], metas: &mut [RecvMeta; SLOTS]) -> io::Result<usize> {
         let mut slots = buffer.chunks_exact_mut(SLOT_BYTES);
         let mut slices: [IoSliceMut<'_>; SLOTS] =
             std::array::from_fn(|_| IoSliceMut::new(slots.next().unwrap_or_default()));
@@ -59,6 +61,6 @@ impl Udp {
     }
 }
 
-pub(crate) fn ecn_of(meta: &RecvMeta) -> Option<EcnCodepoint> {
+pub fn ecn_of(meta: &RecvMeta) -> Option<EcnCodepoint> {
     meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8))
 }

@@ -1,4 +1,4 @@
-//! Whom a client trusts over TLS, and how it says who it is.
+//! Whom a client trusts over TLS and QUIC, and how it says who it is.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -8,22 +8,22 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trust {
-    pub(crate) authorities: Option<String>,
-    pub(crate) certificate: Option<String>,
-    pub(crate) key: Option<String>,
+pub struct Trust {
+    pub authorities: Option<String>,
+    pub certificate: Option<String>,
+    pub key: Option<String>,
     /// Anyone will do.
-    pub(crate) insecure: bool,
+    pub insecure: bool,
 }
 
 impl Trust {
     /// Whether a flag was given that only makes sense with TLS.
-    pub(crate) fn is_given(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         let Trust { authorities, certificate, key, insecure } = self;
         *insecure || authorities.is_some() || certificate.is_some() || key.is_some()
     }
 
-    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, String> {
+    pub fn config(&self) -> Result<Arc<ClientConfig>, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
@@ -41,7 +41,7 @@ impl Trust {
                 let config = builder.with_client_auth_cert(chain, own);
                 config.map_err(|error| format!("{certificate}: {error}"))?
             }
-            _ => return Err("--cert and --key go together".to_string()),
+            _ => return Err("a certificate and its private key go together".to_string()),
         };
         Ok(Arc::new(config))
     }

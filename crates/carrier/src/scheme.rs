@@ -1,0 +1,49 @@
+//! How a URL says what carries the bytes.
+
+/// One way to a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    pub name: &'static str,
+    /// What others call it.
+    also: &'static [&'static str],
+    pub port: u16,
+    pub is_tls: bool,
+    pub is_websocket: bool,
+    pub is_quic: bool,
+}
+
+impl Scheme {
+    pub fn of(name: &str) -> Option<Scheme> {
+        SCHEMES.iter().find(|one| one.name == name || one.also.contains(&name)).copied()
+    }
+
+    /// The same with TLS.
+    pub fn secured(self) -> Scheme {
+        let is_same = |one: &&Scheme| {
+            one.is_tls && one.is_websocket == self.is_websocket && one.is_quic == self.is_quic
+        };
+        SCHEMES.iter().find(is_same).copied().unwrap_or(self)
+    }
+
+    /// The names of all, for whoever wrote one that is none.
+    pub fn names() -> String {
+        SCHEMES.map(|one| one.name).join(", ")
+    }
+}
+
+pub const TCP: Scheme = Scheme {
+    name: "tcp",
+    also: &["mqtt"],
+    port: 1883,
+    is_tls: false,
+    is_websocket: false,
+    is_quic: false,
+};
+
+const SCHEMES: [Scheme; 5] = [
+    TCP,
+    Scheme { name: "tls", also: &["mqtts", "ssl"], port: 8883, is_tls: true, ..TCP },
+    Scheme { name: "ws", also: &[], port: 8083, is_websocket: true, ..TCP },
+    Scheme { name: "wss", also: &[], port: 8084, is_tls: true, is_websocket: true, ..TCP },
+    Scheme { name: "quic", also: &["mqtt-quic"], port: 14567, is_tls: true, is_quic: true, ..TCP },
+];
