@@ -140,13 +140,7 @@ impl Body {
     fn pass(&mut self, index: u32, raw: &mut [u8]) -> Result<bool, Broken> {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(false) };
         let Some(mut layers) = socket.layers.take() else { return Ok(false) };
-        // A large packet grows in place; the beginning of a small one is copied.
-        let grows = socket.tail.len() > TAIL_COPIED_MAX;
-        let mut plain = std::mem::take(if grows { &mut socket.tail } else { &mut self.plain });
-        if !grows {
-            plain.clear();
-            plain.extend_from_slice(&socket.tail);
-        }
+        let (mut plain, grows) = behind(&mut socket.tail, &mut self.plain);
         let before = plain.len();
         let began = layers.opening.is_some().then(Instant::now);
         self.sealed.clear();
@@ -243,4 +237,16 @@ impl Body {
             let _ = socket.send_sealed(self.sealed.bytes());
         }
     }
+}
+
+/// Where what comes is gathered, with what came before of its packet: a large packet grows in
+/// place, which is the second thing to know; the beginning of a small one is copied.
+pub(crate) fn behind(tail: &mut Vec<u8>, spare: &mut Vec<u8>) -> (Vec<u8>, bool) {
+    if tail.len() > TAIL_COPIED_MAX {
+        return (std::mem::take(tail), true);
+    }
+    let mut plain = std::mem::take(spare);
+    plain.clear();
+    plain.extend_from_slice(tail);
+    (plain, false)
 }

@@ -4,10 +4,10 @@
 use super::entrance::canonical;
 use super::{Name, Quic, Udp};
 use crate::body::Body;
-use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::{Broken, Layers, Opening};
 use crate::socket::Socket;
 use crate::stream::Stream;
+use crate::through::behind;
 use crate::tls;
 use broker::{ConnId, Input, Now, limits};
 use quinn_proto::{
@@ -303,13 +303,7 @@ impl Body {
         }
         let Some(quic) = &mut self.quic else { return };
         let Some(own) = quic.trunk(trunk) else { return };
-        // A large packet grows in place; the beginning of a small one is copied.
-        let grows = socket.tail.len() > TAIL_COPIED_MAX;
-        let mut plain = std::mem::take(if grows { &mut socket.tail } else { &mut self.plain });
-        if !grows {
-            plain.clear();
-            plain.extend_from_slice(&socket.tail);
-        }
+        let (mut plain, grows) = behind(&mut socket.tail, &mut self.plain);
         let before = plain.len();
         let found = match own.stream_of(index) {
             Some(stream) => own.receive(stream, &mut plain, limits::READ_BYTES_PER_TICK),
