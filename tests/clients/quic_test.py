@@ -283,15 +283,15 @@ class Migration(Case):
 
 
 class Coming(Case):
-    async def again(self):
+    async def again(self, **named):
         """A client that comes back with the ticket of its first time, and what it says early."""
         tickets = []
-        async with peer(self.port, tickets=tickets.append) as one:
+        async with peer(self.port, tickets=tickets.append, **named) as one:
             await one.welcome("one")
             one.send(subscribe("t", qos=1))
             await one.expect(b"\x90\x03\0\x01\x01")
             await one.until(lambda: tickets)
-        async with peer(self.port, session_ticket=tickets[0], waits=False) as two:
+        async with peer(self.port, session_ticket=tickets[0], waits=False, **named) as two:
             two.send(quic.connect_packet("two"))
             await two.expect(quic.CONNACK)
             await two.until(lambda: two.handshake)
@@ -301,6 +301,15 @@ class Coming(Case):
         self.assertEqual(await self.again(), (True, False))
         self.restart("quic.early_data=true")
         self.assertEqual(await self.again(), (True, True))
+
+    async def test_early_data_is_not_taken_where_certificates_are_asked_for(self):
+        ann = self.certs.issue("ann", "ann")
+        self.restart("quic.early_data=true", f"tls.client_ca={self.certs.ca}",
+                     "tls.client_certificate=required")
+        self.assertEqual(await self.again(certificate=ann), (True, False))
+        self.restart("quic.early_data=true", f"tls.client_ca={self.certs.ca}",
+                     "tls.client_certificate=optional")
+        self.assertEqual(await self.again(), (True, False))
 
     async def test_a_restarted_broker_says_that_connections_are_gone(self):
         async with peer(self.port) as one:

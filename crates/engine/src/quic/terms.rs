@@ -34,7 +34,8 @@ impl Terms {
     pub fn new(credentials: &Credentials, manners: Manners) -> Result<Terms, String> {
         let mut tls = (*credentials.config).clone();
         tls.alpn_protocols = vec![ALPN.to_vec()];
-        if manners.early_data {
+        // Who comes with a certificate has not shown its key when it speaks early.
+        if manners.early_data && !credentials.asks_clients {
             // What is said early could be said again by whoever overheard it. A session that is
             // kept here, and not with the client, is good for once [RFC 8446, 8.1].
             tls.max_early_data_size = u32::MAX;

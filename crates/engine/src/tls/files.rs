@@ -54,6 +54,8 @@ pub struct Credentials {
     pub(crate) config: Arc<ServerConfig>,
     /// A secret that the first private key has, and that is the same whenever the key is.
     pub(crate) secret: [u8; 32],
+    /// Whether clients are asked for certificates.
+    pub(crate) asks_clients: bool,
 }
 
 impl fmt::Debug for Credentials {
@@ -84,7 +86,8 @@ impl Files {
             Ok(verifier) if wrongs.is_empty() => {
                 let made = make(provider, self.oldest, verifier, keys);
                 let secret = secrets.first().copied().unwrap_or_default();
-                let made = made.map(|config| Credentials { config, secret });
+                let asks_clients = self.client != ClientCertificate::Off;
+                let made = made.map(|config| Credentials { config, secret, asks_clients });
                 made.map_err(|error| vec![error.to_string()])
             }
             Ok(_) => Err(wrongs),

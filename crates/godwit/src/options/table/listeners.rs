@@ -162,7 +162,7 @@ pub(super) const ROWS: &[Row] = &[
         short: "whether a client that comes back may say something in its first datagram (0-RTT)",
         long: "It saves a round trip. What is said so early has no forward secrecy. Sessions are \
                kept by the broker then, 4096 at most, and each is good for once, so that nobody \
-               can say it again.",
+               can say it again. Where clients are asked for certificates there is none.",
         source: "RFC 8446, 8",
         set: |settings, value| settings.door.quic.early_data = value.bool(),
     },
