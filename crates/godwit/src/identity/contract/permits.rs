@@ -10,9 +10,9 @@ use super::http::BOUNDS;
 use super::web::{Asked, Said, Web};
 use super::*;
 use crate::acl::warden::{PermitSettings, Permits, Warden};
-use crate::clients::trust::Trust;
 use crate::runtime::Runtime;
 use broker::ask::{Action, Answer, Question};
+use carrier::Trust;
 
 fn settings(web: &Web, form: Form) -> PermitSettings {
     let template = |text: &str| Template::parse_wish(text).unwrap();
