@@ -34,7 +34,7 @@ pub(crate) fn carrier(scheme: Scheme, trust: &Trust) -> Result<Carrier, String> 
     }
     match tls {
         Some(tls) if scheme.is_quic => Manner::new(&tls).map(Carrier::Quic),
-        tls => Ok(Carrier::Own(Layers { tls, is_websocket: scheme.is_websocket })),
+        tls => Ok(Carrier::Own(Layers { tls, websocket: scheme.websocket_path() })),
     }
 }
 

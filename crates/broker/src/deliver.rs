@@ -248,6 +248,9 @@ impl Sessions {
         let message = self.messages.keep(draft);
         let bytes = self.messages.get(message).bytes() as u64;
         let mut slot = Slot::new(message, qos, retain, hit.ids, hit.group);
+        if self.queue_is_full(hit.session, bytes) {
+            self.drop_stale(hit.session, out);
+        }
         let full = self.queue_is_full(hit.session, bytes);
         let drop = if full { Drop::QueueFull } else { Drop::OutOfMemory };
         let policy = match self.options.of_session(self.get(hit.session)).queue_policy {
@@ -293,6 +296,19 @@ impl Sessions {
         let large = draft.topic.len() + draft.properties.len() + draft.payload.len() > SMALL;
         let room = if large { !self.is_tight() } else { !self.is_full() };
         room && flight.is_none_or(|flight| flight.unacknowledged < CROWDED_WINDOW)
+    }
+
+    /// What is too old at the front of a queue takes nobody's place.
+    fn drop_stale(&mut self, id: SessionId, out: &mut Outbox) {
+        loop {
+            let flight = self.get(id).flight.as_ref();
+            let front = flight.and_then(|flight| flight.waiting.front().copied());
+            let stale = front.filter(|slot| slot.may_be_dropped() && self.is_stale(id, slot));
+            let Some(slot) = stale.and_then(|_| self.take_waiting(id, 0)) else { return };
+            self.strike(id, &slot);
+            self.forget(slot);
+            self.dropped(id, Drop::Expired, 1, out);
+        }
     }
 
     fn keeps_qos0(&self, id: SessionId) -> bool {

@@ -74,7 +74,7 @@ impl Sessions {
     }
 
     /// Whether it has waited for longer than its publisher or the queue's age limit has it.
-    fn is_stale(&self, id: SessionId, slot: &Slot) -> bool {
+    pub(crate) fn is_stale(&self, id: SessionId, slot: &Slot) -> bool {
         let message = self.messages.get(slot.message);
         let age_s_max = self.options.of_session(self.get(id)).queue_age_s_max;
         message.is_expired(self.now) || message.is_older(age_s_max, self.now)

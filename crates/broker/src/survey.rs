@@ -1,5 +1,7 @@
 //! What is to be known of sessions, for whoever asks from outside: a copy of numbers.
 
+use crate::flight::Marks;
+use crate::session::Session;
 use crate::shard::Shard;
 use crate::sys::DROPS;
 use mqtt::PacketId;
@@ -24,37 +26,52 @@ pub struct Report {
     pub filters: Vec<Box<str>>,
 }
 
+/// Which sessions are meant.
+#[derive(Clone, Debug)]
+pub enum Which {
+    Named(Vec<Box<str>>),
+    /// Those whose client ids begin so: all sessions are looked at.
+    Beginning(Box<str>),
+}
+
 impl Shard {
-    /// Of the sessions here whose client ids begin so.
-    pub fn survey(&self, client_ids: &str) -> Vec<Report> {
-        let all = self.sessions.iter().map(|(_, session)| session);
-        let meant = all.filter(|session| session.client_id.starts_with(client_ids));
-        let report = |session: &crate::session::Session| {
-            let flight = session.flight.as_deref();
-            let spooled = session.lasting.as_deref();
-            let spooled = spooled.map_or((0, 0), |one| (one.spooled, one.spooled_bytes));
-            let waiting = flight.map_or((0, 0), |one| (one.waiting.len(), one.waiting_bytes));
-            let oldest = flight.and_then(|flight| flight.waiting.front());
-            let age = |at: crate::Now| self.now.0.saturating_sub(at.0);
-            let shares = session.rare.iter().flat_map(|rare| &rare.shares);
-            let filters = session.subscriptions.iter().map(|own| self.topics.text(own.filter));
-            Report {
-                client_id: session.client_id.clone(),
-                is_online: session.conn().is_some(),
-                in_flight: flight.map_or(0, |flight| u32::from(flight.unacknowledged)),
-                queued: waiting.0 as u64 + u64::from(spooled.0),
-                queued_bytes: waiting.1 + spooled.1,
-                oldest_age_ms: oldest
-                    .filter(|slot| !slot.marks.has(crate::flight::Marks::RELEASED))
-                    .map(|slot| age(self.sessions.messages.get(slot.message).at())),
-                drops: session.rare.as_ref().map_or([0; DROPS], |rare| rare.drops),
-                received: flight.map_or_else(Vec::new, |flight| flight.received.clone()),
-                filters: filters
-                    .chain(shares.map(|share| &*share.group))
-                    .map(|filter| session.said(filter).into())
-                    .collect(),
+    /// Of the sessions that are at home here.
+    pub fn survey(&self, which: &Which) -> Vec<Report> {
+        match which {
+            Which::Named(all) => {
+                let known = all.iter().filter_map(|id| self.sessions.find(id));
+                known.map(|id| self.report(self.sessions.get(id))).collect()
             }
-        };
-        meant.map(report).collect()
+            Which::Beginning(with) => {
+                let all = self.sessions.iter().map(|(_, session)| session);
+                let meant = all.filter(|session| session.client_id.starts_with(&**with));
+                meant.map(|session| self.report(session)).collect()
+            }
+        }
+    }
+
+    fn report(&self, session: &Session) -> Report {
+        let flight = session.flight.as_deref();
+        let spooled = session.lasting.as_deref();
+        let spooled = spooled.map_or((0, 0), |one| (one.spooled, one.spooled_bytes));
+        let waiting = flight.map_or((0, 0), |one| (one.waiting.len(), one.waiting_bytes));
+        let oldest = flight.and_then(|flight| flight.waiting.front());
+        let oldest = oldest.filter(|slot| !slot.marks.has(Marks::RELEASED));
+        let shares = session.rare.iter().flat_map(|rare| &rare.shares);
+        let filters = session.subscriptions.iter().map(|own| self.topics.text(own.filter));
+        let filters = filters.chain(shares.map(|share| &*share.group));
+        Report {
+            client_id: session.client_id.clone(),
+            is_online: session.conn().is_some(),
+            in_flight: flight.map_or(0, |flight| u32::from(flight.unacknowledged)),
+            queued: waiting.0 as u64 + u64::from(spooled.0),
+            queued_bytes: waiting.1 + spooled.1,
+            oldest_age_ms: oldest.map(|slot| {
+                self.now.0.saturating_sub(self.sessions.messages.get(slot.message).at().0)
+            }),
+            drops: session.rare.as_ref().map_or([0; DROPS], |rare| rare.drops),
+            received: flight.map_or_else(Vec::new, |flight| flight.received.clone()),
+            filters: filters.map(|filter| session.said(filter).into()).collect(),
+        }
     }
 }

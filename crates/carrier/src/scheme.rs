@@ -1,5 +1,7 @@
 //! How a URL says what carries the bytes.
 
+use std::sync::Arc;
+
 /// One way to a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
@@ -13,6 +15,11 @@ pub struct Scheme {
 }
 
 impl Scheme {
+    /// Where WebSocket finds MQTT, where it is spoken and nobody says another path.
+    pub fn websocket_path(self) -> Option<Arc<str>> {
+        self.is_websocket.then(|| "/mqtt".into())
+    }
+
     pub fn of(name: &str) -> Option<Scheme> {
         SCHEMES.iter().find(|one| one.name == name || one.also.contains(&name)).copied()
     }

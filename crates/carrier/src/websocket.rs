@@ -17,10 +17,10 @@ pub(super) struct WebSocket {
 }
 
 impl WebSocket {
-    pub(super) fn new(host: &str) -> WebSocket {
+    pub(super) fn new(host: &str, path: &str) -> WebSocket {
         // The key proves that the server understood, not who we are; ours is always the same.
         let request = format!(
-            "GET /mqtt HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Key: Z29kd2l0LWJlbmNoLWtleQ==\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Protocol: mqtt\r\n\r\n"
         );
@@ -236,7 +236,7 @@ mod tests {
         bytes.extend_from_slice(&[b'x'; 128]);
         for piece in [1, 7, 1_000] {
             let mut below = give(&bytes, piece);
-            let mut websocket = WebSocket::new("h");
+            let mut websocket = WebSocket::new("h", "/mqtt");
             assert!(websocket.upgrade(&mut below).expect("the server agreed"));
             below.written.clear();
             let (mut got, mut into) = (Vec::new(), [0; 50]);
@@ -264,14 +264,14 @@ mod tests {
     #[test]
     fn a_refused_upgrade_says_what_the_server_said() {
         let mut below = give(b"HTTP/1.1 404 Not Found\r\n\r\n", 100);
-        let error = WebSocket::new("h").upgrade(&mut below).expect_err("refused");
+        let error = WebSocket::new("h", "/mqtt").upgrade(&mut below).expect_err("refused");
         assert_eq!(error.to_string(), "no upgrade: HTTP/1.1 404 Not Found");
     }
 
     #[test]
     fn a_close_frame_is_the_end() {
         let mut below = give(b"HTTP/1.1 101 x\r\n\r\n\x88\x00", 100);
-        let mut websocket = WebSocket::new("h");
+        let mut websocket = WebSocket::new("h", "/mqtt");
         assert!(websocket.upgrade(&mut below).expect("the server agreed"));
         assert_eq!(websocket.read(&mut below, &mut [0; 10]).expect("an end"), 0);
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     pub tls: Option<Arc<ClientConfig>>,
-    pub is_websocket: bool,
+    /// The path that WebSocket asks for, where that is spoken.
+    pub websocket: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -54,7 +55,8 @@ impl Wire {
             }
             None => None,
         };
-        let websocket = layers.is_websocket.then(|| Box::new(WebSocket::new(host)));
+        let path = layers.websocket.as_deref();
+        let websocket = path.map(|path| Box::new(WebSocket::new(host, path)));
         Ok(Wire { stream, tls, websocket })
     }
 

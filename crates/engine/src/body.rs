@@ -431,9 +431,9 @@ impl Body {
                     self.shard.handle(self.now, input, &mut self.out);
                 }
                 Control::Own { stream, grant } => self.take_own(stream, *grant),
-                Control::Survey { client_ids, to } => {
+                Control::Survey { which, to } => {
                     // Whoever asked may have gone.
-                    let _ = to.send(self.shard.survey(&client_ids));
+                    let _ = to.send(self.shard.survey(&which));
                 }
                 Control::Done(told) => drop(told),
                 Control::Stop => self.stop_at = Some(Now(self.now.0 + STOP_MS)),

@@ -5,7 +5,7 @@ use crate::door::Door;
 use crate::ring::Bell;
 use broker::ask::{self, Slip};
 use broker::judge::Grant;
-use broker::survey::Report;
+use broker::survey::{Report, Which};
 use broker::{Claim, Command, ConnId, ShardId, Verdict};
 use std::convert::Infallible;
 use std::os::unix::net::UnixStream;
@@ -28,9 +28,9 @@ pub(crate) enum Control {
         stream: UnixStream,
         grant: Box<Grant>,
     },
-    /// What is to be known of sessions whose client ids begin so.
+    /// What is to be known of sessions.
     Survey {
-        client_ids: Arc<str>,
+        which: Arc<Which>,
         to: Sender<Vec<Report>>,
     },
     /// The answer to a question of what a client may do.

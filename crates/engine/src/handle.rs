@@ -4,7 +4,7 @@ use crate::docket::Control;
 use crate::ring::Bell;
 use broker::Command;
 use broker::judge::Grant;
-use broker::survey::Report;
+use broker::survey::{Report, Which};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -38,11 +38,11 @@ impl Handle {
         Ok(())
     }
 
-    /// What is to be known of sessions whose client ids begin so.
-    pub fn survey(&self, client_ids: &str) -> Vec<Report> {
+    /// What is to be known of sessions. It waits for every shard.
+    pub fn survey(&self, which: Which) -> Vec<Report> {
         let (to, reports) = channel();
-        let client_ids: Arc<str> = client_ids.into();
-        self.send(|| Control::Survey { client_ids: client_ids.clone(), to: to.clone() });
+        let which = Arc::new(which);
+        self.send(|| Control::Survey { which: which.clone(), to: to.clone() });
         drop(to);
         reports.into_iter().flatten().collect()
     }

@@ -4,14 +4,16 @@
 //! shard waits for it.
 
 use std::future::{Future, pending};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tracing::error;
 
 #[derive(Default)]
 pub(crate) struct Runtime {
-    handle: Mutex<Option<Handle>>,
+    handle: OnceLock<Handle>,
+    /// Held by whoever starts it.
+    starting: Mutex<()>,
 }
 
 /// Handshakes of TLS are what lies deepest on it.
@@ -22,19 +24,21 @@ const LOOKUPS_MAX: usize = 2;
 impl Runtime {
     /// Work that cannot begin is dropped, which whoever waits for it takes for a fault.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        if handle.is_none() {
-            match start() {
-                Ok(started) => *handle = Some(started),
-                Err(error) => {
-                    error!(target: "godwit::serve", %error, "no thread to ask others from");
-                    return;
-                }
-            }
+        match self.handle() {
+            Ok(handle) => _ = handle.spawn(work),
+            Err(error) => error!(target: "godwit::serve", %error, "no thread to ask others from"),
         }
-        if let Some(handle) = &*handle {
-            handle.spawn(work);
+    }
+
+    fn handle(&self) -> std::io::Result<&Handle> {
+        if let Some(handle) = self.handle.get() {
+            return Ok(handle);
         }
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.handle.get().is_none() {
+            let _ = self.handle.set(start()?);
+        }
+        self.handle.get().ok_or_else(|| std::io::Error::other("it has not started"))
     }
 }
 

@@ -107,7 +107,7 @@ struct Process {
     logs: Logs,
     server: engine::Server,
     #[cfg(feature = "bridge")]
-    links: Links,
+    links: Option<Links>,
     /// Which of the settings' listeners each socket is of.
     wishes: Vec<usize>,
     /// Removed when the process ends.
@@ -158,10 +158,10 @@ impl Process {
         say_what_came_back(&server);
         #[cfg(feature = "bridge")]
         let links = {
-            let mut links = Links::new(outside.runtime.clone(), server.handle().clone());
-            links.change(wanted, sys_interval_s);
-            links.forget_strangers();
-            links
+            // Sessions of links that are no more may have come back.
+            let has_stored = server.report().is_some_and(|(_, restored)| restored.sessions > 0);
+            let any = !wanted.is_empty() || has_stored;
+            any.then(|| Links::start(&outside, &server, wanted, sys_interval_s))
         };
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
@@ -201,7 +201,9 @@ impl Process {
         info!(target: "godwit::serve", "draining: no new connections, clients are told");
         host::notify("STOPPING=1");
         #[cfg(feature = "bridge")]
-        self.links.stop();
+        if let Some(links) = &mut self.links {
+            links.stop();
+        }
         let stopped = self.server.stop();
         drop(self.files);
         match stopped {
@@ -261,7 +263,13 @@ impl Process {
         let _sys_interval_s = options.sys_interval_s;
         self.server.command(Command::Reload(Arc::new(options)));
         #[cfg(feature = "bridge")]
-        self.links.change(_links, _sys_interval_s);
+        match &mut self.links {
+            Some(links) => links.change(_links, _sys_interval_s),
+            None if _links.is_empty() => {}
+            none => {
+                *none = Some(Links::start(&self.outside, &self.server, _links, _sys_interval_s));
+            }
+        }
         // Who reads the line may rely on it.
         self.server.wait_until_done();
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");

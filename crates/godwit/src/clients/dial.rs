@@ -312,7 +312,7 @@ impl Dial {
                         tunnel.map(Stream::Tunnel)
                     }
                     tls => {
-                        let layers = Layers { tls, is_websocket: scheme.is_websocket };
+                        let layers = Layers { tls, websocket: scheme.websocket_path() };
                         let stream = self.reach(host, port, Dial::tcp)?;
                         let tunnel = Dial::layered(stream, host, &layers);
                         let name = if scheme.is_tls { "TLS" } else { "WebSocket" };

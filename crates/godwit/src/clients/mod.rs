@@ -11,7 +11,7 @@ mod properties;
 pub(crate) mod publish;
 mod stream;
 pub(crate) mod subscribe;
-mod tunnel;
+pub(crate) mod tunnel;
 mod wire;
 
 use std::fmt;

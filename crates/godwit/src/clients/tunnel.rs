@@ -13,15 +13,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(super) struct Tunnel {
-    pub(super) near: UnixStream,
+pub(crate) struct Tunnel {
+    pub(crate) near: UnixStream,
     /// Why it ended, where that was no farewell.
-    fate: Arc<OnceLock<String>>,
+    pub(crate) fate: Arc<OnceLock<String>>,
 }
 
 /// Its other side.
 #[derive(Debug)]
-pub(super) enum Far {
+pub(crate) enum Far {
     Wire(Wire),
     Trunk(Box<Outlet>, TrunkId),
 }
@@ -35,7 +35,7 @@ struct Load {
 
 impl Tunnel {
     /// Waits until MQTT may begin, and opens.
-    pub(super) fn open(mut far: Far, deadline: Instant) -> io::Result<Tunnel> {
+    pub(crate) fn open(mut far: Far, deadline: Instant) -> io::Result<Tunnel> {
         loop {
             far.turn()?;
             if far.is_open()? {
@@ -84,6 +84,7 @@ fn carry(far: &mut Far, mut near: &UnixStream) -> io::Result<()> {
     let (mut inward, mut outward) = (Load::default(), Load::default());
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut said_all = false;
+    let mut gone: Option<Instant> = None;
     loop {
         far.turn()?;
         loop {
@@ -129,9 +130,15 @@ fn carry(far: &mut Far, mut near: &UnixStream) -> io::Result<()> {
             beyond |= PollFlags::OUT;
         }
         let mut all = [PollFd::new(&near, wanted), PollFd::from_borrowed_fd(far.socket(), beyond)];
-        let count = if beyond.is_empty() { 1 } else { 2 };
-        wait(&mut all[..count], far.next_at())?;
-        if said_all && all[0].revents().contains(PollFlags::HUP) {
+        // The client's end that is closed says so all the time.
+        let from = usize::from(gone.is_some());
+        let upto = if beyond.is_empty() { 1 } else { 2 };
+        let until = gone.map(|at| at + FAREWELL);
+        wait(&mut all[from.min(upto)..upto], far.next_at().into_iter().chain(until).min())?;
+        if all[0].revents().contains(PollFlags::HUP) {
+            gone = gone.or(Some(Instant::now()));
+        }
+        if gone.is_some_and(|at| said_all && outward.is_empty() || at.elapsed() >= FAREWELL) {
             return Ok(());
         }
     }
@@ -254,3 +261,5 @@ impl Load {
 }
 
 const CHUNK_BYTES: usize = 64 * 1024;
+/// How long the last words of a client that is gone may take.
+const FAREWELL: Duration = Duration::from_secs(2);

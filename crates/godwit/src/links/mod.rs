@@ -10,7 +10,10 @@ use self::bridge::settings::BridgeSettings;
 use self::bridge::tally::Tally;
 use self::near::Home;
 use self::report::Reporter;
+use crate::outside::Outside;
 use crate::runtime::Runtime;
+use broker::limits::LINK_IDS;
+use broker::survey::Which;
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
@@ -25,17 +28,30 @@ pub(crate) struct Links {
     runtime: Arc<Runtime>,
     home: Arc<Home>,
     running: BTreeMap<Arc<str>, Running>,
+    /// Sessions that are being ended, by their names: who comes after them waits.
+    leaving: BTreeMap<String, Task>,
     reporter: Reporter,
 }
+
+/// What a link is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    No,
+    /// It comes back: what the other side has for it stays.
+    ForNow,
+    ForEver,
+}
+
+/// Closed when a task has ended.
+type Task = watch::Receiver<()>;
 
 /// One that is at work.
 struct Running {
     settings: BridgeSettings,
     tls: Credentials,
     tally: Arc<Tally>,
-    stop: watch::Sender<bool>,
-    /// Closed when its task has ended.
-    ended: watch::Receiver<()>,
+    stop: watch::Sender<Stop>,
+    ended: Task,
 }
 
 /// What a link shows and trusts from its next connection on, where it uses TLS.
@@ -53,10 +69,24 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(200);
 
 impl Links {
-    pub(crate) fn new(runtime: Arc<Runtime>, handle: engine::Handle) -> Links {
+    #[cold]
+    pub(crate) fn start(
+        outside: &Outside,
+        server: &engine::Server,
+        wanted: Vec<Wanted>,
+        interval_s: u32,
+    ) -> Links {
+        let mut links = Links::new(outside.runtime.clone(), server.handle().clone());
+        links.change(wanted, interval_s);
+        links.forget_strangers();
+        links
+    }
+
+    fn new(runtime: Arc<Runtime>, handle: engine::Handle) -> Links {
         let home = Arc::new(Home { handle });
         let reporter = Reporter::new(runtime.clone(), home.clone());
-        Links { runtime, home, running: BTreeMap::new(), reporter }
+        let (running, leaving) = (BTreeMap::new(), BTreeMap::new());
+        Links { runtime, home, running, leaving, reporter }
     }
 
     /// From now on there are these, each with its options: what has not changed goes on as it is.
@@ -65,18 +95,18 @@ impl Links {
         let gone: Vec<_> = self.running.keys().filter(|name| !is_wanted(name)).cloned().collect();
         for name in gone {
             if let Some(link) = self.running.remove(&name) {
-                let _ = link.stop.send(true);
+                let _ = link.stop.send(Stop::ForEver);
                 self.forget(link.settings.link_id(), Some(link.ended));
             }
         }
         for Wanted { settings, tls } in wanted {
             let name = settings.name.clone();
             let link = match self.running.remove(&name) {
-                Some(same) if same.settings == settings => {
+                Some(same) if same.settings.is_same(&settings) => {
                     *lock(&same.tls) = tls;
                     same
                 }
-                before => self.start(settings, tls, before),
+                before => self.begin(settings, tls, before),
             };
             self.running.insert(name, link);
         }
@@ -87,18 +117,19 @@ impl Links {
         self.reporter.change(told.collect(), interval_s);
     }
 
-    fn start(
-        &self,
+    fn begin(
+        &mut self,
         settings: BridgeSettings,
         tls: Option<Arc<ClientConfig>>,
         before: Option<Running>,
     ) -> Running {
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(Stop::No);
         let (ends, ended) = watch::channel(());
         let tls = Arc::new(Mutex::new(tls));
-        let mut gone = Vec::new();
+        let (mut gone, mut is_subscribed) = (Vec::new(), false);
         if let Some(before) = &before {
-            let _ = before.stop.send(true);
+            is_subscribed = before.settings.rules.outward == settings.rules.outward;
+            let _ = before.stop.send(Stop::ForNow);
             let had = before.settings.rules.inward.iter().map(|rule| &rule.map.filter);
             let has = |filter: &&String| {
                 settings.rules.inward.iter().any(|rule| rule.map.filter == **filter)
@@ -112,11 +143,14 @@ impl Links {
             home: self.home.clone(),
             tally: tally.clone(),
             gone,
+            is_subscribed,
         };
+        // Two of one name would take the session from each other.
+        let leaving = self.leaving.remove(&settings.link_id());
+        let earlier = before.map(|before| before.ended).into_iter().chain(leaving);
         self.runtime.spawn(async move {
-            // Two of one name would take the session from each other.
-            if let Some(before) = before {
-                end_of(before.ended).await;
+            for task in earlier {
+                end_of(task).await;
             }
             bridge.run(stopped).await;
             drop(ends);
@@ -125,10 +159,12 @@ impl Links {
     }
 
     /// Ends the session of a link that is no more, with what waits in it.
-    fn forget(&self, link_id: String, task: Option<watch::Receiver<()>>) {
+    fn forget(&mut self, link_id: String, task: Option<Task>) {
         let home = self.home.clone();
+        let (ends, ended) = watch::channel(());
+        let earlier = task.into_iter().chain(self.leaving.insert(link_id.clone(), ended));
         self.runtime.spawn(async move {
-            if let Some(task) = task {
+            for task in earlier {
                 end_of(task).await;
             }
             while let Err(why) = home.end(&link_id).await {
@@ -136,14 +172,15 @@ impl Links {
                 sleep(RETRY).await;
             }
             info!(target: "godwit::bridge", link = link_id, "gone, with what it had queued");
+            drop(ends);
         });
     }
 
     /// Sessions of links that were taken out of the options while nobody ran.
-    pub(crate) fn forget_strangers(&self) {
+    fn forget_strangers(&mut self) {
         let known: Vec<String> =
             self.running.values().map(|link| link.settings.link_id()).collect();
-        for report in self.home.handle.survey(broker::limits::LINK_IDS) {
+        for report in self.home.handle.survey(Which::Beginning(LINK_IDS.into())) {
             if known.iter().all(|id| **id != *report.client_id) {
                 self.forget(report.client_id.into(), None);
             }
@@ -158,7 +195,7 @@ impl Links {
         let (all_ended, wait) = channel();
         let running = std::mem::take(&mut self.running);
         for link in running.values() {
-            let _ = link.stop.send(true);
+            let _ = link.stop.send(Stop::ForNow);
         }
         self.runtime.spawn(async move {
             for (_, link) in running {
@@ -170,7 +207,7 @@ impl Links {
     }
 }
 
-async fn end_of(mut task: watch::Receiver<()>) {
+async fn end_of(mut task: Task) {
     while task.changed().await.is_ok() {}
 }
 

@@ -5,15 +5,17 @@
 use broker::Options;
 use broker::classes::{Class, Headcount};
 use broker::judge::Grant;
-use broker::survey::Report;
+use broker::survey::{Report, Which};
 use mqtt::{
     ConnAck, Connect, Disconnect, FiltersBuf, Packet, PacketId, Properties, PropertiesBuf,
     Property, QoS, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf, Unsubscribe, Version,
 };
 use std::os::unix::net::UnixStream as Pair;
 use std::sync::Arc;
+use std::thread;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 
 /// Whose sessions they are.
 pub(crate) struct Home {
@@ -72,11 +74,17 @@ pub(crate) fn limits(all: &Options) -> Options {
 }
 
 impl Home {
-    /// Sessions whose names begin so.
-    pub(crate) async fn survey(&self, link_ids: &str) -> Vec<Report> {
-        let (handle, link_ids) = (self.handle.clone(), link_ids.to_string());
-        let asked = tokio::task::spawn_blocking(move || handle.survey(&link_ids)).await;
-        asked.unwrap_or_default()
+    /// How these sessions are. Shards answer between two ticks, so somebody else waits for them:
+    /// a thread of its own, since those for names of hosts may be waiting for long.
+    pub(crate) async fn survey(&self, link_ids: Vec<Box<str>>) -> Vec<Report> {
+        let (handle, (told, reports)) = (self.handle.clone(), oneshot::channel());
+        let asks = thread::Builder::new().name("survey".into()).spawn(move || {
+            let _ = told.send(handle.survey(Which::Named(link_ids)));
+        });
+        match asks {
+            Ok(_) => reports.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Ends a session and what waits in it.

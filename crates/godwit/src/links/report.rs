@@ -196,7 +196,8 @@ impl Reporter {
 /// How these bridges are.
 pub(crate) async fn states(home: &Home, bridges: &Bridges) -> BTreeMap<Arc<str>, State> {
     let prefix = BridgeSettings::link_prefix();
-    let reports = home.survey(&prefix).await;
+    let ids = bridges.keys().map(|name| format!("{prefix}{name}").into()).collect();
+    let reports = home.survey(ids).await;
     let state = |(name, told): (&Arc<str>, &Told)| {
         let report = reports.iter().find(|one| one.client_id.strip_prefix(&prefix) == Some(name));
         (name.clone(), state(told, report))

@@ -155,6 +155,12 @@ impl Reader<'_> {
         if own.rules.outward.is_empty() && own.rules.inward.is_empty() {
             return Some("a bridge needs a rule: [[bridge.out]] or [[bridge.in]]".to_string());
         }
+        if let Some(rule) = own.rules.outward.iter().find(|rule| rule.map.is_shared()) {
+            return Some(format!(
+                "{} goes out, and a shared filter is for what comes in: use the filter in it",
+                rule.map
+            ));
+        }
         if u64::from(own.retry_min_ms) > u64::from(own.retry_max_s) * 1000 {
             return Some("retry_min_ms is more than retry_max_s".to_string());
         }

@@ -104,7 +104,9 @@ fn scheme(key: &str) -> &str {
 fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     let before = Plan::default().settings(MEMORY);
     let mut set = BTreeSet::new();
-    for row in rows() {
+    // Without OpenSSL it takes nothing.
+    let takes = |row: &&Row| cfg!(feature = "psk") || row.key != "tls.psk_file";
+    for row in rows().filter(takes) {
         let mut after = before.clone();
         (row.set)(&mut after, &row.kind.read_text(&other(row)).unwrap());
         let (before, after) = (format!("{before:#?}"), format!("{after:#?}"));

@@ -2,7 +2,7 @@
 //! either side or the line between them goes.
 
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
-use crate::clients;
+use crate::{certs, clients};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -274,6 +274,53 @@ status_topic = \"site/status\"
     assert_eq!(near.program.exit_code(), Some(0));
     let (_, status, _) = run(&["sub", "-p", &port, "-t", "site/status", "-C", "1", "-W", "5"]);
     assert_eq!(status, "0\n");
+}
+
+#[test]
+fn every_carrier_leads_to_the_other_broker() {
+    let folder = scratch("bridge-carriers-tls");
+    certs::make(&folder).expect("certificates can be made");
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (certificate, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
+    let schemes = ["tls", "ws", "wss", "quic"];
+    let addresses = schemes.map(|_| free_address());
+    let mut arguments = vec![
+        "--set".to_string(),
+        format!("tls.certificate={certificate}"),
+        "--set".to_string(),
+        format!("tls.key={key}"),
+    ];
+    for (scheme, address) in schemes.iter().zip(addresses) {
+        arguments.extend(["--listen".to_string(), format!("{scheme}://{address}")]);
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let far = Broker::start(&arguments);
+    for (scheme, address) in schemes.iter().zip(addresses) {
+        let port = address.port();
+        let server = format!("servers = [\"{scheme}://localhost:{port}\"]\nkeep_alive_s = 1\n");
+        let tls = if *scheme == "ws" { String::new() } else { format!("tls.ca = \"{ca}\"\n") };
+        let (mut near, _) = edge("bridge-carriers", &(server + &tls + BOTH), &[]);
+        near.program.wait_for("godwit::bridge connected");
+        let form = ["-q", "2", "-C", "2", "-W", "20", "-F", "%p"];
+        let up = subscriber(&far, &[&["-t", "site/up/#"], &form[..]].concat());
+        let down = subscriber(&near, &[&["-t", "down/+"], &form[..]].concat());
+        // The second has had time for a question whether anybody is there.
+        for number in ["1", "2"] {
+            publish(&near.port(), &["-t", "up/a", "-m", number, "-q", "2"]);
+            publish(&far.port(), &["-t", "site/down/x", "-m", number, "-q", "1"]);
+            thread::sleep(Duration::from_millis(1500));
+        }
+        assert_eq!(up.finish(), (Some(0), "1\n2\n".to_string()), "{scheme}");
+        assert_eq!(down.finish(), (Some(0), "1\n2\n".to_string()), "{scheme}");
+        if *scheme != "ws" {
+            // It is not trusted without its CA.
+            let server = format!("servers = [\"{scheme}://localhost:{port}\"]\n");
+            let other = format!("tls.ca = \"{}\"\n", file("stranger.pem"));
+            let (mut near, _) = edge("bridge-carriers-ca", &(server + &other + BOTH), &[]);
+            let line = near.program.wait_for("not connected");
+            assert!(line.contains("certificate"), "{line}");
+        }
+    }
 }
 
 #[test]

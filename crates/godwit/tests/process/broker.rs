@@ -37,7 +37,7 @@ impl Broker {
         }
         command.args(["--listen", "tcp://127.0.0.1:0"]).envs(environment.iter().copied());
         let mut program = Program::start(command);
-        let line = program.wait_for("listening on");
+        let line = program.wait_for("listening on  tcp://");
         let address = line.split("tcp://").nth(1).expect("the banner names the address");
         let address = address.parse().expect("an address");
         program.wait_for("memory limit");

@@ -32,8 +32,8 @@ crate::transcripts! {
         b> SUBSCRIBE 1 "t" qos=0
         b< SUBACK 1 [0]
         a> PUBLISH 2 "t" qos=1 "own"
-        b< PUBLISH "t" qos=0 "own"
         a< PUBACK 2
+        b< PUBLISH "t" qos=0 "own"
         b> PUBLISH "t" qos=0 retain "other"
         b< PUBLISH "t" qos=0 "other"
         a< PUBLISH "t" qos=0 retain "other"

@@ -268,6 +268,27 @@ crate::transcripts! {
         "##
     }
 
+    fn what_is_too_old_takes_nobodys_place() {
+        r##"
+        # options: queue_age_s_max=10 queue_messages_max=1 queue_policy=drop_newest
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "old"
+        p< PUBACK 1
+        + 11s
+        p> PUBLISH 2 "t" qos=1 "new"
+        p< PUBACK 2
+        a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        a< PUBLISH * "t" qos=1 "new"
+        "##
+    }
+
     fn what_waits_may_expire_in_the_middle_of_a_queue() {
         r##"
         a> CONNECT id=a expiry=60

@@ -5,8 +5,9 @@ use super::pipe::{End, Pipe};
 use super::settings::BridgeSettings;
 use super::stopped;
 use crate::identity::remote::dial::Wire;
+use crate::links::Stop;
 use crate::links::near::Near;
-use mqtt::{Disconnect, PINGREQ, Properties, Reason, Version};
+use mqtt::{Disconnect, PINGREQ, PropertiesBuf, Property, Reason, Version};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -27,14 +28,14 @@ pub(crate) struct Line {
     keep_alive: Duration,
     answer_timeout: Duration,
     pinged: Option<Instant>,
+    begun: Instant,
 }
 
 /// Why it is over.
-#[derive(Debug)]
 pub(crate) enum Ended {
     Stopped,
-    /// Where it should be can be reached again.
-    Return,
+    /// Where it should be has let us in.
+    Return(Box<Far>),
     Why(String),
 }
 
@@ -134,14 +135,15 @@ impl Line {
             keep_alive: Duration::from_secs(u64::from(far.granted.keep_alive_s)),
             answer_timeout: Duration::from_secs(u64::from(settings.answer_timeout_s)),
             pinged: None,
+            begun: Instant::now(),
         }
     }
 
     /// Until it is over. `returns` is done when there is a better place to be.
     pub(crate) async fn carry(
         &mut self,
-        stop: &mut watch::Receiver<bool>,
-        returns: impl Future<Output = ()>,
+        stop: &mut watch::Receiver<Stop>,
+        returns: impl Future<Output = Far>,
     ) -> Ended {
         let mut returns = pin!(returns);
         loop {
@@ -149,18 +151,19 @@ impl Line {
             tokio::select! {
                 biased;
                 () = stopped(stop) => {
-                    self.goodbye().await;
+                    let is_last = *stop.borrow() == Stop::ForEver;
+                    self.goodbye(is_last).await;
                     return Ended::Stopped;
                 }
                 end = poll_fn(|cx| self.poll(cx)) => {
                     if matches!(end, End::Closed(_) | End::NoRoom(_)) {
-                        self.goodbye().await;
+                        self.goodbye(false).await;
                     }
                     return Ended::Why(end.to_string());
                 }
-                () = &mut returns => {
-                    self.goodbye().await;
-                    return Ended::Return;
+                far = &mut returns => {
+                    self.goodbye(false).await;
+                    return Ended::Return(Box::new(far));
                 }
                 () = sleep_until(due) => {
                     if let Err(why) = self.look_at_time() {
@@ -169,6 +172,11 @@ impl Line {
                 }
             }
         }
+    }
+
+    /// Whether the other broker has answered what it was asked at the beginning.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.pipe.is_ready()
     }
 
     /// Everything that can go on does.
@@ -187,7 +195,8 @@ impl Line {
         let near = |_: io::Error| End::Closed(Reason::UnspecifiedError);
         let mut moves = self.far.poll_write(cx, &mut self.pipe.to_far).map_err(far)?;
         moves |= self.near.poll_write(cx, &mut self.pipe.to_near).map_err(near)?;
-        if self.pipe.to_near.len() < UNSENT_BYTES_MAX {
+        let answers = self.pipe.to_far.len() < 4 * UNSENT_BYTES_MAX;
+        if self.pipe.to_near.len() < UNSENT_BYTES_MAX && answers {
             moves |= self.far.poll_read(cx, &mut self.buffer).map_err(far)?;
             if !self.far.unread().is_empty() {
                 let taken = self.pipe.hear_far(self.far.unread())?;
@@ -210,34 +219,47 @@ impl Line {
 
     /// When there is something to do that no byte tells of.
     fn due(&self) -> Instant {
-        match self.pinged {
+        let due = match self.unanswered() {
             Some(at) => at + self.answer_timeout,
             None => self.far.heard.min(self.far.said) + self.keep_alive,
-        }
+        };
+        if self.pipe.is_ready() { due } else { due.min(self.begun + self.answer_timeout) }
+    }
+
+    /// Since when a question waits for any word. What is still taken of what we say counts: the
+    /// question may stand behind it.
+    fn unanswered(&self) -> Option<Instant> {
+        let asked = self.pinged.filter(|at| self.far.heard <= *at)?;
+        Some(asked.max(self.far.said))
     }
 
     /// A broker that says nothing is asked whether it is there, and so is one to which we say
     /// nothing, which would think us gone [MQTT-3.1.2-20].
     fn look_at_time(&mut self) -> Result<(), String> {
         let now = Instant::now();
-        match self.pinged {
-            Some(at) if self.far.heard > at => self.pinged = None,
-            Some(at) if now >= at + self.answer_timeout => {
-                return Err("it no longer answers".to_string());
-            }
-            None if now >= self.due() => {
+        if !self.pipe.is_ready() && now >= self.begun + self.answer_timeout {
+            return Err("it does not answer what it is asked for".to_string());
+        }
+        match self.unanswered() {
+            Some(at) if now >= at + self.answer_timeout => Err("it no longer answers".to_string()),
+            None if now >= self.far.heard.min(self.far.said) + self.keep_alive => {
                 self.pipe.to_far.extend_from_slice(&PINGREQ);
                 self.pinged = Some(now);
+                Ok(())
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Says what is left, and that it was all.
-    async fn goodbye(&mut self) {
+    async fn goodbye(&mut self, is_last: bool) {
         self.pipe.say_status(&self.status_topic, false);
-        let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
+        let (reason, mut properties) = (Reason::NormalDisconnection, PropertiesBuf::default());
+        if is_last {
+            // What the other broker would keep nobody will come for.
+            properties.push(Property::SessionExpiryInterval(0));
+        }
+        let properties = properties.as_properties();
         Disconnect { reason, properties }.encode(self.version, &mut self.pipe.to_far);
         let far = &mut self.far.stream;
         let saying = async {

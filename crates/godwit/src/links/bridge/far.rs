@@ -2,15 +2,22 @@
 
 use super::pipe::{ALIASES_IN_MAX, Terms};
 use super::settings::{BridgeSettings, TlsSettings};
+use super::tunnel;
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::url::Url;
 use crate::links::near::read_frame;
 use carrier::Trust;
-use mqtt::{ConnAck, Connect, Packet, Properties, PropertiesBuf, Property, QoS, Reason, Will};
+use carrier::{Scheme, TCP};
+use mqtt::{
+    ConnAck, Connect, Disconnect, Packet, Properties, PropertiesBuf, Property, QoS, Reason,
+    Version, Will,
+};
 use rustls::ClientConfig;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::io::AsyncWriteExt;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A connection that was let in.
 pub(crate) struct Far {
@@ -26,6 +33,7 @@ pub(crate) struct Granted {
     pub(crate) session_present: bool,
     pub(crate) receive_maximum: u16,
     pub(crate) keep_alive_s: u16,
+    pub(crate) is_marked: bool,
     pub(crate) terms: Terms,
 }
 
@@ -80,7 +88,7 @@ impl Far {
         manner: Manner,
     ) -> Result<Far, Denied> {
         let mut wire = open(settings, server, tls).await.map_err(Denied::Why)?;
-        let hello = hello(settings, manner);
+        let hello = hello(settings, server, manner);
         let said = wire.write_all(&hello).await;
         let said = match said {
             Ok(()) => wire.flush().await,
@@ -113,12 +121,36 @@ impl Far {
     }
 }
 
+impl Far {
+    /// Says goodbye at once.
+    pub(super) async fn leave(mut self, version: Version) {
+        let mut bytes = Vec::new();
+        let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
+        Disconnect { reason, properties }.encode(version, &mut bytes);
+        let _ = self.wire.write_all(&bytes).await;
+        let _ = self.wire.shutdown().await;
+        // Once it closes, it has heard that.
+        let mut rest = [0; 512];
+        while self.wire.read(&mut rest).await.is_ok_and(|len| len > 0) {}
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Denied::Mark => f.write_str("it does not know bridges of 3.1.1"),
+            Denied::Why(why) => f.write_str(why),
+        }
+    }
+}
+
 impl Granted {
     fn of(ack: &ConnAck<'_>, settings: &BridgeSettings, manner: Manner) -> Granted {
         let mut granted = Granted {
             session_present: ack.session_present,
             receive_maximum: u16::MAX,
             keep_alive_s: settings.keep_alive_s,
+            is_marked: manner.is_marked,
             terms: Terms {
                 version: settings.version,
                 qos_max: QoS::ExactlyOnce,
@@ -148,39 +180,41 @@ impl Granted {
     }
 }
 
-async fn open(
+/// A transport, with nothing said on it.
+pub(super) async fn open(
     settings: &BridgeSettings,
     server: &Url,
     tls: Option<&Arc<ClientConfig>>,
 ) -> Result<Box<dyn Wire>, String> {
-    let endpoint = endpoint(server);
+    let (endpoint, scheme) = (endpoint(server), scheme(server));
+    let tls = tls.filter(|_| scheme.is_tls);
+    let name = match settings.tls.server_name.as_str() {
+        "" => &endpoint.host,
+        name => name,
+    };
+    if scheme.is_websocket || scheme.is_quic {
+        let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
+        return tunnel::open(&endpoint, name, server, tls, within).await;
+    }
     let stream = endpoint.dial().await?;
-    match (server.scheme.as_str(), tls) {
-        ("tcp", _) => Ok(Box::new(stream)),
-        ("tls", Some(tls)) => {
-            let name = match settings.tls.server_name.as_str() {
-                "" => &endpoint.host,
-                name => name,
-            };
-            endpoint.secure_as(name, stream, tls.clone()).await
-        }
-        (scheme, _) => Err(format!("{scheme} is not spoken")),
+    match tls {
+        Some(tls) => endpoint.secure_as(name, stream, tls.clone()).await,
+        None => Ok(Box::new(stream)),
     }
 }
 
-/// Where its socket is.
-pub(crate) fn endpoint(server: &Url) -> Endpoint {
-    let port = match server.scheme.as_str() {
-        "tls" => 8883,
-        "ws" => 80,
-        "wss" => 443,
-        "quic" => 14567,
-        _ => 1883,
-    };
-    Endpoint { host: server.host.clone(), port: server.port.unwrap_or(port), tls: None }
+/// The settings take no other.
+pub(super) fn scheme(server: &Url) -> Scheme {
+    Scheme::of(&server.scheme).unwrap_or(TCP)
 }
 
-fn hello(settings: &BridgeSettings, manner: Manner) -> Vec<u8> {
+/// Where its socket is.
+fn endpoint(server: &Url) -> Endpoint {
+    let port = server.port.unwrap_or(scheme(server).port);
+    Endpoint { host: server.host.clone(), port, tls: None }
+}
+
+fn hello(settings: &BridgeSettings, server: &Url, manner: Manner) -> Vec<u8> {
     let client_id = settings.far_client_id();
     let (mut properties, none) = (PropertiesBuf::default(), Properties::default());
     properties.push(Property::SessionExpiryInterval(settings.session_expiry_s));
@@ -202,11 +236,16 @@ fn hello(settings: &BridgeSettings, manner: Manner) -> Vec<u8> {
         keep_alive_s: settings.keep_alive_s,
         client_id: &client_id,
         will: (!status.is_empty()).then_some(will),
-        user_name: (!settings.user_name.is_empty()).then_some(&settings.user_name),
-        password: (!settings.password.0.is_empty()).then_some(&settings.password.0),
+        user_name: given(settings.user_name.as_str()).or(server.user.as_deref()),
+        password: given(&*settings.password.0)
+            .or(server.password.as_ref().map(|password| password.as_bytes())),
         properties: properties.as_properties(),
     };
     let mut bytes = Vec::new();
     packet.encode(settings.version, &mut bytes);
     bytes
+}
+
+fn given<T: ?Sized + AsRef<[u8]>>(option: &T) -> Option<&T> {
+    (!option.as_ref().is_empty()).then_some(option)
 }

@@ -50,6 +50,10 @@ impl Map {
         Share::parse(&self.filter).ok().flatten().map_or(&self.filter, |share| share.filter)
     }
 
+    pub(crate) fn is_shared(&self) -> bool {
+        self.filter.starts_with("$share/")
+    }
+
     pub(crate) fn matches(&self, topic: &str) -> bool {
         filter_matches(self.plain_filter(), topic)
     }

@@ -9,19 +9,19 @@ pub(crate) mod map;
 pub(crate) mod pipe;
 pub(crate) mod settings;
 pub(crate) mod tally;
+mod tunnel;
 
 use self::carry::{Ended, Line};
-use self::far::{Denied, Far, Manner, endpoint};
-use self::pipe::Pipe;
+use self::far::{Denied, Far, Manner};
+use self::pipe::{Pipe, Rule};
 use self::settings::BridgeSettings;
 use self::tally::Tally;
 use super::near::{Home, Wish};
-use super::{Credentials, lock};
-use crate::identity::remote::url::Url;
+use super::{Credentials, Stop, lock};
 use mqtt::{QoS, SubscribeOptions};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -35,39 +35,46 @@ pub(crate) struct Bridge {
     pub(crate) tally: Arc<Tally>,
     /// Filters that it had before its options changed, and asks for no more.
     pub(crate) gone: Vec<String>,
+    /// Its session has what its rules ask for.
+    pub(crate) is_subscribed: bool,
 }
 
 /// What the task of a bridge remembers from one connection to the next.
+#[derive(Default)]
 struct Course {
-    /// Which server is next.
+    /// Which server is next, ...
     server: usize,
+    /// ... which had us last, ...
+    last: Option<usize>,
+    /// ... and one that has let us in already.
+    ready: Option<Far>,
     /// How many times in a row none was reached.
     failures: u32,
-    is_marked: bool,
-    /// The session here is new, and the other broker's may be of another one.
+    /// The session here has to be begun, and to subscribe.
+    is_unprepared: bool,
+    /// It is new, and the other broker's may be of another one.
     is_new: bool,
     gone: Vec<String>,
 }
 
+/// A connection that lasted so long was one.
+const STEADY: Duration = Duration::from_secs(5);
 /// This broker is ours: if it does not answer it is busy stopping or starting.
 const NEAR_RETRY: Duration = Duration::from_millis(200);
 
 impl Bridge {
     /// Until `stop` says so.
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut course = Course {
-            server: 0,
-            failures: 0,
-            is_marked: !self.settings.version.is_v5(),
-            is_new: false,
-            gone: std::mem::take(&mut self.gone),
-        };
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<Stop>) {
+        let gone = std::mem::take(&mut self.gone);
+        let mut course = Course { gone, is_unprepared: true, ..Course::default() };
         let mut told = stop.clone();
-        tokio::select! {
-            () = self.prepare(&mut course) => {}
-            () = stopped(&mut told) => return,
-        }
         loop {
+            if course.is_unprepared {
+                tokio::select! {
+                    () = self.prepare(&mut course) => {}
+                    () = stopped(&mut told) => return,
+                }
+            }
             let connected = tokio::select! {
                 connected = self.connect(&mut course) => connected,
                 () = stopped(&mut told) => return,
@@ -75,6 +82,9 @@ impl Bridge {
             match connected {
                 Ok(line) => self.carry(line, &mut course, &mut stop).await,
                 Err(why) => self.failed(&mut course, why),
+            }
+            if course.ready.is_some() {
+                continue;
             }
             tokio::select! {
                 () = sleep(self.pause(&course)) => {}
@@ -89,7 +99,7 @@ impl Bridge {
         loop {
             match self.try_prepare().await {
                 Ok(present) => {
-                    course.is_new = !present;
+                    (course.is_new, course.is_unprepared) = (!present, false);
                     return;
                 }
                 Err(why) => self.tally.fail(&self.settings.name, why),
@@ -100,22 +110,16 @@ impl Bridge {
 
     async fn try_prepare(&self) -> Result<bool, String> {
         let link_id = self.settings.link_id();
-        let before = self.home.survey(&link_id).await;
+        // To subscribe it has to connect, and what has QoS 0 would come and be lost.
+        let before = self.home.survey(vec![link_id.as_str().into()]).await;
+        if self.is_subscribed && !before.is_empty() {
+            return Ok(true);
+        }
         let wish = Wish { link_id: &link_id, receive_maximum: 1, is_last: false };
         let mut near = self.home.connect(wish).await?;
         let rules = &self.settings.rules.outward;
-        let wanted = rules.iter().map(|rule| {
-            let filter = rule.map.filter.as_str();
-            let options = SubscribeOptions {
-                qos: rule.qos.min(near.terms.qos_max),
-                // What came from there does not go back. Of a shared one it would be an error
-                // [MQTT-3.8.3-4].
-                no_local: !filter.starts_with("$share/"),
-                retain_as_published: true,
-                retain_handling: rule.retained as u8,
-            };
-            (filter, options)
-        });
+        let options = |rule: &Rule| rule.options(near.terms.qos_max);
+        let wanted = rules.iter().map(|rule| (rule.map.filter.as_str(), options(rule)));
         let wanted: Vec<(&str, SubscribeOptions)> = wanted.collect();
         let is_gone = |filter: &&str| wanted.iter().all(|(wanted, _)| wanted != filter);
         let had = before.iter().flat_map(|report| report.filters.iter().map(|one| &**one));
@@ -129,33 +133,26 @@ impl Bridge {
     /// Both ends, and what is unfinished between them.
     async fn connect(&self, course: &mut Course) -> Result<Line, String> {
         let settings = &self.settings;
-        let server = &settings.servers[course.server];
         self.tally.server.store(course.server, Relaxed);
-        // A session there remembers ids of QoS 2 messages that one before this one here gave.
-        let out = &settings.rules.outward;
-        let clean_start = course.is_new && out.iter().any(|rule| rule.qos == QoS::ExactlyOnce);
-        let manner = Manner { clean_start, is_marked: course.is_marked };
-        let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
-        let tls = lock(&self.tls).clone();
-        let connecting = Far::connect(settings, server, tls.as_ref(), manner);
-        let far = match timeout(within, connecting).await {
-            Ok(Ok(far)) => far,
-            Ok(Err(Denied::Mark)) => {
-                course.is_marked = false;
-                return Err("it does not know bridges of 3.1.1, and is asked as a client".into());
+        let far = match course.ready.take() {
+            Some(far) => far,
+            None => {
+                // A session there remembers ids of QoS 2 messages that one before this one here
+                // gave.
+                let out = &settings.rules.outward;
+                let anew = course.is_new && out.iter().any(|rule| rule.qos == QoS::ExactlyOnce);
+                self.reach(course.server, anew).await?
             }
-            Ok(Err(Denied::Why(why))) => return Err(why),
-            Err(_) => return Err(format!("no answer within {} s", settings.connect_timeout_s)),
         };
-        let link_id = settings.link_id();
         let granted = far.granted;
-        let reports = match granted.session_present {
-            true => Vec::new(),
-            false => self.home.survey(&link_id).await,
-        };
+        let link_id = settings.link_id();
         let receive_maximum = granted.receive_maximum.min(settings.limits.inflight_max);
         let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
         let near = self.home.connect(wish).await?;
+        if !near.session_present {
+            course.is_unprepared = true;
+            return Err("its session here was gone".to_string());
+        }
         let mut pipe = Pipe::new(
             settings.name.clone(),
             settings.rules.clone(),
@@ -163,43 +160,87 @@ impl Bridge {
             self.tally.clone(),
             seed(),
         );
-        reports.iter().for_each(|report| pipe.release(&report.received));
+        // What a session there has open here is another one's, where that session is another.
+        let is_other = settings.servers.len() > 1 && course.last != Some(course.server);
+        if !granted.session_present || is_other {
+            let reports = self.home.survey(vec![link_id.as_str().into()]).await;
+            reports.iter().for_each(|report| pipe.release(&report.received));
+        }
+        course.last = Some(course.server);
         pipe.begin(&course.gone);
         pipe.say_status(&settings.status_topic, true);
         Ok(Line::new(near, far, pipe, settings))
     }
 
-    async fn carry(&self, mut line: Line, course: &mut Course, stop: &mut watch::Receiver<bool>) {
+    /// Lets itself in at a server, where the session begins anew if that is to be.
+    async fn reach(&self, server: usize, anew: bool) -> Result<Far, String> {
+        let settings = &self.settings;
+        let is_marked = !settings.version.is_v5();
+        let manner = Manner { clean_start: anew, is_marked };
+        let far = match self.call(server, manner).await {
+            // Without the mark it is a client like any other.
+            Err(Denied::Mark) => self.call(server, Manner { is_marked: false, ..manner }).await,
+            other => other,
+        };
+        let far = far.map_err(|denied| denied.to_string())?;
+        if !anew || settings.version.is_v5() {
+            return Ok(far);
+        }
+        // In 3.1.1 a session that begins anew ends with its connection.
+        let is_marked = far.granted.is_marked;
+        far.leave(settings.version).await;
+        let again = self.call(server, Manner { clean_start: false, is_marked }).await;
+        again.map_err(|denied| denied.to_string())
+    }
+
+    async fn call(&self, server: usize, manner: Manner) -> Result<Far, Denied> {
+        let settings = &self.settings;
+        let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
+        let tls = lock(&self.tls).clone();
+        let calling = Far::connect(settings, &settings.servers[server], tls.as_ref(), manner);
+        let why = || Denied::Why(format!("no answer within {} s", settings.connect_timeout_s));
+        timeout(within, calling).await.unwrap_or_else(|_| Err(why()))
+    }
+
+    async fn carry(&self, mut line: Line, course: &mut Course, stop: &mut watch::Receiver<Stop>) {
         let settings = &self.settings;
         let server = settings.servers[course.server].to_string();
         let name = &*settings.name;
         info!(target: "godwit::bridge", bridge = name, server, "connected");
         self.tally.connects.fetch_add(1, Relaxed);
         self.tally.is_up.store(true, Relaxed);
-        (course.failures, course.is_new) = (0, false);
-        course.gone.clear();
-        let home = (course.server > 0 && settings.return_s > 0).then(|| &settings.servers[0]);
-        let ended = line.carry(stop, self.first_answers(home)).await;
+        course.is_new = false;
+        let since = Instant::now();
+        let is_elsewhere = course.server > 0 && settings.return_s > 0;
+        let ended = line.carry(stop, self.first_answers(is_elsewhere)).await;
         self.tally.is_up.store(false, Relaxed);
+        if line.is_answered() {
+            course.gone.clear();
+        }
+        // Who is thrown out again and again, as by another with its client id, waits longer and
+        // longer too.
+        if since.elapsed() >= STEADY {
+            course.failures = 0;
+        }
         match ended {
             Ended::Stopped => info!(target: "godwit::bridge", bridge = name, "stopped"),
-            Ended::Return => {
+            Ended::Return(far) => {
                 info!(target: "godwit::bridge", bridge = name, "goes back to its first server");
-                course.server = 0;
+                (course.server, course.ready) = (0, Some(*far));
             }
             Ended::Why(why) => self.failed(course, why),
         }
     }
 
-    /// Comes back once the first server can be reached, if that is not where we are.
-    async fn first_answers(&self, server: Option<&Url>) {
-        let Some(server) = server else { return std::future::pending().await };
-        let endpoint = endpoint(server);
-        let within = Duration::from_secs(u64::from(self.settings.connect_timeout_s));
+    /// Comes back with the first server once that lets us in, if that is not where we are.
+    async fn first_answers(&self, is_elsewhere: bool) -> Far {
+        if !is_elsewhere {
+            return std::future::pending().await;
+        }
         loop {
             sleep(Duration::from_secs(u64::from(self.settings.return_s))).await;
-            if matches!(timeout(within, endpoint.dial()).await, Ok(Ok(_))) {
-                return;
+            if let Ok(far) = self.reach(0, false).await {
+                return far;
             }
         }
     }
@@ -240,6 +281,6 @@ fn seed() -> u16 {
 }
 
 /// Comes back when it is to stop, or nobody could say so any more.
-pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await;
+pub(crate) async fn stopped(stop: &mut watch::Receiver<Stop>) {
+    let _ = stop.wait_for(|stop| *stop != Stop::No).await;
 }

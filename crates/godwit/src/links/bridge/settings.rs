@@ -68,6 +68,13 @@ impl Default for BridgeSettings {
 }
 
 impl BridgeSettings {
+    /// Whether the other one is the same bridge: limits of its queue change without it.
+    pub(crate) fn is_same(&self, other: &BridgeSettings) -> bool {
+        let limits = |one: &BridgeSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
+        let plain = |one: &BridgeSettings| BridgeSettings { limits: Arc::default(), ..one.clone() };
+        plain(self) == plain(other) && limits(self) == limits(other)
+    }
+
     /// What the session here is called.
     pub(crate) fn link_id(&self) -> String {
         format!("{}{}", BridgeSettings::link_prefix(), self.name)
@@ -353,9 +360,9 @@ pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
-        short: "the topics, as they are called where they come from; also a $share/GROUP/FILTER",
-        long: "With one group several bridges share the work. Of rules that overlap the first \
-               counts.",
+        short: "the topics, as they are called where they come from",
+        long: "Of what comes in also a $share/GROUP/FILTER: with one group several bridges share \
+               the work. Of rules that overlap the first counts.",
         source: "MQTT 5.0, 4.7",
         set: |rule, value| rule.filter = value.text().into(),
     },

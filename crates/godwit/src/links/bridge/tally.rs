@@ -20,10 +20,12 @@ pub(crate) enum Loss {
     Refused,
     /// This broker does not take it.
     RefusedHere,
+    /// The same was sent there, and came back.
+    Echo,
 }
 
-pub(crate) const LOSSES: [&str; 5] =
-    ["no_rule", "no_name", "packet_too_large", "refused", "refused_here"];
+pub(crate) const LOSSES: [&str; 6] =
+    ["no_rule", "no_name", "packet_too_large", "refused", "refused_here", "echo"];
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -58,6 +60,11 @@ impl Tally {
     pub(crate) fn count_in(&self, bytes: usize) {
         self.messages_in.fetch_add(1, Relaxed);
         self.bytes_in.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// It is nothing that anybody would miss.
+    pub(crate) fn count_echo(&self) {
+        self.losses[Loss::Echo as usize].fetch_add(1, Relaxed);
     }
 
     /// `about` is the message's topic, or what the other side says of it.

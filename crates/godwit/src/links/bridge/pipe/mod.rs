@@ -11,6 +11,9 @@
 //! know what is unfinished, and after a lost connection they repeat it to each other
 //! [MQTT-4.4.0-1]. What was acknowledged was acknowledged by the broker that has it.
 
+mod echoes;
+
+use self::echoes::Echoes;
 use super::map::Map;
 use super::tally::{Loss, Tally};
 use crate::links::near::NearTerms;
@@ -18,9 +21,8 @@ use mqtt::{
     Ack, Frame, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property, Publish, QoS,
     Reason, Subscribe, SubscribeOptions, SubscriptionsBuf, Unsubscribe, Version,
 };
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Which topics go which way.
@@ -39,6 +41,20 @@ pub(crate) struct Rule {
     pub(crate) keeps_retain: bool,
     /// What becomes of messages that are retained already.
     pub(crate) retained: Retained,
+}
+
+impl Rule {
+    /// How its filter is subscribed to, where a message may have so much QoS.
+    pub(crate) fn options(&self, qos_max: QoS) -> SubscribeOptions {
+        SubscribeOptions {
+            qos: self.qos.min(qos_max),
+            // What came from there does not go back. Of a shared one it would be an error
+            // [MQTT-3.8.3-4].
+            no_local: !self.map.is_shared(),
+            retain_as_published: true,
+            retain_handling: self.retained as u8,
+        }
+    }
 }
 
 /// Retain Handling, by its name.
@@ -114,6 +130,8 @@ enum Request {
 
 /// Aliases that the other broker may use towards us.
 pub(crate) const ALIASES_IN_MAX: u16 = 64;
+/// And that we use towards it: further topics are named in full.
+const ALIASES_OUT_MAX: u16 = 1024;
 
 impl Pipe {
     /// `seed` makes ids of requests that are unlikely to be in use.
@@ -146,17 +164,10 @@ impl Pipe {
 
     /// Asks the other broker for what comes in, and no longer for what a change left behind.
     pub(crate) fn begin(&mut self, gone: &[String]) {
-        let wanted = self.rules.inward.iter().map(|rule| {
-            let is_shared = rule.map.filter.starts_with("$share/");
-            let options = SubscribeOptions {
-                qos: rule.qos.min(self.near.qos_max),
-                // Of a shared one it would be an error [MQTT-3.8.3-4].
-                no_local: !is_shared,
-                retain_as_published: true,
-                retain_handling: rule.retained as u8,
-            };
-            (rule.map.filter.clone(), options)
-        });
+        self.ask_retained();
+        let options = |rule: &Rule| rule.options(self.near.qos_max);
+        let wanted = self.rules.inward.iter();
+        let wanted = wanted.map(|rule| (rule.map.filter.clone(), options(rule)));
         let wanted: Vec<_> = wanted.collect();
         if !wanted.is_empty() {
             self.ask_subscribe(wanted);
@@ -169,6 +180,23 @@ impl Pipe {
             let packet = Unsubscribe { packet_id, properties, filters };
             packet.encode(self.terms.version, &mut self.to_far);
             self.asked.push((packet_id, Request::Unsubscribe));
+        }
+    }
+
+    /// What is retained here goes out once more, where a rule says so.
+    fn ask_retained(&mut self) {
+        let mut filters = SubscriptionsBuf::default();
+        let rules = self.rules.clone();
+        let wanted = rules.outward.iter().filter(|rule| rule.retained == Retained::Always);
+        let mut any = false;
+        for rule in wanted {
+            filters.push(&rule.map.filter, rule.options(self.near.qos_max));
+            any = true;
+        }
+        if any {
+            let (properties, filters) = (Properties::default(), filters.as_subscriptions());
+            let packet = Subscribe { packet_id: PacketId::MIN, properties, filters };
+            packet.encode(Version::V5, &mut self.to_near);
         }
     }
 
@@ -220,6 +248,10 @@ impl Pipe {
             match decode(frame, Version::V5)? {
                 Packet::Publish(publish) => self.publish_out(&publish),
                 Packet::PubRel(ack) if self.lowered.remove(&ack.packet_id) => {
+                    near(PacketType::PubComp, ack.packet_id, Reason::Success, &mut self.to_near);
+                }
+                // Of an earlier connection, with what it is no more.
+                Packet::PubRel(ack) if self.terms.qos_max < QoS::ExactlyOnce => {
                     near(PacketType::PubComp, ack.packet_id, Reason::Success, &mut self.to_near);
                 }
                 Packet::PubRel(ack) => self.answer_far(PacketType::PubRel, ack),
@@ -303,15 +335,17 @@ impl Pipe {
             return self.lose_out(publish, Loss::TooLarge);
         }
         self.tally.count_out(publish.payload.len());
-        if !self.terms.spares_own && self.comes_back(&name) {
+        if self.comes_back(&name) {
             self.echoes.remember(&name, publish.payload);
         }
         self.lower(publish, qos);
     }
 
-    /// Whether the other broker will send this back to us.
+    /// Whether the other broker will send this back to us. Of a shared subscription nothing can be
+    /// spared.
     fn comes_back(&self, name: &str) -> bool {
-        self.rules.inward.iter().any(|rule| rule.map.matches(name))
+        let sends = |rule: &Rule| !self.terms.spares_own || rule.map.is_shared();
+        self.rules.inward.iter().any(|rule| sends(rule) && rule.map.matches(name))
     }
 
     /// What goes out with less than the QoS that the session here gave it.
@@ -344,8 +378,9 @@ impl Pipe {
 
     fn alias_for(&mut self, name: &str, properties: &mut PropertiesBuf) -> Alias {
         let known = self.aliases_out.get(name).copied();
+        let most = self.terms.topic_alias_max.min(ALIASES_OUT_MAX);
         let next = self.aliases_out.len() as u16 + 1;
-        let room = next <= self.terms.topic_alias_max;
+        let room = next <= most;
         let (alias, number) = match known {
             Some(number) => (Alias::Known, number),
             None if room => {
@@ -360,7 +395,8 @@ impl Pipe {
 
     fn publish_in(&mut self, publish: &Publish<'_>) -> Result<(), End> {
         let topic = self.topic_of(publish)?;
-        if !self.terms.spares_own && self.echoes.forget(&topic, publish.payload) {
+        if self.echoes.forget(&topic, publish.payload) {
+            self.tally.count_echo();
             self.lose_in(publish);
             return Ok(());
         }
@@ -441,8 +477,10 @@ impl Pipe {
     fn took_in(&mut self, kind: PacketType, ack: Ack<'_>) {
         if ack.reason.is_error() {
             self.tally.lose(&self.name, Loss::RefusedHere, ack.reason.name());
+            return self.answer_far(kind, ack);
         }
-        self.answer_far(kind, ack);
+        // That nobody subscribes only a server may say.
+        self.answer_far(kind, Ack { reason: Reason::Success, ..ack });
     }
 
     fn answer_near(&mut self, kind: PacketType, ack: Ack<'_>) {
@@ -518,48 +556,6 @@ fn cut(bytes: &[u8]) -> Result<Option<Frame<'_>>, End> {
 
 fn decode(frame: Frame<'_>, version: Version) -> Result<Packet<'_>, End> {
     Packet::decode(frame, version).map_err(|violation| End::Far(violation.what().into()))
-}
-
-/// What was sent to a broker that sends everything back, as 3.x has it: what comes in with the same
-/// name and payload is taken for that, so often as it was sent.
-#[derive(Debug, Default)]
-struct Echoes {
-    sent: VecDeque<u64>,
-    counts: HashMap<u64, u32>,
-}
-
-impl Echoes {
-    const MAX: usize = 16 * 1024;
-
-    fn remember(&mut self, topic: &str, payload: &[u8]) {
-        if self.sent.len() == Echoes::MAX
-            && let Some(oldest) = self.sent.pop_front()
-        {
-            self.take(oldest);
-        }
-        let hash = hash(topic, payload);
-        self.sent.push_back(hash);
-        *self.counts.entry(hash).or_default() += 1;
-    }
-
-    fn forget(&mut self, topic: &str, payload: &[u8]) -> bool {
-        self.take(hash(topic, payload))
-    }
-
-    fn take(&mut self, hash: u64) -> bool {
-        let Some(count) = self.counts.get_mut(&hash) else { return false };
-        *count -= 1;
-        if *count == 0 {
-            self.counts.remove(&hash);
-        }
-        true
-    }
-}
-
-fn hash(topic: &str, payload: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (topic, payload).hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

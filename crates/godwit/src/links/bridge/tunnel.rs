@@ -1,0 +1,127 @@
+//! WebSocket and QUIC to another broker: a thread of the bridge's own drives them, as for our small
+//! clients, and the bridge has one end of a pair of sockets.
+
+use super::far::scheme;
+use crate::clients::tunnel::{Far, Tunnel};
+use crate::identity::remote::dial::{Endpoint, Wire};
+use crate::identity::remote::url::Url;
+use carrier::{Layers, Manner, Outlet, Wire as Carried};
+use rustls::ClientConfig;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{UnixStream, lookup_host};
+use tokio::sync::oneshot;
+
+/// Whether somebody there is still there QUIC asks at least so often.
+const PINGS_EVERY: Duration = Duration::from_secs(10);
+
+/// How the far end is reached.
+enum Road {
+    Stream(Layers),
+    Quic(Manner),
+}
+
+pub(super) async fn open(
+    endpoint: &Endpoint,
+    name: &str,
+    server: &Url,
+    tls: Option<&Arc<ClientConfig>>,
+    within: Duration,
+) -> Result<Box<dyn Wire>, String> {
+    let found = lookup_host((endpoint.host.as_str(), endpoint.port)).await;
+    let found: Vec<SocketAddr> = found.map_err(|error| format!("{endpoint}: {error}"))?.collect();
+    let road = match (scheme(server).is_quic, tls) {
+        (true, Some(tls)) => Road::Quic(Manner::new(tls)?),
+        (true, None) => return Err(format!("{endpoint}: QUIC is always encrypted")),
+        (false, tls) => {
+            let path = if server.path.is_empty() { "/mqtt" } else { &server.path };
+            Road::Stream(Layers { tls: tls.cloned(), websocket: Some(path.into()) })
+        }
+    };
+    let (done, opened) = oneshot::channel();
+    let (name, deadline) = (name.to_string(), Instant::now() + within);
+    let opener = thread::Builder::new().name("opener".into()).spawn(move || {
+        let _ = done.send(first(&found, &name, &road, deadline));
+    });
+    opener.map_err(|error| format!("no thread to connect by: {error}"))?;
+    let tunnel = opened.await.map_err(|_| format!("{endpoint}: nobody connects"))?;
+    let Tunnel { near, fate } = tunnel.map_err(|error| format!("{endpoint}: {error}"))?;
+    let stream = near.set_nonblocking(true).and_then(|()| UnixStream::from_std(near));
+    let stream = stream.map_err(|error| format!("{endpoint}: {error}"))?;
+    Ok(Box::new(End { stream, fate }))
+}
+
+/// The first of the addresses that answers.
+fn first(all: &[SocketAddr], name: &str, road: &Road, deadline: Instant) -> io::Result<Tunnel> {
+    let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for to in all {
+        match road.far(*to, name).and_then(|far| Tunnel::open(far, deadline)) {
+            Err(error) => why = error,
+            opened => return opened,
+        }
+    }
+    Err(why)
+}
+
+impl Road {
+    fn far(&self, to: SocketAddr, name: &str) -> io::Result<Far> {
+        match self {
+            Road::Stream(layers) => Ok(Far::Wire(Carried::open(to, None, name, layers)?)),
+            Road::Quic(manner) => {
+                let mut outlet = Outlet::new(to, None, PINGS_EVERY)?;
+                let trunk = outlet.open(manner, name, 0)?;
+                Ok(Far::Trunk(Box::new(outlet), trunk))
+            }
+        }
+    }
+}
+
+/// Ours of the tunnel: when it ends it says why.
+struct End {
+    stream: UnixStream,
+    fate: Arc<OnceLock<String>>,
+}
+
+impl AsyncRead for End {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let is_over = match &read {
+            Poll::Ready(Ok(())) => buffer.filled().len() == before,
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        };
+        match self.fate.get().filter(|_| is_over) {
+            Some(why) => Poll::Ready(Err(io::Error::other(why.clone()))),
+            None => read,
+        }
+    }
+}
+
+impl AsyncWrite for End {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
