@@ -221,10 +221,54 @@ fn options_change_and_only_their_bridge_notices() {
     near.program.signal("HUP");
     near.program.wait_for("gone, with what it had queued");
     wait_for_value(&near, "state", str::is_empty);
+    let shared = "[[bridge.out]]\nfilter = \"$share/g/a\"\n";
+    write(&file, &(servers(one.address) + shared));
+    near.program.signal("HUP");
+    let line = near.program.wait_for("not reloaded");
+    assert!(line.contains("a shared filter is for what comes in"), "{line}");
     std::fs::write(&file, "[[bridge]]\nname = \"c\"\n").unwrap();
     near.program.signal("HUP");
     let line = near.program.wait_for("not reloaded");
     assert!(line.contains("godwit.toml:1: a bridge needs servers"), "{line}");
+}
+
+#[test]
+fn limits_of_a_queue_change_without_a_new_connection() {
+    let far = Broker::start(&[]);
+    let bridge = servers(far.address) + BOTH;
+    let (mut near, file) = edge("bridge-limits", &bridge, &[]);
+    wait_for_value(&near, "state", |value| value == "1");
+    write(&file, &("queue.messages_max = 7\n".to_string() + &bridge));
+    near.program.signal("HUP");
+    let line = near.program.wait_for("options read again");
+    assert!(line.contains("bridge"), "{line}");
+    // Nor does what goes for all make it come and go.
+    let more = "[connection]\nwrite_bytes_max = \"2MiB\"\n";
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, more.to_string() + &text).unwrap();
+    near.program.signal("HUP");
+    near.program.wait_for("options read again");
+    assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
+    drop(far);
+    wait_for_value(&near, "state", |value| value == "0");
+    publish(&near.port(), &["-t", "up/x", "-m", "1", "-q", "1", "--repeat", "10"]);
+    wait_for_value(&near, "queue/messages", |value| value == "7");
+    wait_for_value(&near, "dropped/queue_full", |value| value == "3");
+}
+
+#[test]
+fn a_first_server_that_lets_nobody_in_does_not_take_a_bridge_from_its_backup() {
+    // It accepts, and hangs up before CONNACK.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let first = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().for_each(drop));
+    let backup = Broker::start(&[]);
+    let all =
+        format!("servers = [\"tcp://{first}\", \"tcp://{}\"]\nreturn_s = 1\n", backup.address);
+    let (near, _) = edge("bridge-firm", &(all + BOTH), &[]);
+    wait_for_value(&near, "state", |value| value == "1");
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
 }
 
 #[test]
@@ -342,6 +386,40 @@ fn mosquitto_is_bridged_in_both_versions_without_echoes() {
         lines.sort_unstable();
         assert_eq!(lines, ["in 0", "in 1", "in 2", "out 0", "out 1", "out 2"], "{version}");
     }
+}
+
+/// A session of 3.1.1 that is begun anew ends with its connection: it has to be begun twice.
+#[test]
+fn what_waits_at_a_broker_of_3_1_1_comes_after_the_first_kill_too() {
+    let Some(port) = mosquitto("bridge-first") else { return };
+    let address: SocketAddr = ([127, 0, 0, 1], port.1).into();
+    let bridge = servers(address) + "version = \"3.1.1\"\nclient_id = \"first\"\n" + BOTH;
+    let data = scratch("bridge-first-data").display().to_string();
+    let (near, _) = edge("bridge-first-near", &bridge, &["--data", &data]);
+    wait_for_value(&near, "state", |value| value == "1");
+    let session = ["-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "1", "-t", "down/#"];
+    let near_port = near.port();
+    run(&[&["sub", "-p", &near_port, "-W", "1"], &session[..]].concat());
+    near.program.signal("KILL");
+    drop(near);
+    publish(&port.1.to_string(), &["-t", "site/down/x", "-m", "waited", "-q", "1"]);
+    let (near, _) = edge("bridge-first-near", &bridge, &["--data", &data]);
+    let near_port = near.port();
+    let wants = ["sub", "-p", &near_port, "-C", "1", "-W", "20"];
+    let (code, came, _) = run(&[&wants[..], &session].concat());
+    assert_eq!((code, came.as_str()), (Some(0), "waited\n"));
+}
+
+/// mosquitto gives a client half as long again as its keep-alive.
+#[test]
+fn a_quiet_bridge_stays_connected() {
+    let Some(port) = mosquitto("bridge-quiet") else { return };
+    let address: SocketAddr = ([127, 0, 0, 1], port.1).into();
+    let bridge = servers(address) + "keep_alive_s = 2\nanswer_timeout_s = 10\n" + BOTH;
+    let (near, _) = edge("bridge-quiet-near", &bridge, &[]);
+    wait_for_value(&near, "state", |value| value == "1");
+    thread::sleep(Duration::from_secs(7));
+    assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
 }
 
 #[test]

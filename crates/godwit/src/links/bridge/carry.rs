@@ -156,6 +156,8 @@ impl Line {
                     return Ended::Stopped;
                 }
                 end = poll_fn(|cx| self.poll(cx)) => {
+                    // It has answered, and from now on another time counts.
+                    let Some(end) = end else { continue };
                     if matches!(end, End::Closed(_) | End::NoRoom(_)) {
                         self.goodbye(false).await;
                     }
@@ -179,14 +181,19 @@ impl Line {
         self.pipe.is_ready()
     }
 
-    /// Everything that can go on does.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    /// Everything that can go on does, until the end, or an answer to the question whether anybody
+    /// is there.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<End>> {
         loop {
             match self.step(cx) {
                 Ok(true) => {}
-                Ok(false) => return Poll::Pending,
-                Err(end) => return Poll::Ready(end),
+                Ok(false) => break,
+                Err(end) => return Poll::Ready(Some(end)),
             }
+        }
+        match self.pinged.take_if(|at| self.far.heard > *at) {
+            Some(_) => Poll::Ready(None),
+            None => Poll::Pending,
         }
     }
 

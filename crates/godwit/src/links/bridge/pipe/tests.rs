@@ -263,3 +263,42 @@ fn what_an_ended_session_there_left_open_here_is_closed() {
     pipe.near(Packet::PubComp(ack(3, Reason::Success))).unwrap();
     assert_eq!(pipe.far_heard(), ["PUBCOMP 3"]);
 }
+
+#[test]
+fn topics_beyond_the_aliases_are_named_in_full() {
+    let mut pipe = pipe(Terms { topic_alias_max: u16::MAX, ..terms(Version::V5) });
+    for number in 0..70_000 {
+        let topic = format!("out/{number}");
+        pipe.near(Packet::Publish(publish(&topic, 0, 0))).unwrap();
+        pipe.to_far.clear();
+    }
+    assert_eq!(pipe.aliases_out.len(), usize::from(ALIASES_OUT_MAX));
+    pipe.near(Packet::Publish(publish("out/69999", 0, 0))).unwrap();
+    assert_eq!(pipe.far_heard(), ["PUBLISH \"far/out/69999\" qos=0 \"x\""]);
+}
+
+#[test]
+fn what_comes_back_by_a_shared_subscription_is_dropped_in_5_0_too() {
+    let rules =
+        Rules { outward: vec![rule("both/#", "")], inward: vec![rule("$share/g/both/#", "")] };
+    let mut pipe = Pipe { rules: rules.into(), ..pipe(terms(Version::V5)) };
+    pipe.near(Packet::Publish(publish("both/a", 1, 5))).unwrap();
+    pipe.to_far.clear();
+    pipe.far(Packet::Publish(publish("both/a", 1, 9))).unwrap();
+    assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec![], vec!["PUBACK 9".to_string()]));
+    assert_eq!(pipe.tally.losses().last(), Some(("echo", 1)));
+}
+
+#[test]
+fn a_broker_without_qos_2_is_asked_to_release_nothing() {
+    let mut pipe = pipe(Terms { qos_max: QoS::AtLeastOnce, ..terms(Version::V5) });
+    pipe.near(Packet::PubRel(ack(5, Reason::Success))).unwrap();
+    assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec!["PUBCOMP 5".to_string()], vec![]));
+}
+
+#[test]
+fn only_a_server_says_that_nobody_subscribes() {
+    let mut pipe = pipe(terms(Version::V5));
+    pipe.near(Packet::PubAck(ack(9, Reason::NoMatchingSubscribers))).unwrap();
+    assert_eq!(pipe.far_heard(), ["PUBACK 9"]);
+}
