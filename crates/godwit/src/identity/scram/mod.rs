@@ -76,6 +76,10 @@ impl<'a> Said<'a> {
     /// Reads the client's first message. The answer still has to be found: see `answer`.
     pub(crate) fn read(data: &'a [u8]) -> Result<Said<'a>, &'static str> {
         let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
+        // What an extension says is ours to keep, too: see `memory`.
+        if text.contains('\0') {
+            return Err(NO_SCRAM);
+        }
         let mut parts = text.splitn(3, ',');
         let (flag, acts_as) = (parts.next().unwrap_or_default(), parts.next().ok_or(NO_SCRAM)?);
         let client_first = parts.next().ok_or(NO_SCRAM)?;
@@ -113,7 +117,7 @@ impl<'a> Said<'a> {
         &self.server_first
     }
 
-    /// For `recall`, once the client has answered. No name or message has a NUL.
+    /// For `recall`, once the client has answered. Nothing that the client said has a NUL.
     pub(crate) fn memory(&self) -> Vec<u8> {
         [&self.user, self.header, self.client_first, &self.server_first].join("\0").into_bytes()
     }
@@ -122,7 +126,8 @@ impl<'a> Said<'a> {
         let mut parts = std::str::from_utf8(memory).ok()?.split('\0');
         let user = parts.next()?.into();
         let (header, client_first) = (parts.next()?, parts.next()?);
-        Some(Said { user, header, client_first, server_first: parts.next()?.into() })
+        let server_first = parts.next()?.into();
+        parts.next().is_none().then_some(Said { user, header, client_first, server_first })
     }
 
     /// The client's last message: whether it proves that the client knows the password. Then comes
@@ -201,6 +206,20 @@ const NO_SCRAM: &str = "that is not SCRAM";
 mod tests {
     use super::client::Client;
     use super::*;
+
+    /// Whoever once heard a proof could else give us the message that it is good for.
+    #[test]
+    fn nobody_says_our_part() {
+        let verifier = Verifier::of(b"right").unwrap();
+        let (theirs, rogue) = ("n,,n=ann,r=abc", "r=abcROGUE,s=AAAA,i=4096");
+        for smuggled in [format!("{theirs},{rogue}\0{rogue}"), format!("{theirs}\0{rogue}")] {
+            assert!(Said::read(smuggled.as_bytes()).is_err(), "{smuggled:?}");
+        }
+        let said = Said::read(theirs.as_bytes()).unwrap().answer(&verifier, "ours");
+        let memory = said.memory();
+        assert_eq!(Said::recall(&memory), Some(said));
+        assert_eq!(Said::recall(&[&memory[..], b"\0r=abc"].concat()), None);
+    }
 
     /// RFC 7677, 3.
     #[test]
