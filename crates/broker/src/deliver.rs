@@ -305,10 +305,15 @@ impl Sessions {
             let front = flight.and_then(|flight| flight.waiting.front().copied());
             let stale = front.filter(|slot| slot.may_be_dropped() && self.is_stale(id, slot));
             let Some(slot) = stale.and_then(|_| self.take_waiting(id, 0)) else { return };
-            self.strike(id, &slot);
-            self.forget(slot);
-            self.dropped(id, Drop::Expired, 1, out);
+            self.drop_slot(id, slot, Drop::Expired, out);
         }
+    }
+
+    /// A slot that is out of its queue goes no further.
+    pub(crate) fn drop_slot(&mut self, id: SessionId, slot: Slot, drop: Drop, out: &mut Outbox) {
+        self.strike(id, &slot);
+        self.forget(slot);
+        self.dropped(id, drop, 1, out);
     }
 
     fn keeps_qos0(&self, id: SessionId) -> bool {
@@ -340,9 +345,7 @@ impl Sessions {
                 return !crowded && flight.as_ref().is_none_or(|it| it.waiting.is_empty());
             };
             room += self.messages.get(slot.message).bytes() as u64;
-            self.strike(id, &slot);
-            self.forget(slot);
-            self.dropped(id, drop, 1, out);
+            self.drop_slot(id, slot, drop, out);
         }
     }
 

@@ -89,9 +89,7 @@ impl Sessions {
         }
         // [MQTT-3.3.2-5]
         if slot.may_be_dropped() && self.is_stale(id, &slot) {
-            self.strike(id, &slot);
-            self.forget(slot);
-            return self.dropped(id, Drop::Expired, 1, out);
+            return self.drop_slot(id, slot, Drop::Expired, out);
         }
         let bytes = self.messages.lend(slot.message);
         let mut draft = bytes.view().draft();
