@@ -109,9 +109,7 @@ impl Home {
         stream.write_all(&connect(wish)).await.map_err(wrong)?;
         let mut read = Vec::new();
         let frame_len = read_frame(&mut stream, &mut read).await?;
-        let frame = mqtt::cut(&read[..frame_len], u32::MAX).ok().flatten();
-        let packet = frame.map(|frame| Packet::decode(frame, Version::V5));
-        let Some(Ok(Packet::ConnAck(ack))) = packet else {
+        let Some(Packet::ConnAck(ack)) = first_packet(&read, Version::V5) else {
             return Err("this broker did not answer as one".to_string());
         };
         if ack.reason != Reason::Success {
@@ -124,7 +122,7 @@ impl Home {
 }
 
 impl NearTerms {
-    fn of(ack: &ConnAck<'_>) -> NearTerms {
+    pub(crate) fn of(ack: &ConnAck<'_>) -> NearTerms {
         let mut terms =
             NearTerms { qos_max: QoS::ExactlyOnce, takes_retain: true, packet_bytes_max: u32::MAX };
         for property in ack.properties.iter() {
@@ -165,16 +163,15 @@ impl Near {
         self.say(&bytes).await?;
         while missing > 0 {
             let len = read_frame(&mut self.stream, &mut self.read).await?;
-            let frame = mqtt::cut(&self.read[..len], u32::MAX).ok().flatten();
-            match frame.map(|frame| Packet::decode(frame, Version::V5)) {
-                Some(Ok(Packet::SubAck(ack))) => {
+            match first_packet(&self.read, Version::V5) {
+                Some(Packet::SubAck(ack)) => {
                     missing -= 1;
                     refused(wanted, ack.codes)?;
                 }
-                Some(Ok(Packet::UnsubAck(_))) => missing -= 1,
+                Some(Packet::UnsubAck(_)) => missing -= 1,
                 // A message: it is not acknowledged, and comes again.
-                Some(Ok(_)) => {}
-                _ => return Err("this broker did not answer as one".to_string()),
+                Some(_) => {}
+                None => return Err("this broker did not answer as one".to_string()),
             }
             self.read.drain(..len);
         }
@@ -226,6 +223,12 @@ fn connect(wish: Wish<'_>) -> Vec<u8> {
     };
     packet.encode(Version::V5, &mut bytes);
     bytes
+}
+
+/// What stands at the front, if it is a packet.
+pub(crate) fn first_packet(read: &[u8], version: Version) -> Option<Packet<'_>> {
+    let frame = mqtt::cut(read, u32::MAX).ok().flatten()?;
+    Packet::decode(frame, version).ok()
 }
 
 /// Reads until a whole packet stands at the front, and says how long it is.

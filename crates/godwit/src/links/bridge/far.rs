@@ -5,7 +5,7 @@ use super::settings::{BridgeSettings, TlsSettings};
 use super::tunnel;
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::url::Url;
-use crate::links::near::read_frame;
+use crate::links::near::{NearTerms, first_packet, read_frame};
 use carrier::Trust;
 use carrier::{Scheme, TCP};
 use mqtt::{
@@ -102,9 +102,7 @@ impl Far {
             true => Denied::Mark,
             false => Denied::Why(format!("no answer to CONNECT: {why}")),
         })?;
-        let frame = mqtt::cut(&read[..len], u32::MAX).ok().flatten();
-        let packet = frame.map(|frame| Packet::decode(frame, settings.version));
-        let Some(Ok(Packet::ConnAck(ack))) = packet else {
+        let Some(Packet::ConnAck(ack)) = first_packet(&read, settings.version) else {
             if manner.is_marked {
                 return Err(Denied::Mark);
             }
@@ -146,6 +144,7 @@ impl fmt::Display for Denied {
 
 impl Granted {
     fn of(ack: &ConnAck<'_>, settings: &BridgeSettings, manner: Manner) -> Granted {
+        let NearTerms { qos_max, takes_retain, packet_bytes_max } = NearTerms::of(ack);
         let mut granted = Granted {
             session_present: ack.session_present,
             receive_maximum: u16::MAX,
@@ -153,26 +152,20 @@ impl Granted {
             is_marked: manner.is_marked,
             terms: Terms {
                 version: settings.version,
-                qos_max: QoS::ExactlyOnce,
-                takes_retain: true,
-                packet_bytes_max: u32::MAX,
+                qos_max,
+                takes_retain,
+                packet_bytes_max,
                 topic_alias_max: 0,
                 spares_own: settings.version.is_v5() || manner.is_marked,
             },
         };
-        let terms = &mut granted.terms;
         for property in ack.properties.iter() {
             match property {
                 Property::ReceiveMaximum(max) => granted.receive_maximum = max,
                 Property::ServerKeepAlive(seconds) if seconds > 0 => {
                     granted.keep_alive_s = seconds;
                 }
-                Property::MaximumQoS(qos) => {
-                    terms.qos_max = QoS::from_bits(qos).unwrap_or_default()
-                }
-                Property::RetainAvailable(0) => terms.takes_retain = false,
-                Property::MaximumPacketSize(max) => terms.packet_bytes_max = max,
-                Property::TopicAliasMaximum(max) => terms.topic_alias_max = max,
+                Property::TopicAliasMaximum(max) => granted.terms.topic_alias_max = max,
                 _ => {}
             }
         }
