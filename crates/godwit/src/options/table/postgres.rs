@@ -1,35 +1,19 @@
 //! Options of PostgreSQL.
 
 use super::Row;
-use crate::identity::remote::template::Template;
+use super::tables::{any_query, query, user_query};
 use crate::identity::remote::url::Url;
 use crate::identity::tables::postgres::{Postgres, SCHEMES};
-use crate::identity::tables::sql::{Database, Query};
 use crate::options::value::Kind;
 
 const URL: Kind = Kind::Text {
     of: "a URL",
     check: |text| if text.is_empty() { Ok(()) } else { Url::parse(text, SCHEMES).map(|_| ()) },
 };
-const USER: Kind = Kind::Text {
-    of: "a query",
-    check: |text| match query(text)? {
-        Some(_) => Ok(()),
-        None => Err("it is empty, use a query".into()),
-    },
-};
-const QUERY: Kind = Kind::Text { of: "a query", check: |text| query(text).map(|_| ()) };
-
-/// Empty asks nothing.
-fn query(text: &str) -> Result<Option<Template>, String> {
-    Query::parse(text, Postgres::mark)?;
-    Ok(Some(Template::parse(text, false)?).filter(|_| !text.is_empty()))
-}
-
 pub(super) const ROWS: &[Row] = &[
     Row {
         key: "auth.postgres_rules",
-        kind: QUERY,
+        kind: any_query::<Postgres>(),
         default: "",
         live: true,
         short: "query for what a client may do",
@@ -41,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| {
             settings.security.postgres.rules =
-                query(value.text()).expect("it was checked when it was read");
+                query::<Postgres>(value.text()).expect("it was checked when it was read");
         },
     },
     Row {
@@ -71,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         key: "auth.postgres_user",
-        kind: USER,
+        kind: user_query::<Postgres>(),
         default: "SELECT password_hash, salt, is_superuser FROM mqtt_user \
                   WHERE username = ${username} LIMIT 2",
         live: true,
@@ -84,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
             settings.security.postgres.user =
-                query(value.text()).expect("it was checked when it was read");
+                query::<Postgres>(value.text()).expect("it was checked when it was read");
         },
     },
 ];

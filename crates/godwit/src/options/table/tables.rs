@@ -2,6 +2,13 @@
 
 use super::{Row, count};
 use crate::identity::password::{Kind as Hashed, Salt};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::identity::{
+    remote::template::Template,
+    tables::sql::{Database, Query},
+};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::options::value::Check;
 use crate::options::value::Kind;
 
 /// What the tables of all of them have.
@@ -53,3 +60,26 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
 ];
+
+/// The query for a user, which there has to be.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) const fn user_query<D: Database>() -> Kind {
+    let check: Check = |text| match query::<D>(text)? {
+        Some(_) => Ok(()),
+        None => Err("it is empty, use a query".into()),
+    };
+    Kind::Text { of: "a query", check }
+}
+
+/// One that may be empty.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) const fn any_query<D: Database>() -> Kind {
+    Kind::Text { of: "a query", check: |text| query::<D>(text).map(|_| ()) }
+}
+
+/// Empty asks nothing.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) fn query<D: Database>(text: &str) -> Result<Option<Template>, String> {
+    Query::parse(text, D::mark)?;
+    Ok(Some(Template::parse(text, false)?).filter(|_| !text.is_empty()))
+}
