@@ -80,7 +80,10 @@ impl Recording {
             platter.see(step);
             round.see(step, &mut witness);
         }
-        write(&platter.image(keeps, chance), &store, &round.broker.store());
+        let image = platter.image(keeps, chance);
+        // The broker changes the one; the other stays for whoever has to find out why it failed.
+        write(&image, &store, &round.broker.folder.join("image"));
+        write(&image, &store, &round.broker.store());
         round.stand();
     }
 

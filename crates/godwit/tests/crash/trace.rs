@@ -93,8 +93,9 @@ pub(crate) fn is_whole(text: &str, pid: u32) -> bool {
 /// The steps of one life, with places from `from` on; and where the next life may begin.
 pub(crate) fn read(text: &str, from: usize) -> (Vec<Step>, usize) {
     let (mut begun, mut ended) = (HashMap::new(), HashMap::new());
-    let mut steps = Vec::new();
-    let mut next = from;
+    let (mut steps, mut lasts) = (Vec::new(), Vec::new());
+    // Nobody could have read what a dead thread asks for.
+    let (mut next, mut lived) = (from, from);
     for line in text.lines() {
         let at = next;
         next += 1;
@@ -102,12 +103,15 @@ pub(crate) fn read(text: &str, from: usize) -> (Vec<Step>, usize) {
         let line = line.trim_start();
         let last = ended.remove(thread);
         if line.starts_with("+++") {
-            steps.extend(last.and_then(cut_short));
+            lasts.extend(last);
             continue;
         }
         steps.extend(last.and_then(step));
         if line.starts_with("---") {
             continue;
+        }
+        if CALLS.split(',').any(|name| line.starts_with(name)) {
+            lived = at;
         }
         if let Some(head) = line.strip_suffix("<unfinished ...>") {
             begun.insert(thread, (at, head));
@@ -119,6 +123,11 @@ pub(crate) fn read(text: &str, from: usize) -> (Vec<Step>, usize) {
             ended.insert(thread, Line { text: line.to_string(), began: at, ended: at });
         }
     }
+    let judged = |last: Line| match last.ended < lived {
+        true => step(last),
+        false => cut_short(last),
+    };
+    steps.extend(lasts.into_iter().filter_map(judged));
     for (began, head) in begun.into_values() {
         steps.extend(step(Line { text: format!("{head}) = ?"), began, ended: NEVER }));
     }
@@ -133,7 +142,8 @@ struct Line {
     ended: usize,
 }
 
-/// A thread's last call: strace may have asked for its result when nobody was there any more.
+/// The last call of a thread, and of the process as far as is known: strace may have asked for its
+/// result when nobody was there any more.
 fn cut_short(line: Line) -> Option<Step> {
     let (call, _) = line.text.rsplit_once(" = ")?;
     step(Line { text: format!("{call} = ?"), ended: NEVER, ..line })
@@ -182,7 +192,7 @@ fn step(Line { text, began, ended }: Line) -> Option<Step> {
             (began, Call::Said { fd, bytes })
         }
         // Killed before strace knew which it would be.
-        "???" => return None,
+        _ if ended == NEVER && (name == "???" || name.starts_with("syscall_0x")) => return None,
         _ => panic!("nobody knows what a disk holds after {name}"),
     };
     if let Call::Wrote { bytes, ended, .. } = &call {
@@ -214,3 +224,18 @@ const CALLS: &str = "accept4,close,copy_file_range,fallocate,fdatasync,fsync,ftr
     io_uring_setup,link,linkat,mkdir,mkdirat,msync,openat,pwrite64,pwritev,pwritev2,read,recvfrom,\
     rename,renameat,renameat2,rmdir,sendfile,sendto,splice,symlink,symlinkat,sync,sync_file_range,\
     syncfs,truncate,unlink,unlinkat,write,writev";
+
+#[test]
+fn a_last_call_has_ended_if_another_began_after_it() {
+    let synced = |text: &str| {
+        let (steps, _) = read(text, 0);
+        steps.iter().any(|step| matches!(step.call, Call::Synced { .. }))
+    };
+    let (sync, say) = ("1 fdatasync(3) = 0\n", "2 write(4, \"\", 0) = 0\n");
+    let ends = "1 +++ killed by SIGKILL +++\n2 +++ killed by SIGKILL +++\n";
+    assert!(synced(&[sync, say, ends].concat()));
+    assert!(synced(&[sync, "2 write(4, \"\", 0) = ?\n", ends].concat()));
+    assert!(!synced(&[say, sync, ends].concat()));
+    let (began, resumed) = ("2 write(4, \"\", <unfinished ...>\n", "2 <... write resumed>0) = 0\n");
+    assert!(!synced(&[began, sync, resumed, ends].concat()));
+}
