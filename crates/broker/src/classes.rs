@@ -3,15 +3,16 @@
 //! The more particular wins: what a class says goes before what its listener says, and that before
 //! what is said for all. A client that is in several classes is of the first.
 
-use crate::input::ConnId;
+use crate::input::{ConnId, Now};
 use crate::options::Options;
+use crate::pace::Pace;
 use crate::peer::{ListenerId, Peer};
 use crate::refusal::Refusal;
 use crate::rights::Rights;
 use crate::session::Session;
 use crate::shard::Shard;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
@@ -25,9 +26,15 @@ pub struct Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClassId(u8);
 
-/// How many connections of a class the process has: one number that all shards count in.
+/// How many connections of a class the process has, and how fast they come: one for all shards.
 #[derive(Clone, Debug, Default)]
-pub struct Headcount(Arc<AtomicU32>);
+pub struct Headcount(Arc<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    present: AtomicU32,
+    pace: Mutex<Pace>,
+}
 
 /// One of them, as long as this is there.
 #[derive(Debug)]
@@ -37,8 +44,18 @@ impl Headcount {
     /// One more, unless there are as many as there may be.
     fn admit(&self, max: u32) -> Option<Presence> {
         let one_more = |count: u32| (count < max).then_some(count + 1);
-        self.0.fetch_update(Relaxed, Relaxed, one_more).ok()?;
+        self.0.present.fetch_update(Relaxed, Relaxed, one_more).ok()?;
         Some(Presence(self.clone()))
+    }
+
+    /// Whether one more may come now, which counts then.
+    fn keeps_pace(&self, now: Now, per_s: u32) -> bool {
+        let mut pace = self.0.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = pace.waits(now, per_s).is_none();
+        if ready {
+            pace.take(now, 1, per_s);
+        }
+        ready
     }
 }
 
@@ -52,7 +69,7 @@ impl Eq for Headcount {}
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Relaxed);
+        self.0.0.present.fetch_sub(1, Relaxed);
     }
 }
 
@@ -74,15 +91,19 @@ impl Options {
         self.of_client(session.listener, class)
     }
 
-    pub(crate) fn class_of(&self, groups: &[Arc<str>]) -> Option<ClassId> {
-        let at = self.classes.iter().position(|class| groups.contains(&class.name))?;
+    /// By the groups that are known of a client, and those that the rules say its user is in.
+    pub(crate) fn class_of(&self, user: Option<&str>, groups: &[Arc<str>]) -> Option<ClassId> {
+        let permissions = self.permissions.as_ref();
+        let members = permissions.map_or(&[][..], |permissions| permissions.groups_of(user));
+        let is_in = |name: &Arc<str>| groups.contains(name) || members.contains(name);
+        let at = self.classes.iter().position(|class| is_in(&class.name))?;
         u8::try_from(at).ok().map(ClassId)
     }
 
     /// The limits of a client that is not in yet, as far as it is known who that is.
     pub(crate) fn of_peer(&self, peer: &Peer) -> &Options {
         let grant = peer.pass().and_then(|pass| pass.grant());
-        let class = grant.and_then(|grant| self.class_of(&grant.groups));
+        let class = grant.and_then(|grant| self.class_of(grant.user.as_deref(), &grant.groups));
         self.of_client(peer.listener, class)
     }
 }
@@ -92,7 +113,7 @@ impl Shard {
         self.conn(conn).map_or(&self.options, |known| self.options.of_peer(&known.peer))
     }
 
-    /// Counts a client with its class, if that may have only so many. The one before it on the same
+    /// Counts a client with its class, if that may have only so many, or so many a second. The one before it on the same
     /// session, which goes now, makes room for it.
     pub(crate) fn take_place(
         &mut self,
@@ -102,9 +123,15 @@ impl Shard {
     ) -> Result<(), Refusal> {
         let Some(rights) = rights else { return Ok(()) };
         let Some(ClassId(class)) = rights.class else { return Ok(()) };
-        let max = self.limits_at_class(conn, rights.class).connections_max;
-        let class = self.options.classes.get(usize::from(class));
-        let Some(class) = class.filter(|_| max > 0) else { return Ok(()) };
+        let limits = self.limits_at_class(conn, rights.class);
+        let (max, per_s) = (limits.connections_max, limits.connections_per_s);
+        let Some(class) = self.options.classes.get(usize::from(class)) else { return Ok(()) };
+        if per_s > 0 && !class.present.keeps_pace(self.now, per_s) {
+            return Err(Refusal::TooFast);
+        }
+        if max == 0 {
+            return Ok(());
+        }
         let present = class.present.clone();
         let kept = self.sessions.find(client_id).map(|id| self.sessions.get_mut(id));
         let before = kept.and_then(|session| session.rights.as_mut());
@@ -124,7 +151,7 @@ impl Shard {
         let options = self.options.clone();
         self.sessions.each_mut(|session| {
             if let Some(rights) = &mut session.rights {
-                rights.class = options.class_of(&rights.who.groups);
+                rights.class = options.class_of(rights.who.user.as_deref(), &rights.who.groups);
             }
         });
     }
@@ -154,9 +181,9 @@ mod tests {
         let own = Options { classes: vec![class(4)], ..with(3) };
         let listeners = vec![None, Some(Arc::new(own))];
         let all = Options { classes: vec![class(2)], listeners, ..with(1) };
-        let slow = all.class_of(&["fast".into(), "slow".into()]);
+        let slow = all.class_of(None, &["fast".into(), "slow".into()]);
         let limit = |at, class| all.of_client(ListenerId(at), class).inflight_max;
         assert_eq!([limit(0, None), limit(0, slow), limit(1, None), limit(1, slow)], [1, 2, 3, 4]);
-        assert_eq!(all.class_of(&["fast".into()]), None);
+        assert_eq!(all.class_of(None, &["fast".into()]), None);
     }
 }

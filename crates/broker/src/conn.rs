@@ -424,14 +424,18 @@ impl Shard {
         let client_id: Box<str> =
             session.map(|id| self.sessions.get(id).client_id.clone()).unwrap_or_default();
         let note = match end {
-            End::Asked(reason) => Note::Disconnected { client_id, conn, reason },
+            End::Asked(reason) => Some(Note::Disconnected { client_id, conn, reason }),
             End::Violation(violation) => {
                 self.sessions.counters.violations += 1;
-                Note::Violated { client_id, conn, peer, violation }
+                let told = self.ended_noted.count(self.now);
+                told.map(|withheld| Note::Violated { client_id, conn, peer, violation, withheld })
             }
-            End::Refusal(refusal) => Note::Refused { client_id, conn, peer, refusal },
+            End::Refusal(refusal) => {
+                let told = self.ended_noted.count(self.now);
+                told.map(|withheld| Note::Refused { client_id, conn, peer, refusal, withheld })
+            }
         };
-        out.notes.push(note);
+        out.notes.extend(note);
         let said = match end {
             End::Asked(_) => None,
             End::Violation(violation) => Some((violation.reason(), violation.what())),

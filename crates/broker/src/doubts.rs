@@ -1,22 +1,27 @@
 //! What happens when the rules change under a session, or its client comes back: subscriptions are
-//! compared with them tick by tick, and those of which they say nothing are asked about where
-//! somebody is asked, a batch at a time. A subscription stays until somebody says no.
+//! compared with them tick by tick, whether or not anybody answers. Those of which they say nothing
+//! are asked about where somebody is asked, a batch at a time, in turn with those of which nobody
+//! could say anything. A subscription stays until somebody says no.
 
 use crate::ask::{Answer, Slip, Wish, question};
 use crate::input::{Now, SessionId};
+use crate::limits::RULES_PER_TICK;
 use crate::mount::share_of;
 use crate::outbox::{Effect, Outbox};
 use crate::shard::Shard;
 use crate::timer::Timer;
+use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
-    /// Sessions that are still to be looked at.
+    /// Sessions that are still to be compared with the rules.
     queue: Vec<Doubt>,
+    /// Those with subscriptions of which the rules say nothing.
+    open: BTreeMap<SessionId, Doubt>,
     /// What is asked just now.
     batch: Option<Batch>,
     /// Of which nobody could say anything: it is asked again, ...
-    again: Vec<Held>,
+    again: VecDeque<Held>,
     /// ... after a while.
     pause: Option<Now>,
     timer_at: Option<Now>,
@@ -51,18 +56,24 @@ struct Held {
     answer: Option<Answer>,
 }
 
-/// Subscriptions that are compared with new rules in one tick.
+/// Subscriptions that are compared with new rules in one tick, if the rules are not too many.
 const DOUBTED_PER_TICK: usize = 1_024;
 /// Questions of a shard about them at a time: clients that wait for theirs wait behind no more.
 const BATCH_MAX: usize = 32;
+/// With so many that nobody can say anything about no others are asked about.
+const AGAIN_MAX: usize = 1_024;
 /// Who could not say is left alone for so long.
 const PAUSE_MS: u64 = 1_000;
 
 impl Doubts {
     /// Whether something is to be done now, and not when an answer or the time comes.
     pub(crate) fn is_due(&self, now: Now) -> bool {
-        let has_work = !self.queue.is_empty() || !self.again.is_empty();
-        has_work && self.batch.is_none() && self.pause.is_none_or(|until| until <= now)
+        !self.queue.is_empty() || self.may_ask(now)
+    }
+
+    fn may_ask(&self, now: Now) -> bool {
+        let has_open = !self.open.is_empty() || !self.again.is_empty();
+        has_open && self.batch.is_none() && self.pause.is_none_or(|until| until <= now)
     }
 }
 
@@ -100,21 +111,15 @@ impl Shard {
         if !self.doubts.is_due(self.now) {
             return;
         }
-        let mut asked = std::mem::take(&mut self.doubts.again);
-        let rest = asked.split_off(asked.len().min(BATCH_MAX));
-        self.doubts.again = rest;
-        let mut left = DOUBTED_PER_TICK;
+        let mut left = self.doubted_per_tick();
         while left > 0
-            && asked.len() < BATCH_MAX
             && !out.is_full()
             && let Some(mut doubt) = self.doubts.queue.pop()
         {
             if !self.sessions.current(doubt.session, doubt.generation) {
                 continue;
             }
-            let most = left.min(BATCH_MAX - asked.len());
-            let looked = self.compare(&mut doubt, most, &mut asked, out);
-            left = left.saturating_sub(1 + looked);
+            left = left.saturating_sub(1 + self.compare_all(&mut doubt, left, out));
             if doubt.own + doubt.shares > 0 {
                 self.doubts.queue.push(doubt);
             }
@@ -122,17 +127,63 @@ impl Shard {
         if self.doubts.queue.is_empty() {
             self.doubts.queue = Vec::new();
         }
+        if self.doubts.may_ask(self.now) {
+            self.ask_on(left, out);
+        }
+    }
+
+    fn doubted_per_tick(&self) -> usize {
+        let rules = self.options.permissions.as_ref().map_or(0, |rules| rules.len());
+        (RULES_PER_TICK / rules.max(1)).clamp(1, DOUBTED_PER_TICK)
+    }
+
+    /// The next batch: half of it is for those that nobody could say anything about.
+    fn ask_on(&mut self, mut left: usize, out: &mut Outbox) {
+        let fresh = match self.doubts.again.len() {
+            AGAIN_MAX.. => 0,
+            _ if self.doubts.open.is_empty() => 0,
+            again => BATCH_MAX - again.min(BATCH_MAX / 2),
+        };
+        let again = self.doubts.again.len().min(BATCH_MAX - fresh);
+        let mut asked: Vec<Held> = self.doubts.again.drain(..again).collect();
+        let most = asked.len() + fresh;
+        while left > 0
+            && asked.len() < most
+            && !out.is_full()
+            && let Some((session, mut doubt)) = self.doubts.open.pop_first()
+        {
+            if !self.sessions.current(doubt.session, doubt.generation) {
+                continue;
+            }
+            let most = left.min(most - asked.len());
+            let looked = self.compare(&mut doubt, most, out, |held| asked.push(held));
+            left = left.saturating_sub(1 + looked);
+            if doubt.own + doubt.shares > 0 {
+                self.doubts.open.insert(session, doubt);
+            }
+        }
         self.ask_about(asked, out);
     }
 
-    /// Takes away the subscriptions of a session that its client may not have any more. Of some of
-    /// them somebody may have to be asked.
+    /// Takes away the subscriptions of a session that its client may not have any more: all at once
+    /// where they are not too many. Of some of them somebody may have to be asked.
     pub(crate) fn doubt(&mut self, id: SessionId, out: &mut Outbox) {
-        let (mut asked, generation) = (Vec::new(), self.sessions.get(id).generation);
-        self.compare(&mut Doubt::new(id, generation), usize::MAX, &mut asked, out);
-        if !asked.is_empty() {
-            self.doubts.queue.push(Doubt::new(id, generation));
+        let mut doubt = Doubt::new(id, self.sessions.get(id).generation);
+        self.compare_all(&mut doubt, self.doubted_per_tick(), out);
+        if doubt.own + doubt.shares > 0 {
+            self.doubts.queue.push(doubt);
         }
+    }
+
+    /// The same, and remembers a session of which somebody has to be asked.
+    fn compare_all(&mut self, doubt: &mut Doubt, most: usize, out: &mut Outbox) -> usize {
+        let mut is_open = false;
+        let looked = self.compare(doubt, most, out, |_| is_open = true);
+        if is_open {
+            let (session, generation) = (doubt.session, doubt.generation);
+            self.doubts.open.insert(session, Doubt::new(session, generation));
+        }
+        looked
     }
 
     /// Compares so many subscriptions of a session with the rules. How many it looked at.
@@ -140,8 +191,8 @@ impl Shard {
         &mut self,
         doubt: &mut Doubt,
         most: usize,
-        asked: &mut Vec<Held>,
         out: &mut Outbox,
+        mut ask: impl FnMut(Held),
     ) -> usize {
         let (session, generation) = (doubt.session, doubt.generation);
         let known = self.sessions.get(session);
@@ -167,7 +218,7 @@ impl Shard {
             match self.decide(session, &Wish::subscribe(&said, qos)) {
                 Some(true) => {}
                 Some(false) => self.take_away(session, &filter, out),
-                None => asked.push(Held { session, generation, filter, qos, answer: None }),
+                None => ask(Held { session, generation, filter, qos, answer: None }),
             }
         }
         before - doubt.own - doubt.shares
@@ -251,7 +302,7 @@ impl Shard {
                 }
                 None | Some(Answer::Silence) => {
                     self.sessions.counters.unanswered += 1;
-                    self.doubts.again.push(Held { answer: None, ..held });
+                    self.doubts.again.push_back(Held { answer: None, ..held });
                 }
             }
         }

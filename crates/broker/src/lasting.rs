@@ -48,6 +48,8 @@ pub(crate) struct Lasting {
     pub(crate) lifting: bool,
     /// What was sent before is not sent again yet: see `Shard::resume_when_kept`.
     pub(crate) suspended: bool,
+    /// Whose the session was when the store was read: see `Shard::is_of_another`.
+    pub(crate) owner: Option<Box<str>>,
     /// Its record is to be written.
     dirty: bool,
 }
@@ -76,6 +78,7 @@ impl Lasting {
             barrier: None,
             lifting: false,
             suspended: false,
+            owner: None,
             dirty: false,
         }
     }
@@ -470,6 +473,7 @@ impl Shard {
             expiry_s: session.expiry_s,
             away_at: away.then_some(away_at),
             will_at: rare.and_then(|rare| rare.will_at).map(|at| at.0),
+            owner: session.owner().map(Into::into),
             will: None,
         };
         let will = rare.and_then(|rare| rare.will.as_deref());

@@ -42,6 +42,7 @@ mod topics;
 
 mod alias;
 mod barrier;
+mod decisions;
 mod deliver;
 mod encode;
 mod explain;
@@ -83,7 +84,7 @@ pub use journal::{Change, Space, Stored, Unreadable};
 pub use judge::{Claim, Verdict};
 pub use memory::Memory;
 pub use message::Message;
-pub use note::Note;
+pub use note::{Few, Note};
 pub use options::Options;
 pub use outbox::{Effect, Outbox};
 pub use peer::{Address, AlternativeName, Certificate, ListenerId, Peer, Source};

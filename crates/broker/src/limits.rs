@@ -9,6 +9,7 @@
 //! | write bytes (option) | the connection is congested: messages wait in its session's queue |
 //! | inflight (option, Receive Maximum) | messages wait in the session's queue |
 //! | shared groups of a session | refused with 0x97 |
+//! | rules that a SUBSCRIBE's filters are compared with | its other filters are refused with 0x97 |
 //! | listeners, classes | the process does not start |
 //! | a WebSocket's request: bytes, headers | it is answered with 431 |
 //! | a WebSocket's frame | the connection closes with 1009 |
@@ -38,6 +39,9 @@ pub const RING_SLOTS: usize = 8 * 1024;
 pub const SHARE_GRANT_MAX: u32 = 256;
 /// Shared groups of one session: each hears of every change of its room.
 pub const SHARES_MAX: usize = 1024;
+/// Rules that the filters of one packet are compared with, and subscriptions in one tick: some
+/// 15 ms where each rule has to be looked at as a whole.
+pub const RULES_PER_TICK: usize = 1 << 20;
 pub const SHARDS_MAX: usize = 64;
 /// Sockets that listen, of which a host name may have several.
 pub const LISTENERS_MAX: usize = 64;

@@ -37,6 +37,8 @@ pub enum Note {
         conn: ConnId,
         peer: Address,
         violation: Violation,
+        /// See `Few`, as below.
+        withheld: u64,
     },
     /// A CONNECT, or a connection later, that we would not go on with.
     Refused {
@@ -44,6 +46,7 @@ pub enum Note {
         conn: ConnId,
         peer: Address,
         refusal: Refusal,
+        withheld: u64,
     },
     /// A CONNECT, or a client that is in, of whom the list of bans says no.
     Banned {
@@ -147,5 +150,45 @@ impl Seldom {
         }
         self.at = Now(now.0 + SELDOM_MS);
         Some(std::mem::take(&mut self.untold))
+    }
+}
+
+/// Of what strangers can bring about as often as they like, so many notes a second. The next one
+/// says how many were withheld.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Few {
+    until: Now,
+    told: u32,
+    withheld: u64,
+}
+
+const TOLD_PER_S: u32 = 20;
+
+impl Few {
+    /// It happened once more. How many were withheld before it, if it may be told.
+    pub fn count(&mut self, now: Now) -> Option<u64> {
+        if now >= self.until {
+            (self.until, self.told) = (Now(now.0 + 1000), 0);
+        }
+        if self.told == TOLD_PER_S {
+            self.withheld += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(std::mem::take(&mut self.withheld))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_told_of_a_few_times_a_second_and_counted() {
+        let mut few = Few::default();
+        let told: Vec<_> = (0..100).filter_map(|at| few.count(Now(at))).collect();
+        assert_eq!(told, [0; TOLD_PER_S as usize]);
+        assert_eq!(few.count(Now(1_000)), Some(80));
+        assert_eq!(few.count(Now(1_001)), Some(0));
     }
 }

@@ -9,6 +9,7 @@
 use crate::peer::ListenerId;
 use mqtt::filter_matches;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,7 +23,12 @@ pub struct Permissions {
     others: Vec<u32>,
     /// Whether any rule asks for a QoS or for RETAIN.
     is_particular: bool,
+    members: Members,
 }
+
+/// The groups that a user is in, beside those that are known of a client already. Whoever leaves
+/// one has left it with the next `Permissions`.
+pub type Members = BTreeMap<Box<str>, Vec<Arc<str>>>;
 
 /// Every condition that is given must hold; of a list one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +155,18 @@ fn head_of(text: &str) -> u64 {
     bytes.fold(0, |head, byte| head << 8 | u64::from(byte))
 }
 
+/// What all topics that a filter matches begin with, and which bits of eight bytes that is.
+fn head_of_filter(filter: &str) -> (u64, u64) {
+    let literal = filter.split(['+', '#']).next().unwrap_or_default();
+    // "a/#" matches "a".
+    let literal = if filter.ends_with('#') { literal.trim_end_matches('/') } else { literal };
+    let mask = match literal.len() {
+        0 => 0,
+        len => !0 << (8 * (8 - len.min(8))),
+    };
+    (head_of(literal), mask)
+}
+
 /// What a pattern is for one client.
 enum Filter<'a> {
     Is(Cow<'a, str>),
@@ -179,14 +197,8 @@ impl Pattern {
             format!("{text:?} is no topic filter, use one like \"a/+/c\" or \"a/#\"")
         })?;
         let has_variables = plain != text;
-        // "a/#" matches "a".
-        let literal = text.split(['+', '#']).next().filter(|_| !has_variables).unwrap_or_default();
-        let literal = if text.ends_with('#') { literal.trim_end_matches('/') } else { literal };
-        let mask = match literal.len() {
-            0 => 0,
-            len => !0 << (8 * (8 - len.min(8))),
-        };
-        Ok(Pattern { text: text.into(), has_variables, head: head_of(literal), mask })
+        let (head, mask) = if has_variables { (0, 0) } else { head_of_filter(text) };
+        Ok(Pattern { text: text.into(), has_variables, head, mask })
     }
 
     fn of(&self, who: &Who, client_id: &str) -> Filter<'_> {
@@ -260,6 +272,14 @@ impl Permissions {
         all
     }
 
+    pub fn with_members(self, members: Members) -> Permissions {
+        Permissions { members, ..self }
+    }
+
+    pub(crate) fn groups_of(&self, user: Option<&str>) -> &[Arc<str>] {
+        user.and_then(|user| self.members.get(user)).map_or(&[], |groups| groups)
+    }
+
     pub fn len(&self) -> usize {
         self.rules.len()
     }
@@ -276,14 +296,15 @@ impl Permissions {
     /// What the first rule says that is about it.
     pub(crate) fn decide(&self, who: &Who, client_id: &str, deed: Deed<'_>) -> Option<bool> {
         let head = match deed {
-            Deed::Publish { topic, .. } => Some(head_of(topic)),
-            Deed::Subscribe { .. } => None,
+            Deed::Publish { topic, .. } => (head_of(topic), !0),
+            Deed::Subscribe { filter, .. } => head_of_filter(filter),
         };
         let own = who.user.as_deref().and_then(|user| {
             let found = self.by_user.binary_search_by(|(known, _)| (**known).cmp(user)).ok()?;
             Some(&self.by_user[found].1[..])
         });
         let (mut own, mut others) = (own.unwrap_or_default(), &self.others[..]);
+        let groups = self.groups_of(who.user.as_deref());
         loop {
             let next = match (own, others) {
                 ([one, rest @ ..], [other, ..]) if one < other => {
@@ -301,7 +322,7 @@ impl Permissions {
                 ([], []) => return None,
             };
             let rule = &self.rules[next as usize];
-            if rule.may_match(head) && rule.is_about(who, client_id, deed) {
+            if rule.may_match(head) && rule.is_about((who, groups), client_id, deed) {
                 return Some(rule.allows);
             }
         }
@@ -309,7 +330,7 @@ impl Permissions {
 }
 
 impl Rule {
-    fn is_about(&self, who: &Who, client_id: &str, deed: Deed<'_>) -> bool {
+    fn is_about(&self, (who, groups): (&Who, &[Arc<str>]), id: &str, deed: Deed<'_>) -> bool {
         let fits = match deed {
             Deed::Publish { qos, retain, .. } => {
                 self.publish
@@ -320,25 +341,24 @@ impl Rule {
                 self.subscribe && self.qos >> qos & 1 == 1 && self.retain.is_none()
             }
         };
-        fits && self.names(deed, who, client_id) && self.is_for(who, client_id)
+        fits && self.names(deed, who, id) && self.is_for(who, groups, id)
     }
 
-    /// Not for most topics, told from their first bytes.
+    /// Not for most topics and filters, told from their first bytes.
     #[inline]
-    fn may_match(&self, head: Option<u64>) -> bool {
-        let Some(head) = head else { return true };
-        let fits = |pattern: &Pattern| head & pattern.mask == pattern.head;
+    fn may_match(&self, (head, mask): (u64, u64)) -> bool {
+        let fits = |pattern: &Pattern| (head ^ pattern.head) & pattern.mask & mask == 0;
         self.topics.is_empty() || self.topics.iter().any(fits)
     }
 
-    fn is_for(&self, who: &Who, client_id: &str) -> bool {
+    fn is_for(&self, who: &Who, groups: &[Arc<str>], client_id: &str) -> bool {
+        let is_own = |own: &Arc<str>| self.groups.iter().any(|group| **group == **own);
         let user = who.user.as_deref();
         let any = |names: &[Name], own: &str| names.is_empty() || names.iter().any(|n| n.is(own));
         (!self.anonymous || user.is_none())
             && (self.users.is_empty() || user.is_some_and(|user| any(&self.users, user)))
             && any(&self.client_ids, client_id)
-            && (self.groups.is_empty()
-                || who.groups.iter().any(|own| self.groups.iter().any(|group| **group == **own)))
+            && (self.groups.is_empty() || who.groups.iter().chain(groups).any(is_own))
             && (self.addresses.is_empty()
                 || who.address.is_some_and(|own| self.addresses.iter().any(|n| n.contains(own))))
             && (self.listeners.is_empty() || self.listeners.contains(&who.listener))
@@ -442,9 +462,14 @@ mod tests {
             let rule = allow(filter);
             for topic in TOPICS.into_iter().chain(long) {
                 let matches = filter_matches(filter, topic);
-                assert!(!matches || rule.may_match(Some(head_of(topic))), "{filter} {topic}");
+                assert!(!matches || rule.may_match((head_of(topic), !0)), "{filter} {topic}");
             }
-            assert!(!rule.may_match(Some(head_of("other"))) || filter.starts_with(['+', '#']));
+            assert!(!rule.may_match((head_of("other"), !0)) || filter.starts_with(['+', '#']));
+            for other in FILTERS.into_iter().chain(long) {
+                let skips = !rule.may_match(head_of_filter(other));
+                assert!(!skips || !covers(filter, other), "{filter} covers {other}");
+                assert!(!skips || !overlaps(filter, other), "{filter} overlaps {other}");
+            }
         }
     }
 
@@ -499,7 +524,7 @@ mod tests {
 
     #[test]
     fn every_condition_must_hold() {
-        let about = |rule: Rule| rule.is_about(&who(Some("ann")), "dev-1", publish("a"));
+        let about = |rule: Rule| rule.is_about((&who(Some("ann")), &[]), "dev-1", publish("a"));
         assert!(about(allow("a")));
         assert!(about(Rule { client_ids: vec![Name::parse("dev-*")], ..allow("a") }));
         assert!(!about(Rule { client_ids: vec![Name::parse("dev")], ..allow("a") }));
@@ -522,10 +547,22 @@ mod tests {
     }
 
     #[test]
+    fn who_is_in_a_group_is_so_by_the_rules_of_today() {
+        let rule = Rule { groups: vec!["night".into()], ..allow("a") };
+        let members = [("ann".into(), vec!["night".into()])];
+        let rules = Permissions::new(vec![rule]);
+        let today = rules.clone().with_members(members.into());
+        let says = |rules: &Permissions, user| rules.decide(&who(user), "id", publish("a"));
+        assert_eq!(says(&today, Some("ann")), Some(true));
+        assert_eq!((says(&today, Some("bob")), says(&today, None)), (None, None));
+        assert_eq!(says(&rules, Some("ann")), None);
+    }
+
+    #[test]
     fn a_name_stands_for_itself_and_for_nothing_more() {
         let rule = allow("u/${username}/${clientid}/#");
         fn about(rule: &Rule, user: Option<&str>, id: &str, topic: &str) -> bool {
-            rule.is_about(&who(user), id, publish(topic))
+            rule.is_about((&who(user), &[]), id, publish(topic))
         }
         assert!(about(&rule, Some("ann"), "x", "u/ann/x/1"));
         assert!(!about(&rule, Some("ann"), "x", "u/bob/x/1"));

@@ -62,13 +62,17 @@ pub(crate) enum Body<'a> {
 }
 
 /// Of all that stands here, told by the record that is read first.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
+/// It knew no owners of sessions.
+const FORMAT_BEFORE: u8 = 2;
 
 const RETAIN: u8 = 1 << 2;
 const RELEASED: u8 = 1 << 3;
 const ELSEWHERE: u8 = 1 << 4;
 const GROUPED: u8 = 1 << 5;
 const ON_ITS_WAY: u8 = 1 << 6;
+/// In the level of a session's version.
+const OWNED: u8 = 1 << 7;
 
 pub(crate) fn number_key(number: Number) -> Vec<u8> {
     number.0.to_be_bytes().to_vec()
@@ -162,7 +166,8 @@ pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, Homes)> {
     let mut from = Reader(value);
     let format = from.byte()?;
     let (boot, shards, key) = (from.u32()?, from.byte()?, from.u64()?);
-    (format == FORMAT && from.0.is_empty()).then_some((boot, Homes { key, shards }))
+    let is_known = [FORMAT, FORMAT_BEFORE].contains(&format);
+    (is_known && from.0.is_empty()).then_some((boot, Homes { key, shards }))
 }
 
 /// What is kept of a session beside its subscriptions and its queue.
@@ -178,6 +183,8 @@ pub(crate) struct SessionRecord {
     /// Since when the client is away; none while it is here.
     pub(crate) away_at: Option<u64>,
     pub(crate) will_at: Option<u64>,
+    /// Whose it is, if that was found out: empty is nobody's in particular.
+    pub(crate) owner: Option<Box<str>>,
     /// Read; what is written is lent.
     pub(crate) will: Option<Box<Will>>,
 }
@@ -229,11 +236,14 @@ pub(crate) fn session_value(record: &SessionRecord, will: Option<&Will>) -> Vec<
     let mut value = record.number.0.to_le_bytes().to_vec();
     value.extend_from_slice(&record.mark.to_le_bytes());
     value.extend_from_slice(&record.unsent.to_le_bytes());
-    value.push(record.version as u8);
+    value.push(record.version as u8 | if record.owner.is_some() { OWNED } else { 0 });
     value.extend_from_slice(&record.expiry_s.to_le_bytes());
     // Times are never the largest number: it stands for none.
     value.extend_from_slice(&record.away_at.unwrap_or(u64::MAX).to_le_bytes());
     value.extend_from_slice(&record.will_at.unwrap_or(u64::MAX).to_le_bytes());
+    if let Some(owner) = &record.owner {
+        put_text(&mut value, owner);
+    }
     let Some(will) = will else { return value };
     value.extend_from_slice(&will.delay_s.to_le_bytes());
     value.extend_from_slice(&will.expiry_s.to_le_bytes());
@@ -255,12 +265,16 @@ pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
         number,
         mark,
         unsent,
-        version: versions.into_iter().find(|version| *version as u8 == level)?,
+        version: versions.into_iter().find(|version| *version as u8 == level & !OWNED)?,
         expiry_s: from.u32()?,
         away_at: time(from.u64()?),
         will_at: time(from.u64()?),
+        owner: None,
         will: None,
     };
+    if level & OWNED != 0 {
+        record.owner = Some(from.text()?.into());
+    }
     if !from.0.is_empty() {
         let (delay_s, expiry_s, flags) = (from.u32()?, from.u32()?, from.byte()?);
         let topic = from.text()?.into();

@@ -110,7 +110,7 @@ impl Refusal {
             Refusal::StoreFull => "no room: the server's store is full",
             Refusal::SubscriptionIdsUnsupported => "subscription identifiers are not supported",
             Refusal::TooBusy => "too many clients wait to be let in",
-            Refusal::TooFast => "too many connections from this address in so short a time",
+            Refusal::TooFast => "too many connections in so short a time",
             Refusal::TooManyFailures => "too many failed attempts from this address",
             Refusal::TopicFilterInvalid => "the topic filter has too many levels or bytes",
             Refusal::TopicNameInvalid => "the topic name has too many levels or bytes",

@@ -171,7 +171,12 @@ fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Now) ->
 impl Shard {
     /// A session whose client was here when the process ended is away from now on: how long it
     /// has been away nobody knows, so its time begins anew.
-    fn restore_session(&mut self, client_id: &str, record: SessionRecord, now: Now) -> SessionId {
+    fn restore_session(
+        &mut self,
+        client_id: &str,
+        mut record: SessionRecord,
+        now: Now,
+    ) -> SessionId {
         let id = self.sessions.create(client_id, record.version);
         let (expiry_s, was_here) = (record.expiry_s, record.away_at.is_none());
         let away_at = record.away_at.unwrap_or(now.0);
@@ -181,11 +186,13 @@ impl Shard {
             (Some(_), Some(at)) => Some(Now(at)),
             (Some(will), None) => Some(Now(away_at + u64::from(will.delay_s) * 1000)),
         };
-        self.sessions.set_will(id, record.will);
+        self.sessions.set_will(id, record.will.take());
         let session = self.sessions.get_mut(id);
         session.expiry_s = expiry_s;
-        session.lasting =
-            Some(Box::new(Lasting::restored(record.number, record.mark, record.unsent)));
+        let SessionRecord { number, mark, unsent, .. } = record;
+        let mut lasting = Box::new(Lasting::restored(number, mark, unsent));
+        lasting.owner = record.owner.take();
+        session.lasting = Some(lasting);
         let generation = session.generation;
         let ends_at = (expiry_s != u32::MAX).then_some(ends_at);
         if ends_at.is_some() || will_at.is_some() {

@@ -3,6 +3,7 @@
 use crate::answers::Answers;
 use crate::ask::{Action, Wish};
 use crate::classes::{ClassId, Presence};
+use crate::decisions::Decisions;
 use crate::input::{ConnId, Now, SessionId};
 use crate::judge::Pass;
 use crate::note::Note;
@@ -27,11 +28,7 @@ pub(crate) struct Rights {
     expires: Option<Now>,
     /// Of the rules that `decided` follows.
     generation: u32,
-    decided: Vec<Decided>,
-    /// Bytes of their topics.
-    topic_bytes: u32,
-    /// Which of them goes next.
-    oldest: u8,
+    decided: Option<Box<Decisions>>,
     /// Whether somebody who was asked allowed its will.
     pub(crate) will_is_allowed: bool,
     denials: u32,
@@ -41,18 +38,7 @@ pub(crate) struct Rights {
     pub(crate) answers: Option<Box<Answers>>,
 }
 
-/// The answer for one topic that the client published to.
-#[derive(Debug)]
-struct Decided {
-    topic: Box<str>,
-    /// QoS and RETAIN, where they matter.
-    manner: u8,
-    allows: bool,
-}
-
-/// Topics of one client whose answers are kept, ...
-const DECIDED_MAX: usize = 8;
-/// ... unless they are longer.
+/// Of longer ones nothing is remembered.
 pub(crate) const TOPIC_BYTES_MAX: usize = 256;
 /// Denials of one client are noted so often, with their number.
 const NOTED_EVERY_MS: u64 = 1_000;
@@ -72,14 +58,12 @@ impl Rights {
             own: grant.and_then(|grant| grant.permissions.clone()),
         };
         Rights {
-            class: options.class_of(&who.groups),
+            class: options.class_of(who.user.as_deref(), &who.groups),
             presence: None,
             who,
             expires: peer.pass().and_then(|pass| pass.expires),
             generation: 0,
-            decided: Vec::new(),
-            topic_bytes: 0,
-            oldest: 0,
+            decided: None,
             will_is_allowed: false,
             denials: 0,
             denial_noted: Now(0),
@@ -93,9 +77,7 @@ impl Rights {
             who: self.who.clone(),
             expires: self.expires,
             generation: self.generation,
-            decided: Vec::new(),
-            topic_bytes: 0,
-            oldest: 0,
+            decided: None,
             will_is_allowed: false,
             denials: 0,
             denial_noted: Now(0),
@@ -106,12 +88,16 @@ impl Rights {
         }
     }
 
+    fn owner(&self) -> &str {
+        self.who.user.as_deref().unwrap_or_default()
+    }
+
     /// What it costs beside its session.
     pub(crate) fn bytes(&self) -> u64 {
         let user = self.who.user.as_ref().map_or(0, |user| user.len());
-        let decided = self.decided.capacity() * size_of::<Decided>();
+        let decided = self.decided.as_ref().map_or(0, |decided| decided.bytes());
         let answers = self.answers.as_ref().map_or(0, |answers| answers.bytes());
-        (size_of::<Rights>() + user + decided) as u64 + u64::from(self.topic_bytes) + answers
+        (size_of::<Rights>() + user) as u64 + decided + answers
     }
 
     /// What the rules say, if they say anything.
@@ -125,8 +111,7 @@ impl Rights {
     pub(crate) fn follow(&mut self, generation: u32) {
         if self.generation != generation {
             self.generation = generation;
-            self.decided.clear();
-            self.topic_bytes = 0;
+            self.decided = None;
             if let Some(answers) = &mut self.answers {
                 answers.forget();
             }
@@ -140,6 +125,7 @@ impl Rights {
         client_id: &str,
         wish: &Wish<'_>,
         asked: Option<(Asks, Now)>,
+        keeps: bool,
     ) -> Option<bool> {
         let Wish { topic, qos, retain, .. } = *wish;
         let own_is_particular = self.who.own.as_ref().is_some_and(|own| own.is_particular());
@@ -147,9 +133,9 @@ impl Rights {
             true => qos | u8::from(retain) << 2,
             false => 0,
         };
-        let known = self.decided.iter().find(|one| one.manner == manner && *one.topic == *topic);
-        if let Some(known) = known {
-            return Some(known.allows);
+        let decided = self.decided.as_mut();
+        if let Some(known) = decided.and_then(|decided| decided.find(topic, manner)) {
+            return Some(known);
         }
         if let Some((asks, now)) = asked
             && let Some(answers) = &self.answers
@@ -162,16 +148,8 @@ impl Rights {
             (None, Some(_)) => return None,
             (decided, _) => decided.unwrap_or(false),
         };
-        if topic.len() <= TOPIC_BYTES_MAX {
-            self.topic_bytes += topic.len() as u32;
-            let decided = Decided { topic: topic.into(), manner, allows };
-            if self.decided.len() < DECIDED_MAX {
-                self.decided.push(decided);
-            } else {
-                let place = &mut self.decided[usize::from(self.oldest)];
-                self.topic_bytes -= std::mem::replace(place, decided).topic.len() as u32;
-                self.oldest = (self.oldest + 1) % DECIDED_MAX as u8;
-            }
+        if keeps && topic.len() <= TOPIC_BYTES_MAX {
+            self.decided.get_or_insert_default().keep(topic, manner, allows);
         }
         Some(allows)
     }
@@ -181,6 +159,12 @@ impl Session {
     /// When its client has to go.
     pub(crate) fn expires(&self) -> Option<Now> {
         self.rights.as_ref()?.expires
+    }
+
+    /// Whose it is, if that was ever found out; empty is nobody's in particular.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        let before = || self.lasting.as_ref()?.owner.as_deref();
+        self.rights.as_ref().map(|rights| rights.owner()).or_else(before)
     }
 }
 
@@ -203,9 +187,8 @@ impl Shard {
 
     /// Whether a kept session is of somebody else, whose messages are not this client's to read.
     pub(crate) fn is_of_another(&self, kept: SessionId, rights: Option<&Rights>) -> bool {
-        let owner = &self.sessions.get(kept).rights;
-        match (owner, rights) {
-            (Some(owner), Some(rights)) => owner.who.user != rights.who.user,
+        match (self.sessions.get(kept).owner(), rights) {
+            (Some(owner), Some(rights)) => owner != rights.owner(),
             _ => false,
         }
     }
@@ -249,6 +232,7 @@ impl Shard {
     pub(crate) fn decide(&mut self, id: SessionId, wish: &Wish<'_>) -> Option<bool> {
         let Some(all) = &self.options.permissions else { return Some(true) };
         let asked = self.options.asks.map(|asks| (asks, self.now));
+        let keeps = !self.sessions.is_tight();
         let session = self.sessions.get_mut(id);
         // Without any its client has not been here since there are rules.
         let Some(rights) = &mut session.rights else { return Some(false) };
@@ -256,7 +240,7 @@ impl Shard {
         rights.follow(self.rights_generation);
         let said_id = &session.client_id[usize::from(session.mount)..];
         let decided = match wish.action {
-            Action::Publish => rights.decide_publish(all, said_id, wish, asked),
+            Action::Publish => rights.decide_publish(all, said_id, wish, asked, keeps),
             Action::Subscribe => {
                 let deed = Deed::Subscribe { filter: wish.topic, qos: wish.qos };
                 let decided = rights.decide(all, said_id, deed);

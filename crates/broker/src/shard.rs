@@ -12,7 +12,7 @@ use crate::journal::Number;
 use crate::leftovers::Search;
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::memory::{Ledger, Memory};
-use crate::note::{Note, Seldom};
+use crate::note::{Few, Note, Seldom};
 use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::owed::Owed;
@@ -53,6 +53,8 @@ pub struct Shard {
     pub(crate) doubts: Doubts,
     pub(crate) rights_generation: u32,
     pub(crate) watch: Watch,
+    /// Notes of connections that we ended.
+    pub(crate) ended_noted: Few,
     pub(crate) flapping: Flapping,
     /// What clients are told apart by where a mistake does no harm.
     clients: FixedState,
@@ -135,6 +137,7 @@ impl Shard {
             doubts: Doubts::default(),
             rights_generation: 0,
             watch: Watch::starting(now),
+            ended_noted: Few::default(),
             flapping: Flapping::default(),
             clients: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,

@@ -4,7 +4,7 @@ use crate::conn::{End, HeldSubAck, State};
 use crate::explain::explained;
 use crate::feed::Cursor;
 use crate::input::{ConnId, Cross, Member, SessionId};
-use crate::limits::SHARES_MAX;
+use crate::limits::{RULES_PER_TICK, SHARES_MAX};
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
@@ -43,9 +43,12 @@ impl Shard {
         let mut what = None;
         // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
         let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
-        for (filter, options) in packet.filters.iter() {
+        let rules = self.options.permissions.as_ref().map_or(0, |rules| rules.len());
+        let most = RULES_PER_TICK / rules.max(1);
+        for (at, (filter, options)) in packet.filters.iter().enumerate() {
             let options = if is_bridge { for_bridge(filter, options) } else { options };
-            let granted = self.subscribe_one(id, filter, options, subscription_id, out)?;
+            let asked = (filter, at < most);
+            let granted = self.subscribe_one(id, asked, options, subscription_id, out)?;
             let code = match granted {
                 Ok(Granted::Own { known, qos, is_new }) => {
                     // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
@@ -132,7 +135,7 @@ impl Shard {
     fn subscribe_one(
         &mut self,
         id: SessionId,
-        filter: &str,
+        (filter, has_room): (&str, bool),
         options: SubscribeOptions,
         subscription_id: u32,
         out: &mut Outbox,
@@ -154,6 +157,9 @@ impl Shard {
         let judged = (inner, known, share.is_some());
         if let Err(refusal) = self.permit_filter(id, judged, subscription_id) {
             return Ok(Err(refusal));
+        }
+        if !has_room {
+            return Ok(Err(Refusal::QuotaExceeded));
         }
         // [MQTT-3.2.2-10]
         let qos = options.qos.min(self.qos_max());

@@ -72,6 +72,11 @@ pub(crate) fn log(note: &Note) {
     }
 }
 
+/// Said only where there is something to say.
+fn some(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
+}
+
 fn connection(note: &Note) {
     match note {
         Note::Connected { client_id, conn, peer, version, session_present, keep_alive_s } => {
@@ -96,11 +101,11 @@ fn connection(note: &Note) {
             let (namespace, client_id) = parts(client_id);
             info!(target: "godwit::conn", %client_id, namespace, %by, "session taken over");
         }
-        Note::Violated { client_id, conn, peer, violation } => {
+        Note::Violated { client_id, conn, peer, violation, withheld } => {
             let (namespace, client_id) = parts(client_id);
             warn!(
                 target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0,
-                violation = ?violation, "the client broke the protocol"
+                violation = ?violation, withheld = some(*withheld), "the client broke the protocol"
             );
         }
         Note::Banned { client_id, peer, by, reason } => {
@@ -120,11 +125,11 @@ fn connection(note: &Note) {
         Note::TurnedAway { peer, why, count } => {
             info!(target: "godwit::conn", %peer, %why, count, "connections turned away");
         }
-        Note::Refused { client_id, conn, peer, refusal } => {
+        Note::Refused { client_id, conn, peer, refusal, withheld } => {
             let (namespace, client_id) = parts(client_id);
             info!(
                 target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0,
-                reason = %refusal.reason(), "connection refused"
+                reason = %refusal.reason(), withheld = some(*withheld), "connection refused"
             );
         }
         _ => {}

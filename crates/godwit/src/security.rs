@@ -278,9 +278,8 @@ impl Load<'_> {
     fn rules(&mut self, ports: &[Option<u16>]) {
         let file = &self.own.acl_file;
         if !file.as_os_str().is_empty()
-            && let Some((all, members)) = self.take(acl::read(file, ports))
+            && let Some(all) = self.take(acl::read(file, ports))
         {
-            self.security.chain.members = members;
             self.say("rules", format!("{} in {}", all.len(), file.display()));
             self.security.permissions = Some(Arc::new(all));
         }

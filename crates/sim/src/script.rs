@@ -265,8 +265,17 @@ impl Script {
         Ok(())
     }
 
+    /// The same for a world in which nobody of a group was seen yet.
+    pub(crate) fn anew(&self) -> Script {
+        let mut script = self.clone();
+        script.options.classes = Vec::new();
+        script.overrule().expect("it was read before");
+        script
+    }
+
     fn classes(&self, options: &Options) -> Result<Vec<Class>, String> {
-        let all = Options { connections_max: 0, classes: Vec::new(), ..options.clone() };
+        let mut all = Options { classes: Vec::new(), ..options.clone() };
+        (all.connections_max, all.connections_per_s) = (0, 0);
         let mut classes = Vec::new();
         for (at, (name, list)) in self.groups.iter().enumerate() {
             let mut own = all.clone();

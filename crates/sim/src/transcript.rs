@@ -114,7 +114,8 @@ fn difference(expected: &str, came: &str) -> String {
 
 /// The transcript with what really came in the place of what it says.
 pub fn run(script: &Script, round: Round) -> String {
-    let mut stage = Stage::new(script, round);
+    let script = script.anew();
+    let mut stage = Stage::new(&script, round);
     let mut lines = script.lines.iter().peekable();
     while let Some(line) = lines.next() {
         let mut wanted = Vec::new();

@@ -2,8 +2,8 @@
 //! connection ids and greets who is new.
 //!
 //! A datagram proves nothing of its sender. Until a peer has shown that it is where it says, it
-//! gets at most three times what it sent [RFC 9000, 8.1], and where many handshakes are under way
-//! it is asked to show that before anything is made for it (Retry). What a handshake costs is
+//! gets at most three times what it sent [RFC 9000, 8.1], and where many handshakes are under way,
+//! or connections are counted, it is asked to show that before anything is made for it (Retry). What a handshake costs is
 //! bounded by the turn, as it is for TLS; who has to wait for that waits in a short queue, and
 //! beyond that says it again.
 
@@ -170,6 +170,8 @@ impl Body {
         let address = address_of(&incoming);
         let is_banned = self.shard.turns_away(self.now, address, &mut self.out);
         let must_wait = self.waits_at(usize::from(listener.0)).is_some();
+        // Else whoever writes another's address on it would use up what that one may.
+        let is_counted = self.shard.options().counts_arrivals(listener);
         let Some(quic) = &mut self.quic else { return };
         let (draining, opening) = (quic.draining, quic.opening);
         let Some(entrance) = quic.entrance(listener) else { return };
@@ -178,7 +180,8 @@ impl Body {
         if is_banned || must_wait || waiting >= WAITING_MAX {
             return entrance.endpoint.ignore(incoming);
         }
-        let is_doubtful = opening + waiting >= RETRY_FROM && incoming.may_retry();
+        let is_doubtful = is_counted || opening + waiting >= RETRY_FROM;
+        let is_doubtful = is_doubtful && incoming.may_retry();
         if draining || (is_doubtful && !incoming.remote_address_validated()) {
             let transmit = match draining {
                 true => entrance.endpoint.refuse(incoming, answer),

@@ -9,24 +9,16 @@ mod rules;
 pub(crate) mod warden;
 
 use crate::source;
-use broker::permissions::Permissions;
-use std::collections::BTreeMap;
+use broker::permissions::{Members, Permissions};
 use std::path::Path;
-use std::sync::Arc;
 
 /// Reads a file by its name: what ends in `.toml` is ours. `ports` are those of the listeners, in
 /// their order; a unix socket has none.
-pub(crate) fn read(
-    path: &Path,
-    ports: &[Option<u16>],
-) -> Result<(Permissions, Members), Vec<String>> {
+pub(crate) fn read(path: &Path, ports: &[Option<u16>]) -> Result<Permissions, Vec<String>> {
     let is_ours = path.extension().is_some_and(|extension| extension == "toml");
     let rules = source::read(path, "ACL file", "topics and names are", |text| match is_ours {
         true => rules::read(text, ports),
         false => mosquitto::read(text).map(|rules| (rules, Members::default())),
     });
-    rules.map(|(rules, members)| (Permissions::new(rules), members))
+    rules.map(|(rules, members)| Permissions::new(rules).with_members(members))
 }
-
-/// The groups that the file says a user is in.
-pub(crate) type Members = BTreeMap<Box<str>, Vec<Arc<str>>>;

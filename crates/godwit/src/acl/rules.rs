@@ -20,11 +20,10 @@
 //! retain = false
 //! ```
 
-use super::Members;
 use crate::options::nearest::nearest;
 use crate::source::{Entry, Reader, Wrongs};
 use broker::ListenerId;
-use broker::permissions::{Name, Pattern, Rule};
+use broker::permissions::{Members, Name, Pattern, Rule};
 use std::collections::HashMap;
 use toml::de::{DeTable, DeValue};
 

@@ -5,7 +5,6 @@
 //! nor each other. `contract.rs` is what each of them has to stand.
 
 use super::{Porter, is_nobody};
-use crate::acl::Members;
 use broker::judge::{Grant, Secret, Verdict};
 use broker::{Claim, Refusal};
 use std::sync::Arc;
@@ -52,8 +51,6 @@ pub(crate) struct Chain {
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     /// Whether clients may come in that say nothing of who they are.
     pub(crate) anonymous: bool,
-    /// The groups that users are in beside those that their backend names.
-    pub(crate) members: Members,
 }
 
 impl Chain {
@@ -108,7 +105,7 @@ impl Case {
     }
 
     /// Nobody knows the client. If it did not say who it is, that may be all right.
-    pub(crate) fn end_unknown(self, porter: &Porter) {
+    pub(crate) fn end_unknown(self, porter: &Arc<Porter>) {
         let verdict = match (is_nobody(&self.claim), self.chain.anonymous) {
             (true, true) => Ok(("none", Box::default())),
             (true, false) => Err(("none", "it did not say who it is", Refusal::NotWelcome)),
@@ -117,27 +114,33 @@ impl Case {
         self.end(porter, verdict);
     }
 
+    /// What an earlier chain found out says nothing of who may come in today: it begins again.
     fn end(
-        self,
-        porter: &Porter,
+        mut self,
+        porter: &Arc<Porter>,
         verdict: Result<(&'static str, Box<Grant>), (&'static str, &str, Refusal)>,
     ) {
+        let chain = porter.state().chain.clone();
+        if !Arc::ptr_eq(&chain, &self.chain) {
+            (self.chain, self.at, self.work) = (chain, 0, None);
+            return porter.go_on_later(self);
+        }
         let (peer, client_id) = (self.claim.peer, &self.claim.client_id);
         let claimed = shown(self.claim.user_name.as_deref().unwrap_or_default());
         match verdict {
-            Ok((backend, mut grant)) => {
-                let user = grant.user.as_deref();
-                let groups = user.and_then(|user| self.chain.members.get(user));
-                grant.groups.extend(groups.into_iter().flatten().cloned());
+            Ok((backend, grant)) => {
                 let user = grant.user.as_deref().unwrap_or_default();
                 debug!(target: "godwit::auth", %peer, %client_id, %user, backend, "let in");
                 (self.answer)(Verdict::Allow(grant));
             }
             Err((backend, why, refusal)) => {
-                info!(
-                    target: "godwit::auth", %peer, %client_id, user = %claimed, backend, why,
-                    "not let in"
-                );
+                if let Some(withheld) = porter.tells_refusal() {
+                    let withheld = (withheld > 0).then_some(withheld);
+                    info!(
+                        target: "godwit::auth", %peer, %client_id, user = %claimed, backend, why,
+                        withheld, "not let in"
+                    );
+                }
                 if refusal == Refusal::BadCredentials {
                     porter.fail(peer.into());
                 }

@@ -111,7 +111,7 @@ impl Reading {
         };
         let groups = match names.groups.as_str() {
             "" => Vec::new(),
-            name => body.get(name).map(read_groups).unwrap_or_default(),
+            name => body.get(name).map(read_groups).transpose()?.unwrap_or_default(),
         };
         let namespace = match names.namespace.as_str() {
             "" => None,
@@ -155,12 +155,14 @@ impl Backend for Tokens {
 }
 
 /// A list of names, or one name.
-fn read_groups(value: &Value) -> Vec<Arc<str>> {
+/// One that is left out may be the one that a rule denies something to.
+fn read_groups(value: &Value) -> Result<Vec<Arc<str>>, &'static str> {
     let all = match value {
         Value::Array(all) => &all[..],
         one => std::slice::from_ref(one),
     };
-    all.iter().filter_map(Value::as_str).map(Arc::from).collect()
+    let names: Option<_> = all.iter().map(|name| name.as_str().map(Arc::from)).collect();
+    names.ok_or("the token's groups are no names")
 }
 
 /// `HEADER.BODY.SIGNATURE`, of which only the first is understood yet.
@@ -309,6 +311,7 @@ pub(crate) mod tests {
         let groups = |claim: &str| read(HS256, &body(claim)).unwrap().groups;
         assert_eq!(groups(r#","groups":["a","b"]"#), ["a".into(), "b".into()]);
         assert_eq!(groups(r#","groups":"a""#), ["a".into()]);
+        assert!(read(HS256, &body(r#","groups":["a",1]"#)).is_err());
         let rules = r#","acl":[{"allow":"publish","topic":"a/${clientid}"},
             {"deny":"all","topic":["b","c/#"]}]"#;
         assert_eq!(read(HS256, &body(rules)).unwrap().permissions.unwrap().len(), 2);

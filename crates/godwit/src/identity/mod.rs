@@ -30,7 +30,7 @@ pub(crate) mod users;
 
 use backend::{Case, Chain};
 use broker::judge::Verdict;
-use broker::{Claim, Refusal, Source};
+use broker::{Claim, Few, Now, Refusal, Source};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -43,6 +43,7 @@ pub(crate) struct Porter {
     state: Mutex<State>,
     /// Rings when there is something in the queue.
     bell: Condvar,
+    began: Instant,
 }
 
 struct State {
@@ -52,6 +53,8 @@ struct State {
     /// What the claims in it bring.
     queue_bytes: usize,
     limits: Limits,
+    /// Notes of whom we did not let in.
+    refusals: Few,
     threads: usize,
     /// Of those the ones that wait at the bell.
     idle: usize,
@@ -83,13 +86,14 @@ impl Porter {
             queue: VecDeque::new(),
             queue_bytes: 0,
             limits,
+            refusals: Few::default(),
             threads: 0,
             idle: 0,
         };
-        Arc::new(Porter { state: Mutex::new(state), bell: Condvar::new() })
+        Arc::new(Porter { state: Mutex::new(state), bell: Condvar::new(), began: Instant::now() })
     }
 
-    /// Other backends for whoever comes from now on.
+    /// Other backends for whoever is not in yet.
     pub(crate) fn change(&self, chain: Chain, limits: Limits) {
         chain.begin();
         let mut state = self.state();
@@ -183,6 +187,12 @@ impl Porter {
                 return None;
             }
         }
+    }
+
+    /// Whether one more refusal may be told of, and how many before it were not.
+    fn tells_refusal(&self) -> Option<u64> {
+        let now = Now(self.began.elapsed().as_millis() as u64);
+        self.state().refusals.count(now)
     }
 
     fn fail(&self, source: Source) {

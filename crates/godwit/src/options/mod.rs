@@ -164,6 +164,7 @@ impl Plan {
         let mut settings = settings.clone();
         // A listener's connections are not a group's.
         settings.broker.connections_max = 0;
+        settings.broker.connections_per_s = 0;
         let class = |group: &GroupGiven| Class {
             name: group.name.as_str().into(),
             options: overruled(&settings, &group.given).broker.into(),

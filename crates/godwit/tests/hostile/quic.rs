@@ -231,6 +231,21 @@ fn a_flood_of_first_datagrams_keeps_nobody_out() {
 }
 
 #[test]
+fn what_an_address_may_is_not_used_up_by_who_only_says_it_is_there() {
+    let (_broker, address) = start(&["limits.address_connections_max=4"]);
+    let all = initials(address, 50);
+    let sockets: Vec<UdpSocket> = all.iter().map(|_| socket_to(address)).collect();
+    for (socket, initial) in sockets.iter().zip(&all) {
+        socket.send(initial).expect("it listens");
+    }
+    // Each has its answer, which nobody reads who is somewhere else.
+    for socket in &sockets {
+        assert!(!heard(socket, Duration::from_millis(20)).is_empty());
+    }
+    Client::new(&config(), address).welcome();
+}
+
+#[test]
 fn handshakes_that_nobody_finishes_end_in_time() {
     let (broker, address) = start(&["connect.timeout_ms=1500"]);
     broker.withstand("half open", |_| {

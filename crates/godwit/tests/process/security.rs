@@ -68,7 +68,8 @@ fn an_address_that_guesses_is_refused_for_a_while() {
 fn a_reload_takes_users_and_rules_from_who_is_there() {
     let folder = scratch("security-reload");
     let (file, rules) = (users("security-reload-users"), folder.join("acl.toml"));
-    std::fs::write(&rules, "[[rule]]\nallow = \"all\"\nuser = \"ann\"\n").unwrap();
+    let night = "[[rule]]\nallow = \"all\"\ngroup = \"night\"\n";
+    std::fs::write(&rules, format!("[groups]\nnight = [\"ann\"]\n{night}")).unwrap();
     let acl = format!("acl.file={}", text(&rules));
     let mut broker = Broker::start(&["--set", &auth(&file), "--set", &acl]);
     let port = broker.port();
@@ -78,9 +79,12 @@ fn a_reload_takes_users_and_rules_from_who_is_there() {
     sub.wait_for("SUBACK");
     let say = |topic: &str| publish(&broker, &[&who[..], &["-t", topic, "-m", "x"]].concat());
     assert_eq!(say("a/1"), Some(0));
-    let narrow = "[[rule]]\ndeny = \"subscribe\"\ntopic = \"b\"\n[[rule]]\nallow = \"all\"\n\
-                  topic = [\"a/#\", \"b\"]\n";
-    std::fs::write(&rules, narrow).unwrap();
+    // Whoever is in the group no longer has no more of what it had.
+    let narrow = format!(
+        "[groups]\nnight = [\"bob\"]\n{night}[[rule]]\nallow = \"publish\"\ntopic = \"b\"\n\
+         [[rule]]\nallow = \"all\"\ntopic = \"a/#\"\n"
+    );
+    std::fs::write(&rules, &narrow).unwrap();
     broker.program.signal("HUP");
     broker.program.wait_for("not permitted");
     let say = |topic: &str| publish(&broker, &[&who[..], &["-t", topic, "-m", "x"]].concat());
@@ -95,7 +99,7 @@ fn a_reload_takes_users_and_rules_from_who_is_there() {
     assert!(line.contains("acl.toml:2: no such deed"), "{line}");
     let (code, _, stderr) = run(&["passwd", "-D", text(&file), "ann"]);
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
-    std::fs::write(&rules, narrow).unwrap();
+    std::fs::write(&rules, &narrow).unwrap();
     broker.program.signal("HUP");
     broker.program.wait_for("options read again");
     let gone = publish(&broker, &[&who[..], &["-t", "a/2", "-m", "x"]].concat());

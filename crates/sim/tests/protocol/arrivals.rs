@@ -76,7 +76,7 @@ crate::transcripts! {
         c! from 192.0.2.1
         c> CONNECT id=c
         c< CONNACK present=0 ConnectionRateExceeded \
-            reason_string="too many connections from this address in so short a time"
+            reason_string="too many connections in so short a time"
         c< CLOSED
         c> CONNECT id=c v=311
         c< CONNACK present=0 ServerUnavailable

@@ -359,6 +359,34 @@ crate::transcripts! {
         "##
     }
 
+    fn a_session_is_its_users_after_a_restart_too() {
+        r##"
+        # user: ann password=x
+        # user: bob password=x
+        # disk: on
+        # shards: 2
+        a> CONNECT id=a user_name=ann password=x clean=0 expiry=100
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        n> CONNECT id=n clean=0 expiry=100 user_name=bob password=x
+        n< CONNACK present=0
+        ! power
+        a< CLOSED
+        n< CLOSED
+        # Whoever has not been here again since is still whose it was.
+        ! power
+        c> CONNECT id=c user_name=ann password=x
+        c< CONNACK present=0
+        c> PUBLISH 1 "t" qos=1 "for ann"
+        c< PUBACK 1
+        n> CONNECT id=n user_name=bob password=x clean=0 expiry=100
+        n< CONNACK present=1
+        b> CONNECT id=a user_name=bob password=x clean=0 expiry=100
+        b< CONNACK present=0
+        "##
+    }
+
     fn who_comes_back_keeps_only_what_it_may_have() {
         r##"
         # rules: allow topic=#

@@ -123,6 +123,27 @@ crate::transcripts! {
     }
 
     // [MQTT-3.2.2-7]
+    fn a_group_comes_so_fast_wherever_its_clients_are() {
+        r##"
+        # shards: 2
+        # group: slow connections_per_s=2
+        # user: ann password=x group=slow
+        # user: bob password=x
+        a> CONNECT id=a user_name=ann password=x
+        a< CONNACK present=0
+        b> CONNECT id=b user_name=ann password=x
+        b< CONNACK present=0
+        c> CONNECT id=c user_name=ann password=x
+        c< CONNACK present=0 ConnectionRateExceeded *
+        c< CLOSED
+        d> CONNECT id=d user_name=bob password=x
+        d< CONNACK present=0
+        + 500ms
+        c> CONNECT id=c user_name=ann password=x
+        c< CONNACK present=0
+        "##
+    }
+
     fn a_group_has_so_many_connections_wherever_they_are() {
         r##"
         # group: few connections_max=2

@@ -66,3 +66,38 @@ fn nobody_is_asked_about_a_topic_of_many_bytes() {
 "
     ));
 }
+
+#[test]
+fn who_does_not_answer_holds_up_no_rule_and_nobody_elses_question() {
+    let filters = line(0, 100, |at| format!("\"f/{at:03}\" qos=0"));
+    let codes = line(0, 100, |_| "0".to_string());
+    sim::check(&format!(
+        "
+        # warden: allow #
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 \"x\" qos=0
+        b< SUBACK 1 [0]
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 {filters}
+        a< SUBACK 1 [{codes}]
+        c> CONNECT id=c
+        c< CONNACK present=0
+        c> SUBSCRIBE 1 \"y\" qos=0
+        c< SUBACK 1 [0]
+        ! warden says silence f/#; deny y
+        ! rules deny subscribe topic=x; allow publish topic=#
+        + 500ms
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 \"x\" qos=1 \"1\"
+        p< PUBACK 1 NoMatchingSubscribers
+        + 10000ms
+        p> PUBLISH 2 \"y\" qos=1 \"2\"
+        p< PUBACK 2 NoMatchingSubscribers
+        p> PUBLISH 3 \"f/007\" qos=0 \"3\"
+        a< PUBLISH \"f/007\" qos=0 \"3\"
+"
+    ));
+}

@@ -90,6 +90,26 @@ fn each_way_to_ask_says_the_same() {
 }
 
 #[test]
+fn no_name_leads_out_of_the_path() {
+    let web = Web::start(0, None, |_| Said::Json(200, r#"{"result":"allow"}"#.into()));
+    let mut settings = settings(&web, Form::Json);
+    let (url, _) = settings.call.url.take().unwrap();
+    settings.call.url = Some((url, Template::parse("/users/%u/%c?way=%u", true).unwrap()));
+    let porter = porter(&[backend(&settings, BOUNDS)]);
+    for name in ["..", ".", "../..", "x/../y", "..\\x"] {
+        assert!(answer(&porter, &claim(Some(name), Some(b"x"))).is_err(), "{name}");
+    }
+    assert!(web.asked().is_empty());
+    for name in ["...", "a..", "%2e%2e", "a/b"] {
+        assert!(answer(&porter, &claim(Some(name), Some(b"x"))).is_ok(), "{name}");
+    }
+    let asked = web.asked();
+    assert!(asked.iter().all(|one| one.line.starts_with("POST /users/")), "{asked:?}");
+    assert!(asked[2].line.contains("/users/%252e%252e/id"), "{:?}", asked[2]);
+    assert!(asked[3].line.contains("/users/a%2Fb/id?way=a%2Fb"), "{:?}", asked[3]);
+}
+
+#[test]
 fn an_answer_is_good_for_its_own_question_and_for_its_time() {
     let web = Web::start(0, None, judge);
     let settings = HttpSettings { cache_s: 60, ..settings(&web, Form::Json) };

@@ -299,7 +299,6 @@ fn waits_for_the_slow_alone(subject: &Subject) {
     let porter = porter(&[slow.clone(), subject.backend.clone()]);
     let waiting: Vec<_> = (0..10).map(|_| ask(&porter, &subject.right)).collect();
     assert_eq!(waiting[0].recv_timeout(NEVER), Err(RecvTimeoutError::Timeout));
-    // What is new from now on is for whoever comes from now on.
     porter.change(chain(std::slice::from_ref(&subject.backend)), LIMITS);
     assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
     while slow.kept.lock().unwrap().len() < waiting.len() {
@@ -324,6 +323,19 @@ fn is_forgotten(subject: &Subject) {
     assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
     porter.change(chain(&[ignorant()]), LIMITS);
     let refusal = answer(&porter, &subject.right).unwrap_err();
+    assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
+    // Whoever is asked about just then is judged by what is new, too.
+    let slow = Arc::new(Slow::default());
+    let backend: Arc<dyn Backend> = slow.clone();
+    porter.change(chain(std::slice::from_ref(&backend)), LIMITS);
+    let waiting = ask(&porter, &subject.right);
+    while slow.kept.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    porter.change(chain(&[ignorant()]), LIMITS);
+    let reply = slow.kept.lock().unwrap().pop().unwrap();
+    reply.give(Outcome::Allow(Box::default()));
+    let refusal = user_of(waiting.recv_timeout(SOON).unwrap()).unwrap_err();
     assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
 }
 

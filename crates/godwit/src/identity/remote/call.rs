@@ -3,7 +3,7 @@
 use super::Trouble;
 use super::http::{Answer, Site};
 use super::template::{Template, Value, Values};
-use super::url::{Url, encode};
+use super::url::{Url, encode, has_dot_segments};
 use broker::judge::Secret;
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -91,9 +91,13 @@ impl Call {
         self.site.request(conn, method, target, &self.headers, body).await
     }
 
-    /// The target and the body; none where a value is no text, which JSON needs.
+    /// The target and the body; none where a value is no text, which JSON needs, or would lead out
+    /// of the path that was written.
     pub(crate) fn question(&self, values: Values<'_>) -> Option<(String, Vec<u8>)> {
         let mut target = self.target.fill_url(values);
+        if has_dot_segments(&target) {
+            return None;
+        }
         if !target.starts_with('/') {
             target.insert(0, '/');
         }

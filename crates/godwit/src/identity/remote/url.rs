@@ -97,6 +97,14 @@ pub(crate) fn encode(bytes: &[u8], out: &mut String) {
     }
 }
 
+/// Whether a path says `.` or `..`, which its reader may resolve (RFC 3986, 5.2.4). Some look at
+/// encoded separators as if they were none.
+pub(crate) fn has_dot_segments(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    let path = path.replace("%2F", "/").replace("%5C", "/");
+    path.split('/').any(|segment| segment == "." || segment == "..")
+}
+
 /// For logs: where, and nothing more.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use super::Row;
 use crate::identity::remote::call::Form;
 use crate::identity::remote::http::{SCHEMES, check_header};
 use crate::identity::remote::template::Template;
-use crate::identity::remote::url::Url;
+use crate::identity::remote::url::{Url, has_dot_segments};
 use crate::options::value::{Kind, Unit, Value};
 use broker::judge::Secret;
 
@@ -36,6 +36,9 @@ fn parse_client(text: &str) -> Result<Template, String> {
 fn http_url(text: &str, parse: Parse) -> Result<(Url, Template), String> {
     let url = Url::parse(text, SCHEMES)?;
     let target = parse(&url.path)?;
+    if has_dot_segments(&url.path) {
+        return Err("a path with . or .. in it leads elsewhere, write where it leads".into());
+    }
     Ok((url, target))
 }
 

@@ -30,6 +30,7 @@ pub(crate) const GROUP_KEYS: &[&str] = &[
     "limits.bytes_out_per_s",
     "limits.bytes_per_s",
     "limits.connections_max",
+    "limits.connections_per_s",
     "limits.messages_out_per_s",
     "limits.messages_per_s",
 ];
