@@ -11,8 +11,8 @@ use crate::refusal::Refusal;
 use crate::rights::Rights;
 use crate::session::Session;
 use crate::shard::Shard;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
@@ -33,7 +33,8 @@ pub struct Headcount(Arc<Counted>);
 #[derive(Debug, Default)]
 struct Counted {
     present: AtomicU32,
-    pace: Mutex<Pace>,
+    /// A `Pace`.
+    paid_ns: AtomicU64,
 }
 
 /// One of them, as long as this is there.
@@ -50,12 +51,14 @@ impl Headcount {
 
     /// Whether one more may come now, which counts then.
     fn keeps_pace(&self, now: Now, per_s: u32) -> bool {
-        let mut pace = self.0.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = pace.waits(now, per_s).is_none();
-        if ready {
-            pace.take(now, 1, per_s);
-        }
-        ready
+        let one_more = |paid_ns| {
+            let mut pace = Pace { paid_ns };
+            pace.waits(now, per_s).is_none().then(|| {
+                pace.take(now, 1, per_s);
+                pace.paid_ns
+            })
+        };
+        self.0.paid_ns.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 }
 
@@ -113,8 +116,8 @@ impl Shard {
         self.conn(conn).map_or(&self.options, |known| self.options.of_peer(&known.peer))
     }
 
-    /// Counts a client with its class, if that may have only so many, or so many a second. The one before it on the same
-    /// session, which goes now, makes room for it.
+    /// Counts a client with its class, if that may have only so many, or so many a second. The one
+    /// before it on the same session, which goes now, makes room for it.
     pub(crate) fn take_place(
         &mut self,
         conn: ConnId,

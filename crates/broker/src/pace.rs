@@ -5,7 +5,7 @@ use crate::input::Now;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
-    paid_ns: u64,
+    pub(crate) paid_ns: u64,
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -3,9 +3,9 @@
 //!
 //! A datagram proves nothing of its sender. Until a peer has shown that it is where it says, it
 //! gets at most three times what it sent [RFC 9000, 8.1], and where many handshakes are under way,
-//! or connections are counted, it is asked to show that before anything is made for it (Retry). What a handshake costs is
-//! bounded by the turn, as it is for TLS; who has to wait for that waits in a short queue, and
-//! beyond that says it again.
+//! or connections are counted, it is asked to show that before anything is made for it (Retry).
+//! What a handshake costs is bounded by the turn, as it is for TLS; who has to wait for that waits
+//! in a short queue, and beyond that says it again.
 
 use super::trunk::Trunk;
 use super::{Name, Quic, Terms};

@@ -78,9 +78,9 @@ pub(super) const ROWS: &[Row] = &[
         default: "off",
         live: true,
         short: "how fast one listener accepts connections",
-        long: "A second's worth may come at once. Further ones wait to be accepted. In a `[[group]]` \
-               its clients count, once it is known who they are, and further ones are refused with \
-               0x9F: whoever waited would keep others from being heard.",
+        long: "A second's worth may come at once. Further ones wait to be accepted. In a \
+               `[[group]]` its clients count, once it is known who they are, and further ones are \
+               refused with 0x9F: whoever waited would keep others from being heard.",
         source: "",
         set: |settings, value| settings.broker.connections_per_s = value.u32(),
     },
