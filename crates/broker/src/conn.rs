@@ -9,6 +9,7 @@ use crate::meter::Meter;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::peer::Peer;
+use crate::receipt::{PUBACK, PUBCOMP, PUBREC};
 use crate::refusal::Refusal;
 use crate::session::Sessions;
 use crate::shard::Shard;
@@ -165,9 +166,6 @@ impl Conn {
     }
 }
 
-/// The first byte of every PUBACK.
-const PUBACK: u8 = 0x40;
-
 impl Shard {
     /// Takes packets until the bytes, the outbox or the connection's patience end.
     pub(crate) fn bytes(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
@@ -192,11 +190,10 @@ impl Shard {
             let (is_metered, bytes_max) = (known.meter.is_some(), known.packet_bytes_max);
             let rest = &bytes[out.consumed..];
             if let Some(session) = live
-                && rest.first() == Some(&PUBACK)
                 && !self.is_tracing()
                 && !is_metered
             {
-                let taken = self.sessions.pubacks(session, rest, out);
+                let taken = self.acknowledgements(conn, session, rest, out);
                 out.consumed += taken;
                 if taken > 0 {
                     continue;
@@ -237,6 +234,23 @@ impl Shard {
             if let Err(end) = ended {
                 self.end(conn, end, out);
             }
+        }
+    }
+
+    /// How many bytes of acknowledgements come first, and need no more than to be counted off.
+    #[inline]
+    fn acknowledgements(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> usize {
+        match bytes.first() {
+            Some(&PUBACK) => self.sessions.pubacks(session, bytes, out),
+            Some(&PUBREC) if !self.owes(conn) => self.sessions.pubrecs(session, bytes, out),
+            Some(&PUBCOMP) => self.sessions.pubcomps(session, bytes),
+            _ => 0,
         }
     }
 

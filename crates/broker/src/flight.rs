@@ -251,6 +251,24 @@ impl Flight {
         Some(message)
     }
 
+    /// PUBREC came for it: its message, if it was not released before.
+    #[inline]
+    pub(crate) fn release_sent(&mut self, id: PacketId) -> Option<KeptId> {
+        self.sent.release_plain(self.place_of(id))
+    }
+
+    /// The same as `finish_oldest` of one that was released. Says whether it was such a one.
+    #[inline]
+    pub(crate) fn finish_oldest_released(&mut self, id: PacketId) -> bool {
+        if self.place_of(id) != 0 || self.unseen != 0 || !self.sent.pop_released() {
+            return false;
+        }
+        self.unacknowledged -= 1;
+        let dropped = 1 + self.sent.drop_done();
+        self.first = self.zero_based(dropped);
+        true
+    }
+
     /// The first QoS 1 or 2 message that waits.
     pub(crate) fn front(&self) -> Option<&Slot> {
         self.waiting.iter().find(|slot| slot.qos != QoS::AtMostOnce)

@@ -11,7 +11,7 @@ impl Sessions {
     /// takes; the first that is anything else is left to the codec.
     pub(crate) fn pubacks(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
         let mut taken = self.pubacks_in_step(id, bytes);
-        while let Some(packet_id) = puback_id(&bytes[taken..])
+        while let Some(packet_id) = ack_id(PUBACK, &bytes[taken..])
             && !out.is_full()
         {
             taken += 4;
@@ -32,12 +32,65 @@ impl Sessions {
             return 0;
         }
         let mut taken = 0;
-        while let Some(packet_id) = puback_id(&bytes[taken..])
+        while let Some(packet_id) = ack_id(PUBACK, &bytes[taken..])
             && let Some(message) = flight.finish_oldest(packet_id)
         {
             taken += 4;
             messages.release(message);
         }
+        taken
+    }
+
+    /// A run of PUBRECs without a reason, each answered with PUBREL, as far as each is for a
+    /// message that is not released. Nothing that was said before waits for the disk.
+    pub(crate) fn pubrecs(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
+        let (session, messages) = self.with_messages(id);
+        let (Some(conn), None) = (session.conn(), &session.lasting) else { return 0 };
+        let Some(flight) = &mut session.flight else { return 0 };
+        let mut next = |bytes| {
+            let packet_id = ack_id(PUBREC, bytes)?;
+            Some((packet_id, flight.release_sent(packet_id)?))
+        };
+        let Some(mut released) = next(bytes) else { return 0 };
+        let own = &mut out.write(conn, &mut session.write).own;
+        let mut taken = 0;
+        loop {
+            let (packet_id, message) = released;
+            messages.release(message);
+            let [high, low] = packet_id.get().to_be_bytes();
+            own.extend_from_slice(&[PUBREL, 2, high, low]);
+            taken += 4;
+            match next(&bytes[taken..]) {
+                Some(more) => released = more,
+                None => break,
+            }
+        }
+        out.count_bytes(taken);
+        let (count, bytes) = (taken as u64 / 4, taken as u64);
+        self.counters.messages_received += count;
+        self.counters.bytes_received += bytes;
+        self.counters.messages_sent += count;
+        self.counters.bytes_sent += bytes;
+        taken
+    }
+
+    /// A run of PUBCOMPs without a reason, as far as they come in the order of the messages and
+    /// nothing waits for any of them.
+    pub(crate) fn pubcomps(&mut self, id: SessionId, bytes: &[u8]) -> usize {
+        let session = self.get_mut(id);
+        let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+        let Some(flight) = &mut session.flight else { return 0 };
+        if session.is_member || session.lasting.is_some() || feeds || !flight.waiting.is_empty() {
+            return 0;
+        }
+        let mut taken = 0;
+        while let Some(packet_id) = ack_id(PUBCOMP, &bytes[taken..])
+            && flight.finish_oldest_released(packet_id)
+        {
+            taken += 4;
+        }
+        self.counters.messages_received += taken as u64 / 4;
+        self.counters.bytes_received += taken as u64;
         taken
     }
 
@@ -151,9 +204,14 @@ impl Sessions {
     }
 }
 
-/// What the next four bytes acknowledge, if they are a PUBACK without a reason.
+pub(crate) const PUBACK: u8 = (PacketType::PubAck as u8) << 4;
+pub(crate) const PUBREC: u8 = (PacketType::PubRec as u8) << 4;
+pub(crate) const PUBCOMP: u8 = (PacketType::PubComp as u8) << 4;
+const PUBREL: u8 = (PacketType::PubRel as u8) << 4 | 2; // [MQTT-3.6.1-1]
+
+/// What the next four bytes acknowledge, if they are such a packet without a reason.
 #[inline]
-fn puback_id(bytes: &[u8]) -> Option<PacketId> {
-    let [0x40, 2, high, low, ..] = *bytes else { return None };
-    PacketId::new(u16::from_be_bytes([high, low]))
+fn ack_id(first: u8, bytes: &[u8]) -> Option<PacketId> {
+    let [kind, 2, high, low, ..] = *bytes else { return None };
+    if kind == first { PacketId::new(u16::from_be_bytes([high, low])) } else { None }
 }

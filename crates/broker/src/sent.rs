@@ -146,6 +146,26 @@ impl Sent {
         Some(KeptId(word))
     }
 
+    /// The message at a place, if it is one of QoS 2 that is not released: it is from here on.
+    #[inline]
+    pub(crate) fn release_plain(&mut self, place: usize) -> Option<KeptId> {
+        let word = self.words.get_mut(place)?;
+        if *word < QOS_2 || *word >= QOS_2 | RELEASED {
+            return None;
+        }
+        Some(KeptId(std::mem::replace(word, QOS_2 | RELEASED) & !QOS_2))
+    }
+
+    /// Takes the oldest slot, if all that it is is a released one.
+    #[inline]
+    pub(crate) fn pop_released(&mut self) -> bool {
+        let is_plain = self.words.front() == Some(&(QOS_2 | RELEASED)) && self.rests.is_none();
+        if is_plain {
+            self.words.pop_front();
+        }
+        is_plain
+    }
+
     /// Takes the done ones off the front; how many.
     #[inline(always)]
     pub(crate) fn drop_done(&mut self) -> usize {
@@ -236,6 +256,25 @@ mod tests {
         assert_eq!(sent.get(0).map(|slot| (slot.message, slot.ids)), Some((KeptId(2), 9)));
         sent.push(plain(3));
         assert_eq!(sent.get(1), Some(plain(3)));
+    }
+
+    #[test]
+    fn only_a_message_of_qos_2_is_released_and_only_once() {
+        let two = |message| Slot { qos: QoS::ExactlyOnce, ..plain(message) };
+        let mut sent = Sent::default();
+        for slot in [two(INDEX_MAX - 1), plain(3), two(0)] {
+            sent.push(slot);
+        }
+        assert!(!sent.pop_released());
+        assert_eq!(sent.release_plain(0), Some(KeptId(INDEX_MAX - 1)));
+        assert_eq!(
+            [sent.release_plain(0), sent.release_plain(1), sent.release_plain(3)],
+            [None; 3]
+        );
+        assert_eq!(sent.release_plain(2), Some(KeptId(0)));
+        assert!(sent.pop_released() && !sent.pop_released());
+        sent.finish(1);
+        assert_eq!(sent.release_plain(1), None);
     }
 
     #[test]
