@@ -40,8 +40,8 @@ pub const SHARE_GRANT_MAX: u32 = 256;
 /// Shared groups of one session: each hears of every change of its room.
 pub const SHARES_MAX: usize = 1024;
 /// Rules that the filters of one packet are compared with, and subscriptions in one tick: some
-/// 15 ms where each rule has to be looked at as a whole.
-pub const RULES_PER_TICK: usize = 1 << 20;
+/// 8 ms where each rule has to be looked at as a whole.
+pub const RULES_PER_TICK: usize = 1 << 19;
 pub const SHARDS_MAX: usize = 64;
 /// Sockets that listen, of which a host name may have several.
 pub const LISTENERS_MAX: usize = 64;

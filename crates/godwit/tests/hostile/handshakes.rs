@@ -39,7 +39,7 @@ pub(crate) fn start_with(scheme: &str, more: &[&str]) -> (Broker, SocketAddr) {
     (broker, address)
 }
 
-fn client() -> ClientConnection {
+pub(crate) fn client() -> ClientConnection {
     let ca = CertificateDer::from_pem_file(folder().join("ca.pem")).expect("a certificate");
     let mut roots = RootCertStore::empty();
     roots.add(ca).expect("a CA");

@@ -6,6 +6,7 @@ mod bytes;
 #[path = "../process/certs.rs"]
 mod certs;
 mod crowds;
+mod doors;
 mod floods;
 mod handshakes;
 mod peer;

@@ -57,6 +57,11 @@ impl Peer {
     pub(crate) fn greet(&mut self, connect: Connect<'_>) -> Reason {
         self.version = connect.version;
         self.send(Packet::Connect(connect));
+        self.welcome()
+    }
+
+    /// What CONNACK says.
+    pub(crate) fn welcome(&mut self) -> Reason {
         self.next(|packet| match packet {
             Packet::ConnAck(ack) => ack.reason,
             other => panic!("{other:?}"),

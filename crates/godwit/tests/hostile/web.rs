@@ -14,11 +14,11 @@ fn start(more: &[&str]) -> (Broker, SocketAddr) {
     (broker, address)
 }
 
-const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\
+pub(crate) const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
 /// CONNECT of 3.1.1 with an empty client id, in a frame whose key is 0.
-const CONNECT: &[u8] = b"\x82\x8e\0\0\0\0\x10\x0c\0\x04MQTT\x04\x02\0\0\0\0";
+pub(crate) const CONNECT: &[u8] = b"\x82\x8e\0\0\0\0\x10\x0c\0\x04MQTT\x04\x02\0\0\0\0";
 /// Of an answer to `UPGRADE`, with CONNACK's frame.
 const WELCOME_BYTES: usize = 129 + 32 + 6;
 

@@ -68,6 +68,24 @@ fn every_carrier_brings_messages_to_every_other() {
 }
 
 #[test]
+fn everything_listens_on_ipv6_too() {
+    let certs = Certs::new("carriers-6");
+    let six: Vec<String> = ALL.iter().map(|text| text.replace("127.0.0.1", "[::1]")).collect();
+    let (ca, broker) = (certs.path("ca.pem"), serve(&certs, &refs(&six)));
+    assert_eq!(broker.urls.len(), 5);
+    for url in &broker.urls {
+        assert!(url.contains("://[::1]:"), "{url}");
+        let filter = ["sub", "-t", "six", "-q", "1", "-d", "-C", "1"];
+        let mut sub = Program::start(godwit(&[&filter[..], &at(url, &ca)].concat()));
+        sub.wait_for("SUBACK");
+        let line = ["pub", "-t", "six", "-m", "x", "-q", "1"];
+        let (code, _, why) = run(&[&line[..], &at(url, &ca)].concat());
+        assert_eq!(code, Some(0), "{url}: {why}");
+        assert_eq!(sub.finish(), (Some(0), "x\n".to_string()), "{url}");
+    }
+}
+
+#[test]
 fn large_messages_pass_whole_both_ways_at_once() {
     let certs = Certs::new("carriers-large");
     let (ca, broker) = (certs.path("ca.pem"), serve(&certs, &ALL[4..]));
