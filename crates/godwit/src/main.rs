@@ -25,6 +25,8 @@ mod identity;
 mod links;
 mod listen;
 mod logs;
+#[cfg(test)]
+mod mutations;
 mod notes;
 mod options;
 mod outside;

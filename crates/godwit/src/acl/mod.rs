@@ -22,3 +22,48 @@ pub(crate) fn read(path: &Path, ports: &[Option<u16>]) -> Result<Permissions, Ve
     });
     rules.map(|(rules, members)| Permissions::new(rules).with_members(members))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutations;
+    use crate::source::Wrongs;
+    use broker::permissions::{Pattern, Rule};
+
+    const OURS: &[&str] = &[
+        "[groups]\noperators = [\"ann\", \"bob\"]\n",
+        "[[rule]]\ndeny = \"subscribe\"\ntopic = \"#\"\nuser = [\"ann\", \"b*\"]\n",
+        "[[rule]]\nallow = \"publish\"\ntopic = [\"a/${clientid}/#\", \"+/${username}\"]\n\
+         qos = [0, 1]\nretain = false\naddress = [\"10.0.0.0/8\", \"::1\"]\n",
+        "[[rule]]\nallow = \"all\"\ngroup = \"operators\"\nlistener = 1883\nanonymous = true\n",
+    ];
+    const MOSQUITTOS: &[&str] = &[
+        "topic read $SYS/#\n# a comment\ntopic write a/b c\n",
+        "user ann\ntopic readwrite a/+/b\ntopic deny a/secret\ntopic c\n",
+        "pattern write dev/%c/%u\npattern read +/%u/#\n",
+    ];
+
+    fn look_at(text: &str, rules: Result<Vec<Rule>, Wrongs>) {
+        match rules {
+            Ok(rules) => {
+                for pattern in rules.iter().flat_map(|rule| &rule.topics) {
+                    assert_eq!(Pattern::parse(&pattern.to_string()).as_ref(), Ok(pattern));
+                }
+                Permissions::new(rules);
+            }
+            Err(wrongs) => {
+                let lines = text.matches('\n').count() + 1;
+                let named = wrongs.iter().all(|(line, why)| *line <= lines && !why.is_empty());
+                assert!(!wrongs.is_empty() && named, "{text:?}: {wrongs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_stands_in_a_file_is_understood_or_told_by_line() {
+        mutations::each(OURS, |text| {
+            look_at(text, rules::read(text, &[Some(1883)]).map(|(rules, _)| rules));
+        });
+        mutations::each(MOSQUITTOS, |text| look_at(text, mosquitto::read(text)));
+    }
+}

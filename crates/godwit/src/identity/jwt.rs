@@ -302,6 +302,39 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn whatever_a_token_says_is_understood_or_refused() {
+        use crate::mutations;
+        let more = r#","exp":1010.5,"nbf":1004,"groups":["a"],"acl":[{"allow":"all","topic":"a"}]"#;
+        let right = signed(HS256, &body(more));
+        let said = |token: &str| token.rsplit_once('.').map(|(said, _)| said.to_string());
+        // Nothing but what was signed is believed, ...
+        mutations::each(&[&right, &signed(r#"{"alg":"none"}"#, &body(more))], |text| {
+            if let Some(token) = Token::parse(text)
+                && judged(&token).is_ok()
+            {
+                assert_eq!(said(text), said(&right), "{text}");
+            }
+        });
+        // ... and what was signed may be anything.
+        let bodies = [body(more), body(r#","exp":-1,"aud":"mqtt""#), "{}".into()];
+        mutations::each(&bodies.each_ref().map(String::as_str), |text| {
+            let _ = read(HS256, text);
+        });
+        mutations::each(&[HS256, r#"{"alg":"ES256","kid":"a"}"#], |header| {
+            if let Some(token) = Token::parse(&signed(header, &body(more))) {
+                let _ = judged(&token);
+            }
+        });
+        let set = format!(
+            r#"{{"keys":[{{"kty":"oct","k":"{}"}},{{"kty":"RSA","n":"AQAB","e":"AQAB"}}]}}"#,
+            Alphabet::Url.encode(SECRET)
+        );
+        mutations::each(&[&set, r#"{"keys":[{"kty":"EC","crv":"P-256","x":"","y":""}]}"#], |set| {
+            let _ = Keys::from_set(set.as_bytes());
+        });
+    }
+
+    #[test]
     fn what_was_signed_is_believed() {
         let grant = read(HS256, &body(r#","exp":1010.5,"nbf":1004"#)).unwrap();
         assert_eq!(grant.user.as_deref(), Some("ann"));
