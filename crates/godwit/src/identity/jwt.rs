@@ -245,6 +245,14 @@ fn read_rules(value: &Value) -> Result<Permissions, &'static str> {
                         rule.topics.push(Pattern::parse(topic.as_str()?).ok()?);
                     }
                 }
+                "qos" => {
+                    let one = std::slice::from_ref(value);
+                    let all = value.as_array().map_or(one, Vec::as_slice).iter();
+                    let bit = |qos: &Value| Some(1 << qos.as_u64().filter(|qos| *qos <= 2)?);
+                    rule.qos =
+                        all.map(bit).try_fold(0, |bits, bit: Option<u8>| Some(bits | bit?))?;
+                }
+                "retain" => rule.retain = Some(value.as_bool()?),
                 _ => return None,
             }
         }
@@ -380,7 +388,7 @@ pub(crate) mod tests {
             (r#","acl":{"pub":["a"]}"#, "the token's rules are not as they have to be"),
             (r#","acl":[{"allow":"all"}]"#, "the token's rules are not as they have to be"),
             (
-                r#","acl":[{"allow":"all","topic":"a","qos":0}]"#,
+                r#","acl":[{"allow":"all","topic":"a","user":"bob"}]"#,
                 "the token's rules are not as they have to be",
             ),
         ] {

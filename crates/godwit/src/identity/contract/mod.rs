@@ -31,11 +31,13 @@ use super::hash::Hash;
 use super::scram::client::Client;
 use super::users::Users;
 use super::{Limits, Porter, jwt, scram};
+use crate::acl;
 use broker::judge::{Secret, Verdict};
+use broker::permissions::Permissions;
 use broker::{Address, AlternativeName, Certificate, Claim, ListenerId, Refusal, Step};
 use mqtt::Version;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -148,6 +150,31 @@ fn stands(subject: &Subject) {
         knows_nobody_in_particular,
     ];
     all.iter().for_each(|rule| rule(subject));
+}
+
+/// What ann may do, as a file says it. Whoever else says it has said the same, to the letter.
+const RULES: &str = "[[rule]]\nallow = \"publish\"\ntopic = \"a/${clientid}\"\nqos = 1\n\
+    retain = false\n[[rule]]\ndeny = \"all\"\ntopic = \"b/#\"\n";
+
+fn are_the_rules_of(file: &str, said: Option<Arc<Permissions>>) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = scratch(&format!("contract-{number}.toml"), file);
+    let expected = acl::read(&path, &[]).unwrap();
+    let _ = std::fs::remove_file(path);
+    assert_eq!(said.as_deref(), Some(&expected));
+}
+
+#[test]
+fn a_token_says_the_rules_of_a_file() {
+    let rules = r#"[{"allow":"publish","topic":"a/${clientid}","qos":1,"retain":false},
+        {"deny":"all","topic":"b/#"}]"#;
+    let body = format!(r#"{{"sub":"ann","device":"d","iss":"us","aud":"mqtt","acl":{rules}}}"#);
+    let token = jwt::tests::signed(r#"{"alg":"HS256"}"#, &body);
+    let porter = porter(&[Arc::new(jwt::tests::tokens())]);
+    let verdict = ask(&porter, &claim(None, Some(token.as_bytes()))).recv_timeout(SOON).unwrap();
+    let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
+    are_the_rules_of(RULES, grant.permissions);
 }
 
 fn ask(porter: &Arc<Porter>, claim: &Claim) -> Receiver<Verdict> {
