@@ -95,8 +95,8 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "claim of a token that holds the client's own rules",
         long: "A list like `[{\"allow\": \"publish\", \"topic\": [\"a/#\"]}]`, with `qos` and \
-               `retain` as conditions; the rules of `acl.file` come after them. With a name here clients without rules may do \
-               nothing. Empty reads none.",
+               `retain` as conditions; the rules of `acl.file` come after them. With a name here \
+               clients without rules may do nothing. Empty reads none.",
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| settings.security.jwt_claims.permissions = value.text().into(),
     },
