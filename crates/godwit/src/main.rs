@@ -21,6 +21,7 @@ mod flags;
 mod folder;
 mod host;
 mod identity;
+mod import;
 #[cfg(feature = "bridge")]
 mod links;
 mod listen;
@@ -63,6 +64,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         name: "reference",
         run: reference::run,
         short: "print the tables of the protocol and of $SYS",
+    },
+    Subcommand {
+        name: "import",
+        run: import::run,
+        short: "write our options from those of mosquitto, NanoMQ or EMQX",
     },
     Subcommand { name: "store", run: folder::run, short: "check, export or import a data folder" },
     Subcommand {

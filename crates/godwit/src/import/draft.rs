@@ -1,0 +1,232 @@
+//! What is to be written: our options with the line that each comes from, listeners, bridges,
+//! rules, users, and whatever has no equal here.
+
+use super::bridge::Bridge;
+use super::emqx::Wires;
+use super::listener::Listener;
+use super::row::{As, Row, Said, To};
+use super::rules::DraftRule;
+use super::tables::Tables;
+use super::tree::{Entry, Folder, Place};
+use crate::options::table::{self, Row as Option_};
+use crate::options::value::{Kind, Unit, Value};
+use std::collections::BTreeSet;
+
+/// One `key = value` of the file that is written.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    pub(super) key: &'static str,
+    pub(super) value: Value,
+    pub(super) toml: String,
+    /// Where it comes from.
+    pub(super) note: String,
+}
+
+/// A key that has no equal, and why.
+#[derive(Clone, Debug)]
+pub(super) struct Missing {
+    pub(super) place: Place,
+    pub(super) key: String,
+    pub(super) why: String,
+}
+
+pub(super) struct Draft {
+    pub(super) folder: Folder,
+    pub(super) settings: Vec<Setting>,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) bridges: Vec<Bridge>,
+    pub(super) rules: Vec<DraftRule>,
+    /// What is to happen where no rule says anything, and what says so.
+    pub(super) no_match: Option<(bool, String)>,
+    pub(super) users: Vec<User>,
+    pub(super) tables: Tables,
+    pub(super) wires: Wires,
+    /// Parts of the file that a key of it switches off.
+    pub(super) off: Vec<&'static str>,
+    pub(super) missing: Vec<Missing>,
+    /// What has no equal and no key of its own.
+    pub(super) notes: Vec<String>,
+    pub(super) wrongs: Vec<String>,
+    /// The rows that something was about.
+    pub(super) hit: BTreeSet<&'static str>,
+}
+
+/// A user whose password stood there in plain text.
+#[derive(Clone, Default)]
+pub(super) struct User {
+    pub(super) at: String,
+    pub(super) name: String,
+    pub(super) password: String,
+}
+
+impl Draft {
+    pub(super) fn new(folder: Folder) -> Draft {
+        Draft {
+            folder,
+            settings: Vec::new(),
+            listeners: Vec::new(),
+            bridges: Vec::new(),
+            rules: Vec::new(),
+            no_match: None,
+            users: Vec::new(),
+            tables: Tables::default(),
+            wires: Wires::default(),
+            off: Vec::new(),
+            missing: Vec::new(),
+            notes: Vec::new(),
+            wrongs: Vec::new(),
+            hit: BTreeSet::new(),
+        }
+    }
+
+    /// Does what a row says.
+    pub(super) fn take(&mut self, row: &'static Row, entry: &Entry<'_>) {
+        self.hit.insert(row.key);
+        let done = match &row.to {
+            To::All(key, by) => self.all(key, *by, entry),
+            To::Listener(key, by) => self.of_listener(key, *by, entry),
+            To::Bridge(key, by) => self.of_bridge(key, *by, entry),
+            To::Made(_, make) => make(self, entry),
+            To::Nothing(why) => {
+                self.miss(entry, *why);
+                Ok(())
+            }
+        };
+        if let Err(why) = done {
+            // What stands there is not repeated: it may be a secret.
+            self.wrongs.push(format!("{}: {}: {why}", entry.node.place, entry.key));
+        }
+    }
+
+    pub(super) fn miss(&mut self, entry: &Entry<'_>, why: impl Into<String>) {
+        let (place, key) = (entry.node.place.clone(), entry.key.clone());
+        self.missing.push(Missing { place, key, why: why.into() });
+    }
+
+    pub(super) fn all(
+        &mut self,
+        key: &'static str,
+        by: As,
+        entry: &Entry<'_>,
+    ) -> Result<(), String> {
+        let said = by(entry)?;
+        self.say(key, said, entry);
+        Ok(())
+    }
+
+    /// An option for all. The later of two counts.
+    pub(super) fn say(&mut self, key: &'static str, said: Said, entry: &Entry<'_>) {
+        match option(key, said, entry.note()) {
+            Ok(setting) => put(&mut self.settings, setting),
+            Err(why) => self.miss(entry, why),
+        }
+    }
+
+    fn of_listener(&mut self, key: &'static str, by: As, entry: &Entry<'_>) -> Result<(), String> {
+        let said = by(entry)?;
+        match option(key, said, entry.note()) {
+            Ok(setting) => put(&mut self.listener(entry).settings, setting),
+            Err(why) => self.miss(entry, why),
+        }
+        Ok(())
+    }
+
+    /// The listener that an entry is about: mosquitto's by its number, others' by kind and name.
+    pub(super) fn listener(&mut self, entry: &Entry<'_>) -> &mut Listener {
+        let mut words = entry.key.split('.');
+        let id = match (words.next(), words.next(), entry.names.first()) {
+            (Some("listeners"), Some(kind), Some(name)) => format!("{kind}.{name}"),
+            (Some(part @ ("tls" | "websocket")), ..) => part.to_string(),
+            (_, _, Some(name)) => name.clone(),
+            _ => String::new(),
+        };
+        self.listener_called(&id, &entry.node.place)
+    }
+
+    pub(super) fn listener_called(&mut self, id: &str, place: &Place) -> &mut Listener {
+        let at = self.listeners.iter().position(|listener| listener.id == id);
+        let at = at.unwrap_or_else(|| {
+            self.listeners.push(Listener::new(id, place));
+            self.listeners.len() - 1
+        });
+        &mut self.listeners[at]
+    }
+
+    /// Whether anything asks clients who they are.
+    pub(super) fn authenticates(&self) -> bool {
+        const BY: &[&str] = &[
+            "auth.users",
+            "auth.http_url",
+            "auth.postgres_url",
+            "auth.mysql_url",
+            "auth.redis_url",
+            "auth.jwt_keys",
+        ];
+        let is_by = |setting: &Setting| match setting.key {
+            "auth.certificate" => setting.value.text() != "off",
+            key => BY.contains(&key),
+        };
+        !self.users.is_empty() || self.settings.iter().any(is_by)
+    }
+
+    pub(super) fn setting(&self, key: &str) -> Option<&Setting> {
+        self.settings.iter().find(|setting| setting.key == key)
+    }
+
+    /// What follows from nothing that stands there, but from what does not.
+    pub(super) fn imply(&mut self, key: &'static str, text: &str, note: &str) {
+        if let Ok(setting) = option(key, Said::Text(text.to_string()), note.to_string()) {
+            put(&mut self.settings, setting);
+        }
+    }
+}
+
+pub(super) fn put(settings: &mut Vec<Setting>, setting: Setting) {
+    settings.retain(|there| there.key != setting.key);
+    settings.push(setting);
+}
+
+/// An option of the table; the error says why the value has no equal.
+pub(super) fn option(key: &'static str, said: Said, note: String) -> Result<Setting, String> {
+    let row: Option<&Option_> = table::find(key);
+    let row = row.ok_or_else(|| format!("this build of godwit has no {key}"))?;
+    if key == "tls.psk_file" && !cfg!(feature = "psk") {
+        return Err(format!("{key} needs a build with --features psk"));
+    }
+    setting(key, row.kind, said, note)
+}
+
+pub(super) fn setting(
+    key: &'static str,
+    kind: Kind,
+    said: Said,
+    note: String,
+) -> Result<Setting, String> {
+    let value = match kind {
+        // It goes into a file for who has it in a file already, and nowhere else.
+        Kind::Hidden(kind) => read(*kind, said).map_err(|_| format!("use {}", kind.right())),
+        kind => read(kind, said),
+    };
+    let value = value.map_err(|why| format!("{key} does not take this: {why}"))?;
+    let kind = if let Kind::Hidden(kind) = kind { *kind } else { kind };
+    Ok(Setting { key, toml: kind.write(&value), value, note })
+}
+
+fn read(kind: Kind, said: Said) -> Result<Value, String> {
+    match (kind, said) {
+        (_, Said::Nothing(why)) => Err(why.to_string()),
+        (Kind::Number { word: Some((word, _)), .. }, Said::Endless) => kind.read_text(word),
+        (Kind::Number { max, unit: Unit::Bytes | Unit::Of(_), .. }, Said::Endless) => {
+            Ok(Value::Number(max))
+        }
+        (Kind::List { check, .. }, Said::List(items)) => {
+            items.iter().try_for_each(|item| check(item)).map(|()| Value::List(items))
+        }
+        (Kind::Map { check, .. }, Said::Map(pairs)) => {
+            let fits = pairs.iter().try_for_each(|(name, value)| check(name, value));
+            fits.map(|()| Value::Map(pairs))
+        }
+        (_, Said::Text(text)) => kind.read_text(&text),
+        _ => Err(format!("use {}", kind.right())),
+    }
+}

@@ -1,0 +1,372 @@
+//! What EMQX spreads over several places: chains of authentication, actions and the rules that
+//! name them.
+
+use super::bridge::Topics;
+use super::draft::Draft;
+use super::row::Said;
+use super::rules;
+use super::tree::{Entry, Fields, Node, Place, Tree};
+use super::units;
+
+/// What of rules, actions and sources has been read, until all is there.
+#[derive(Default)]
+pub(super) struct Wires {
+    actions: Vec<Wire>,
+    sources: Vec<Wire>,
+    rules: Vec<Carrying>,
+}
+
+/// An action or a source of type mqtt.
+struct Wire {
+    place: Place,
+    key: String,
+    name: String,
+    connector: String,
+    topic: String,
+    qos: Option<u8>,
+    clears_retain: bool,
+}
+
+/// A rule of the engine.
+struct Carrying {
+    place: Place,
+    key: String,
+    sql: String,
+    /// Names of actions of type mqtt.
+    actions: Vec<String>,
+    /// The topic to which it publishes here again.
+    republish: Option<String>,
+    is_simple: bool,
+}
+
+/// Chains become objects with the kind of each link as its key, so that a row can be about one.
+pub(super) fn arrange(mut root: Node, draft: &mut Draft) -> Node {
+    let Tree::Object(fields) = &mut root.tree else { return root };
+    for (key, node) in fields {
+        match key.as_str() {
+            "authentication" => by_kind(node, kind_of_authentication, draft, key),
+            "authorization" => {
+                let Tree::Object(fields) = &mut node.tree else { continue };
+                let sources = fields.iter_mut().find(|(key, _)| key == "sources");
+                if let Some((_, node)) = sources {
+                    let kind = |node: &Node| node.field_text("type").map(str::to_string);
+                    by_kind(node, kind, draft, "authorization.sources");
+                }
+            }
+            _ => {}
+        }
+    }
+    root
+}
+
+fn kind_of_authentication(node: &Node) -> Option<String> {
+    let kind = match node.field_text("mechanism") {
+        Some("jwt") => "jwt",
+        Some("scram") => "scram",
+        Some("gssapi") => "kerberos",
+        Some("cinfo") => "cinfo",
+        _ => node.field_text("backend")?,
+    };
+    Some(kind.to_string())
+}
+
+fn by_kind(node: &mut Node, kind: impl Fn(&Node) -> Option<String>, draft: &mut Draft, key: &str) {
+    let links: Vec<Node> = match &node.tree {
+        Tree::List(nodes) => nodes.clone(),
+        Tree::Object(_) if kind(node).is_some() => vec![node.clone()],
+        // `authentication.1 { ... }`
+        Tree::Object(fields) => fields.iter().map(|(_, node)| node.clone()).collect(),
+        _ => return,
+    };
+    let mut fields = Fields::new();
+    for mut link in links {
+        let Some(kind) = kind(&link) else {
+            let why = "it says neither backend nor type, name one like http";
+            draft.wrongs.push(format!("{}: {key}: {why}", link.place));
+            continue;
+        };
+        let named = node_entry(&link, format!("{key} {kind}"));
+        if link.field_text("enable") == Some("false") {
+            draft.miss(&named, "it is switched off there");
+            continue;
+        }
+        if fields.iter().any(|(there, _)| *there == kind) {
+            draft.miss(&named, "one of each kind is asked here, and this is the second");
+            continue;
+        }
+        if let Tree::Object(inside) = &mut link.tree {
+            inside.retain(|(name, _)| !SAYS_KIND.contains(&name.as_str()));
+        }
+        fields.push((kind, link));
+    }
+    node.tree = Tree::Object(fields);
+}
+
+const SAYS_KIND: &[&str] = &["backend", "mechanism", "type", "enable"];
+
+fn node_entry(node: &Node, key: String) -> Entry<'_> {
+    Entry { key, names: Vec::new(), node }
+}
+
+pub(super) fn claims(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    // Pairs as an object, or as a list of objects with `name` and `value`.
+    let pairs: Vec<(String, Node)> = match &entry.node.tree {
+        Tree::Object(fields) => fields.clone(),
+        Tree::List(nodes) => {
+            let pair = |node: &Node| {
+                let name = node.field_text("name").or(node.field_text("claim"))?;
+                Some((name.to_string(), node.field("value")?.clone()))
+            };
+            nodes.iter().filter_map(pair).collect()
+        }
+        _ => return Err("use { CLAIM = VALUE }".to_string()),
+    };
+    for (claim, value) in pairs {
+        let text = value.text().unwrap_or_default().to_string();
+        let key = match claim.as_str() {
+            "iss" => "auth.jwt_issuer",
+            "aud" => "auth.jwt_audience",
+            "username" | "sub" if text == "${username}" => {
+                draft.say("auth.jwt_user_claim", Said::Text(claim), entry);
+                continue;
+            }
+            "clientid" if text == "${clientid}" => {
+                draft.say("auth.jwt_client_id_claim", Said::Text(claim), entry);
+                continue;
+            }
+            _ => {
+                draft.miss(
+                    entry,
+                    format!("of claims iss, aud, a name and an id count, not {claim}"),
+                );
+                continue;
+            }
+        };
+        draft.say(key, Said::Text(text), entry);
+    }
+    Ok(())
+}
+
+pub(super) fn rules_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let (file, text) = draft.folder.read(entry.text()?)?;
+    let place = Place { file, line: 1 };
+    rules::terms(draft, &Node::text_at(&place, &text));
+    Ok(())
+}
+
+/// Rules that stand in the file itself.
+pub(super) fn rules_text(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    rules::terms(draft, &Node::text_at(&entry.node.place, &text));
+    Ok(())
+}
+
+pub(super) fn log_console(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let is_file = draft.setting("log.target").is_some_and(|there| there.value.text() == "file");
+    if units::is_true(entry.text()?)? && !is_file {
+        draft.say("log.target", Said::Text("stderr".into()), entry);
+    }
+    Ok(())
+}
+
+pub(super) fn log_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if units::is_true(entry.text()?)? {
+        draft.say("log.target", Said::Text("file".into()), entry);
+    }
+    Ok(())
+}
+
+pub(super) fn log_path(entry: &Entry<'_>) -> Result<Said, String> {
+    Ok(Said::Text(entry.text()?.replace("${EMQX_LOG_DIR}", "/var/log/emqx")))
+}
+
+/// A template, or a number.
+pub(super) fn out_qos(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match entry.text()? {
+        "${qos}" => {}
+        _ => {
+            let qos = super::bridge::qos(entry)?;
+            draft.outward(entry).qos = Some(qos);
+        }
+    }
+    Ok(())
+}
+
+fn wire(entry: &Entry<'_>) -> Result<Option<Wire>, String> {
+    let node = entry.node;
+    if node.field_text("enable") == Some("false") {
+        return Ok(None);
+    }
+    let connector = node.field_text("connector").ok_or("it names no connector")?;
+    let parameters = node.field("parameters").ok_or("it has no parameters")?;
+    let qos = parameters.field_text("qos").and_then(|qos| qos.parse().ok());
+    Ok(Some(Wire {
+        place: node.place.clone(),
+        key: entry.key.clone(),
+        name: entry.name().to_string(),
+        connector: connector.to_string(),
+        topic: parameters.field_text("topic").unwrap_or_default().to_string(),
+        qos: qos.filter(|qos| *qos <= 2),
+        clears_retain: parameters.field_text("retain") == Some("false"),
+    }))
+}
+
+pub(super) fn action(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match wire(entry)? {
+        Some(wire) => draft.wires.actions.push(wire),
+        None => draft.miss(entry, "it is switched off there"),
+    }
+    Ok(())
+}
+
+pub(super) fn source(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match wire(entry)? {
+        Some(wire) => draft.wires.sources.push(wire),
+        None => draft.miss(entry, "it is switched off there"),
+    }
+    Ok(())
+}
+
+pub(super) fn rule(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let node = entry.node;
+    if node.field_text("enable") == Some("false") {
+        draft.miss(entry, "it is switched off there");
+        return Ok(());
+    }
+    let sql = node.field_text("sql").ok_or("a rule has sql and actions")?.to_string();
+    let mut carrying = Carrying {
+        place: node.place.clone(),
+        key: entry.key.clone(),
+        sql,
+        actions: Vec::new(),
+        republish: None,
+        is_simple: true,
+    };
+    let all = match node.field("actions").map(|node| &node.tree) {
+        Some(Tree::List(all)) => all.as_slice(),
+        _ => &[],
+    };
+    for one in all {
+        let named = one.text().and_then(|text| text.strip_prefix("mqtt:"));
+        let republishes = one.field_text("function") == Some("republish");
+        let topic = one.field("args").and_then(|args| args.field_text("topic"));
+        match (named, republishes.then_some(topic).flatten()) {
+            (Some(name), _) => carrying.actions.push(name.to_string()),
+            (None, Some(topic)) => carrying.republish = Some(topic.to_string()),
+            _ => carrying.is_simple = false,
+        }
+    }
+    draft.wires.rules.push(carrying);
+    Ok(())
+}
+
+/// Joins rules with what they name.
+pub(super) fn finish(draft: &mut Draft) {
+    let wires = std::mem::take(&mut draft.wires);
+    let (mut used, mut unused) = (Vec::new(), Vec::new());
+    for rule in &wires.rules {
+        let carried = carry(rule, &wires, draft, &mut used);
+        let node = Node::text_at(&rule.place, "");
+        if !carried || !rule.is_simple {
+            draft.miss(
+                &node_entry(&node, rule.key.clone()),
+                "there are no rules on messages yet; only SELECT * FROM \"FILTER\" with an action \
+                 of type mqtt is a bridge's",
+            );
+        }
+    }
+    for wire in wires.actions.iter().chain(&wires.sources) {
+        if !used.contains(&wire.key) {
+            unused.push((wire.place.clone(), wire.key.clone()));
+        }
+    }
+    for (place, key) in unused {
+        let node = Node::text_at(&place, "");
+        draft.miss(&node_entry(&node, key), "no rule that can be told here names it");
+    }
+    if draft.off.contains(&"flapping") {
+        draft.settings.retain(|setting| setting.key != "flapping.count_max");
+    }
+}
+
+/// Whether a rule was a bridge's.
+fn carry(rule: &Carrying, wires: &Wires, draft: &mut Draft, used: &mut Vec<String>) -> bool {
+    let Some(filters) = filters(&rule.sql) else { return false };
+    let mut carried = false;
+    for filter in filters {
+        let source =
+            filter.strip_prefix("$bridges/mqtt:").or(filter.strip_prefix("$sources/mqtt:"));
+        if let Some(name) = source {
+            let Some(wire) = wires.sources.iter().find(|wire| wire.name == name) else { continue };
+            let Some(topic) = &rule.republish else { continue };
+            let topic = if topic == "${topic}" { "" } else { topic };
+            let rule = topics(&wire.topic, topic, wire, &rule.place, &rule.key);
+            draft.bridge_called(&wire.connector, &wire.place).inward.push(rule);
+            used.push(wire.key.clone());
+            carried = true;
+            continue;
+        }
+        for name in &rule.actions {
+            let Some(wire) = wires.actions.iter().find(|wire| wire.name == *name) else { continue };
+            let topic = if wire.topic == "${topic}" { "" } else { &wire.topic };
+            let rule = topics(&filter, topic, wire, &rule.place, &rule.key);
+            draft.bridge_called(&wire.connector, &wire.place).outward.push(rule);
+            used.push(wire.key.clone());
+            carried = true;
+        }
+    }
+    carried
+}
+
+fn topics(filter: &str, topic: &str, wire: &Wire, place: &Place, key: &str) -> Topics {
+    Topics {
+        note: format!("{place} {key}, {}", wire.key),
+        filter: filter.to_string(),
+        topic: topic.to_string(),
+        qos: wire.qos,
+        clears_retain: wire.clears_retain,
+        ..Topics::default()
+    }
+}
+
+/// `SELECT * FROM "a/#", "b"`, and nothing else.
+fn filters(sql: &str) -> Option<Vec<String>> {
+    let words: Vec<&str> = sql.split_whitespace().collect();
+    let (head, rest) = words.split_at_checked(3)?;
+    let is = |at: usize, word: &str| head[at].eq_ignore_ascii_case(word);
+    if !is(0, "select") || !is(1, "*") || !is(2, "from") {
+        return None;
+    }
+    let rest = rest.join(" ");
+    let one = |text: &str| {
+        let text = text.trim();
+        let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'))?;
+        (!text.contains(['"', ' '])).then(|| text.to_string())
+    };
+    rest.split(',').map(one).collect()
+}
+
+/// Without authentication everyone may come in.
+pub(super) fn imply(draft: &mut Draft) {
+    if !draft.authenticates() && draft.setting("allow_anonymous").is_none() {
+        draft.imply("allow_anonymous", "true", "what it is there without authentication");
+    }
+    let is_file = draft.setting("log.target").is_some_and(|there| there.value.text() == "file");
+    if is_file && draft.setting("log.file").is_none() {
+        draft.imply("log.file", "/var/log/emqx/emqx.log", "what it is there without a word");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_rule_that_takes_all_is_a_bridges() {
+        assert_eq!(filters("SELECT * FROM \"a/#\""), Some(vec!["a/#".to_string()]));
+        assert_eq!(filters("select *\nfrom \"a\", \"b\"").map(|all| all.len()), Some(2));
+        assert_eq!(filters("SELECT * FROM \"a\" WHERE qos = 1"), None);
+        assert_eq!(filters("SELECT payload FROM \"a\""), None);
+        assert_eq!(filters("SELECT *"), None);
+    }
+}

@@ -1,0 +1,430 @@
+//! HOCON as NanoMQ and EMQX write it: objects with or without braces, `key = value`, `key : value`
+//! and `key { }`, dots in keys, comments, unquoted text, lists, `include "FILE"`, `${name}`, and
+//! keys that come twice. By hand, because every value needs its line: `hocon-parser` and
+//! `hocon-rs` tell none.
+//!
+//! Invariant: any text ends in a tree or in errors, after work that its length bounds.
+
+mod resolve;
+
+use super::tree::{Fields, Folder, Node, Place, Tree};
+use std::rc::Rc;
+
+/// The tree with all names resolved, or every error.
+pub(super) fn read(text: &str, file: Rc<str>, folder: &Folder) -> Result<Node, Vec<String>> {
+    let place = Place { file: file.clone(), line: 1 };
+    let mut includes = INCLUDES_MAX;
+    let fields = parse(text, file, folder, &mut includes).map_err(|why| vec![why])?;
+    resolve::resolve(Node { place, tree: Tree::Object(fields) }).map_err(|why| vec![why])
+}
+
+fn parse(
+    text: &str,
+    file: Rc<str>,
+    folder: &Folder,
+    includes: &mut usize,
+) -> Result<Fields, String> {
+    if is_terms(text) {
+        // Rules of who may do what have a language of their own.
+        let place = Place { file, line: 1 };
+        return Ok(vec![(TERMS.to_string(), Node::text_at(&place, text))]);
+    }
+    let text = text.trim_start_matches('\u{feff}');
+    let mut parser = Parser { rest: text, line: 1, file, depth: 0, folder, includes };
+    parser.gap();
+    let has_braces = parser.rest.starts_with('{');
+    if has_braces {
+        parser.skip(1);
+    }
+    let fields = parser.fields(has_braces)?;
+    parser.gap();
+    match parser.rest.chars().next() {
+        None => Ok(fields),
+        Some(char) => Err(parser.wrong(&format!("{char:?} closes nothing, leave it out"))),
+    }
+}
+
+/// Under which name a file of Erlang's terms is kept.
+pub(super) const TERMS: &str = "terms";
+
+fn is_terms(text: &str) -> bool {
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('%'));
+    let inside = first.and_then(|line| line.strip_prefix('{')).map(str::trim_start);
+    inside.is_some_and(|line| {
+        ["allow", "deny"].iter().any(|word| {
+            let rest = line.strip_prefix(word).map(str::trim_start);
+            rest.is_some_and(|rest| rest.starts_with(',') || rest.starts_with('}'))
+        })
+    })
+}
+
+const DEPTH_MAX: usize = 32;
+const INCLUDES_MAX: usize = 64;
+
+struct Parser<'a, 'b> {
+    rest: &'a str,
+    line: usize,
+    file: Rc<str>,
+    depth: usize,
+    folder: &'b Folder,
+    includes: &'b mut usize,
+}
+
+impl<'a> Parser<'a, '_> {
+    fn place(&self) -> Place {
+        Place { file: self.file.clone(), line: self.line }
+    }
+
+    fn wrong(&self, why: &str) -> String {
+        format!("{}: {why}", self.place())
+    }
+
+    fn skip(&mut self, bytes: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(bytes);
+        self.line += taken.matches('\n').count();
+        self.rest = rest;
+        taken
+    }
+
+    /// Spaces, but no ends of lines.
+    fn spaces(&mut self) -> bool {
+        let blank = |char: char| char.is_whitespace() && char != '\n';
+        let len = self.rest.len() - self.rest.trim_start_matches(blank).len();
+        self.skip(len);
+        len > 0
+    }
+
+    fn is_comment(&self) -> bool {
+        self.rest.starts_with('#') || self.rest.starts_with("//")
+    }
+
+    fn comment(&mut self) {
+        if self.is_comment() {
+            let len = self.rest.find('\n').unwrap_or(self.rest.len());
+            self.skip(len);
+        }
+    }
+
+    /// Whatever says nothing: spaces, ends of lines, commas and comments.
+    fn gap(&mut self) {
+        loop {
+            let before = self.rest.len();
+            let blank = |char: char| char.is_whitespace() || char == ',';
+            let len = self.rest.len() - self.rest.trim_start_matches(blank).len();
+            self.skip(len);
+            self.comment();
+            if self.rest.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Up to the brace that closes it, or to the end of the file.
+    fn fields(&mut self, has_braces: bool) -> Result<Fields, String> {
+        let opened = self.place();
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(self.wrong(&format!("deeper than {DEPTH_MAX} braces, use fewer")));
+        }
+        let mut fields = Fields::new();
+        loop {
+            self.gap();
+            if self.rest.starts_with('}') && has_braces {
+                self.skip(1);
+                break;
+            }
+            if self.rest.is_empty() {
+                if has_braces {
+                    return Err(format!("{opened}: this brace is never closed, use }}"));
+                }
+                break;
+            }
+            if self.rest.starts_with('}') && !has_braces {
+                break;
+            }
+            self.field(&mut fields)?;
+        }
+        self.depth -= 1;
+        Ok(fields)
+    }
+
+    fn field(&mut self, fields: &mut Fields) -> Result<(), String> {
+        let place = self.place();
+        if let Some(included) = self.include()? {
+            merge(fields, included);
+            return Ok(());
+        }
+        let path = self.path()?;
+        self.gap_before_value();
+        let appends = self.rest.starts_with("+=");
+        if appends {
+            self.skip(2);
+        } else if self.rest.starts_with(['=', ':']) {
+            self.skip(1);
+        } else if !self.rest.starts_with('{') {
+            let key = path.join(".");
+            return Err(format!("{place}: {key} has no value, use {key} = VALUE"));
+        }
+        self.gap_before_value();
+        let value = self.value()?;
+        let value = match value.tree {
+            // Its line is that of the key, whatever stands inside.
+            Tree::Text(_) | Tree::List(_) | Tree::Object(_) => Node { place, tree: value.tree },
+            _ => value,
+        };
+        put(fields, &path, value, appends);
+        Ok(())
+    }
+
+    /// Spaces, ends of lines and comments.
+    fn gap_before_value(&mut self) {
+        loop {
+            let len = self.rest.len() - self.rest.trim_start().len();
+            self.skip(len);
+            if !self.is_comment() {
+                return;
+            }
+            self.comment();
+        }
+    }
+
+    fn include(&mut self) -> Result<Option<Fields>, String> {
+        let Some(after) = self.rest.strip_prefix("include") else { return Ok(None) };
+        let inside = after.trim_start_matches(|char: char| {
+            char.is_whitespace() && char != '\n' || char == '(' || char.is_ascii_lowercase()
+        });
+        if !after.starts_with([' ', '\t']) || !inside.starts_with('"') {
+            return Ok(None);
+        }
+        self.skip(self.rest.len() - inside.len());
+        let place = self.place();
+        let name = self.quoted()?;
+        let len = self.rest.len() - self.rest.trim_start_matches([')', ' ']).len();
+        self.skip(len);
+        let wrong = |why: String| format!("{place}: include: {why}");
+        *self.includes = self.includes.checked_sub(1).ok_or_else(|| {
+            wrong(format!("more than {INCLUDES_MAX} files, or one that includes itself"))
+        })?;
+        let (file, text) = self.folder.read(&name).map_err(wrong)?;
+        parse(&text, file, self.folder, self.includes).map(Some)
+    }
+
+    /// The words of a key: `a.b."c.d"`.
+    fn path(&mut self) -> Result<Vec<String>, String> {
+        let (mut path, mut word, mut was_quoted) = (Vec::new(), String::new(), false);
+        loop {
+            match self.rest.chars().next() {
+                Some('"') => {
+                    word += &self.quoted()?;
+                    was_quoted = true;
+                }
+                Some('.') => {
+                    self.skip(1);
+                    path.push(std::mem::take(&mut word));
+                    was_quoted = false;
+                }
+                Some(char) if !"=:{}[],+#\n".contains(char) => {
+                    self.skip(char.len_utf8());
+                    word.push(char);
+                }
+                _ => break,
+            }
+        }
+        path.push(word);
+        let path: Vec<String> = path.iter().map(|word| word.trim().to_string()).collect();
+        let is_empty = path.iter().any(String::is_empty) && !was_quoted;
+        if is_empty || path.len() > DEPTH_MAX {
+            return Err(self.wrong("here a key has to stand, use NAME = VALUE"));
+        }
+        Ok(path)
+    }
+
+    /// A value: one piece, or several side by side.
+    fn value(&mut self) -> Result<Node, String> {
+        let place = self.place();
+        let mut pieces: Vec<Node> = Vec::new();
+        loop {
+            let before = self.rest;
+            let spaced = self.spaces();
+            let Some(char) = self.rest.chars().next() else { break };
+            if "\n,}]".contains(char)
+                || char == '#'
+                || (spaced || pieces.is_empty()) && self.is_comment()
+            {
+                break;
+            }
+            let gap = &before[..before.len() - self.rest.len()];
+            if spaced && !pieces.is_empty() {
+                pieces.push(Node::text_at(&place, gap));
+            }
+            pieces.push(self.piece(char)?);
+        }
+        match pieces.len() {
+            0 => Err(format!("{place}: a value is missing here, use one or leave out the key")),
+            1 => Ok(pieces.remove(0)),
+            _ => Ok(Node { place, tree: Tree::Pieces(pieces) }),
+        }
+    }
+
+    fn piece(&mut self, first: char) -> Result<Node, String> {
+        let place = self.place();
+        let tree = match first {
+            '{' => {
+                self.skip(1);
+                Tree::Object(self.fields(true)?)
+            }
+            '[' => Tree::List(self.list()?),
+            '"' => Tree::Text(self.quoted()?),
+            '$' if self.rest.starts_with("${") => {
+                let Some(end) = self.rest.find('}') else {
+                    return Err(self.wrong("${ is never closed, use ${NAME}"));
+                };
+                let inside = &self.skip(end + 1)[2..end];
+                let optional = inside.starts_with('?');
+                let path = inside.trim_start_matches('?').trim().to_string();
+                Tree::Named { path, optional }
+            }
+            _ => Tree::Text(self.unquoted()?),
+        };
+        Ok(Node { place, tree })
+    }
+
+    /// One word. URLs stand unquoted in files that the projects read.
+    fn unquoted(&mut self) -> Result<String, String> {
+        let stops = |char: char| char.is_whitespace() || "\"{}[],#".contains(char);
+        let mut len = self.rest.find(stops).unwrap_or(self.rest.len());
+        if let Some(named) = self.rest[..len].find("${") {
+            len = named;
+        }
+        // What a file cannot have here it has to have nowhere: it would be read for ever.
+        if len == 0 {
+            return Err(self.wrong("no value begins so, use text in quotes"));
+        }
+        Ok(self.skip(len).to_string())
+    }
+
+    fn list(&mut self) -> Result<Vec<Node>, String> {
+        let opened = self.place();
+        self.skip(1);
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(self.wrong(&format!("deeper than {DEPTH_MAX} brackets, use fewer")));
+        }
+        let mut nodes = Vec::new();
+        loop {
+            self.gap();
+            if self.rest.starts_with(']') {
+                self.skip(1);
+                self.depth -= 1;
+                return Ok(nodes);
+            }
+            if self.rest.is_empty() || self.rest.starts_with('}') {
+                return Err(format!("{opened}: this bracket is never closed, use ]"));
+            }
+            nodes.push(self.value()?);
+        }
+    }
+
+    /// A text in quotes: `"..."` with JSON's escapes, or `"""..."""` as it stands.
+    fn quoted(&mut self) -> Result<String, String> {
+        let opened = self.place();
+        let never = || format!("{opened}: this quote is never closed");
+        if self.rest.starts_with("\"\"\"") {
+            self.skip(3);
+            let end = self.rest.find("\"\"\"").ok_or_else(never)?;
+            let text = self.skip(end).to_string();
+            self.skip(3);
+            // NanoMQ and EMQX mark text that is indented by a tilde.
+            return Ok(text.strip_prefix("~\n").map_or(text.clone(), str::to_string));
+        }
+        self.skip(1);
+        let mut text = String::new();
+        loop {
+            match self.rest.chars().next() {
+                None | Some('\n') => return Err(never()),
+                Some('"') => {
+                    self.skip(1);
+                    return Ok(text);
+                }
+                Some('\\') => text.push(self.escape()?),
+                Some(char) => {
+                    self.skip(char.len_utf8());
+                    text.push(char);
+                }
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, String> {
+        let letter = self.rest[1..].chars().next().unwrap_or_default();
+        let char = match letter {
+            'n' => '\n',
+            't' => '\t',
+            'r' => '\r',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            '"' | '\\' | '/' => letter,
+            'u' => {
+                let digits = self.rest.get(2..6).and_then(|hex| u32::from_str_radix(hex, 16).ok());
+                let char = digits.and_then(char::from_u32);
+                let char = char.ok_or_else(|| self.wrong("\\u needs four hexadecimal digits"))?;
+                self.skip(6);
+                return Ok(char);
+            }
+            _ => return Err(self.wrong("no such escape, use \\\\ for a backslash")),
+        };
+        self.skip(2);
+        Ok(char)
+    }
+}
+
+/// Of what is there twice objects become one, and else the later counts.
+fn merge(fields: &mut Fields, more: Fields) {
+    for (key, node) in more {
+        put(fields, &[key], node, false);
+    }
+}
+
+fn put(fields: &mut Fields, path: &[String], value: Node, appends: bool) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let found = fields.iter_mut().find(|(key, _)| key == first).map(|(_, node)| node);
+    if !rest.is_empty() {
+        let mut inside = Fields::new();
+        put(&mut inside, rest, value, appends);
+        let place = inside.first().map(|(_, node)| node.place.clone());
+        let Some(place) = place else { return };
+        let node = Node { place, tree: Tree::Object(inside) };
+        return match found {
+            Some(there) => join(there, node),
+            None => fields.push((first.clone(), node)),
+        };
+    }
+    match found {
+        Some(there) if appends => match &mut there.tree {
+            Tree::List(nodes) => nodes.push(value),
+            _ => *there = value,
+        },
+        Some(there) => join(there, value),
+        None if appends => {
+            let place = value.place.clone();
+            fields.push((first.clone(), Node { place, tree: Tree::List(vec![value]) }));
+        }
+        None => fields.push((first.clone(), value)),
+    }
+}
+
+/// The later of two on top of the earlier.
+fn join(there: &mut Node, later: Node) {
+    match (&mut there.tree, later.tree) {
+        (Tree::Object(fields), Tree::Object(more)) => merge(fields, more),
+        (Tree::Pieces(_) | Tree::Named { .. }, Tree::Object(more)) => {
+            let node = Node { place: later.place, tree: Tree::Object(more) };
+            let pieces = vec![there.clone(), node];
+            there.tree = Tree::Pieces(pieces);
+        }
+        (_, tree) => *there = Node { place: later.place, tree },
+    }
+}
+
+#[cfg(test)]
+mod tests;

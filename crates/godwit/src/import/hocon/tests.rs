@@ -1,0 +1,80 @@
+//! The language, and that no text brings the reader down.
+
+use super::*;
+use std::path::Path;
+
+fn shown(node: &Node) -> String {
+    match &node.tree {
+        Tree::Text(text) => format!("{text:?}"),
+        Tree::List(nodes) => {
+            format!("[{}]", nodes.iter().map(shown).collect::<Vec<_>>().join(" "))
+        }
+        Tree::Object(fields) => {
+            let fields = fields.iter().map(|(key, node)| format!("{key}={}", shown(node)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(" "))
+        }
+        Tree::Pieces(_) | Tree::Named { .. } => "unresolved".to_string(),
+    }
+}
+
+fn read_text(text: &str) -> Result<Node, String> {
+    read(text, "t.conf".into(), &Folder::of(Path::new("nowhere/t.conf")))
+        .map_err(|wrongs| wrongs.join("\n"))
+}
+
+fn check(text: &str, expected: &str) {
+    assert_eq!(read_text(text).map(|node| shown(&node)).as_deref(), Ok(expected), "{text}");
+}
+
+#[test]
+fn the_forms_of_a_file_are_understood() {
+    check("a = 1\nb: two words # not this\n", r#"{a="1" b="two words"}"#);
+    check("{\"a\": {\"b\": [1, \"x\\ty\"]}}", r#"{a={b=["1" "x\ty"]}}"#);
+    check("a.b.c = x\na { b { d = y } }\n", r#"{a={b={c="x" d="y"}}}"#);
+    check("a {\n x = 1\n}\na = {y = 2}, a.x = 3", r#"{a={x="3" y="2"}}"#);
+    check("l = [\n a\n b, {c = 1}\n]\nl += d", r#"{l=["a" "b" {c="1"} "d"]}"#);
+    check("u = mqtt-tcp://127.0.0.1:1883\n// no\n", r#"{u="mqtt-tcp://127.0.0.1:1883"}"#);
+    check("t = \"\"\"a\"b\"\"\"\nh.\"x.y\" = 1", r#"{t="a\"b" h={x.y="1"}}"#);
+    check("a = 1\na = null\nb = {}", r#"{b={}}"#);
+}
+
+#[test]
+fn names_stand_for_what_is_elsewhere() {
+    check("p = ${d}\"/x\"\nd = \"/etc\"", r#"{p="/etc/x" d="/etc"}"#);
+    check("a = ${b} {y = 2}\nb {x = 1}", r#"{a={x="1" y="2"} b={x="1"}}"#);
+    check("a = ${b.c}[z]\nb.c = [x]", r#"{a=["x" "z"] b={c=["x"]}}"#);
+    check("a = ${?nothing.here}\nb = 1", r#"{b="1"}"#);
+    for (text, why) in [
+        ("\na = ${nothing.here}", "t.conf:2: ${nothing.here} is neither a key"),
+        ("a = ${b}\nb = ${a}", "a name that stands for itself"),
+        ("a = x\nb = ${a}[1]", "text, lists and braces do not go together"),
+    ] {
+        assert!(read_text(text).unwrap_err().contains(why), "{text}");
+    }
+    // Ten names, each ten times the one before.
+    let mut text = "a0 = [x]\n".to_string();
+    for at in 1..10 {
+        text += &format!("a{at} = [{}]\n", format!("${{a{}}} ", at - 1).repeat(10));
+    }
+    assert!(read_text(&text).unwrap_err().contains("too long"));
+}
+
+#[test]
+fn what_is_wrong_has_its_line_and_what_would_be_right() {
+    for (text, why) in [
+        ("a {\n b = 1\n", "t.conf:1: this brace is never closed, use }"),
+        ("a = 1\n}", "t.conf:2: '}' closes nothing"),
+        ("a = [1,\n2", "t.conf:1: this bracket is never closed, use ]"),
+        ("a = \"x\nb = 1", "t.conf:1: this quote is never closed"),
+        ("a = 1\nword\n", "t.conf:2: word has no value, use word = VALUE"),
+        ("a =\n\n}", "t.conf:3: a value is missing here"),
+        ("= 1", "t.conf:1: here a key has to stand"),
+        ("a = \"\\q\"", "t.conf:1: no such escape"),
+        ("x = 1\ninclude \"other.conf\"", "t.conf:2: include: \"other.conf\" is not in the folder"),
+    ] {
+        assert!(read_text(text).unwrap_err().starts_with(why), "{text}: {:?}", read_text(text));
+    }
+    let deep = "a {".repeat(1000);
+    assert!(read_text(&deep).unwrap_err().contains("deeper than 32 braces"));
+    assert!(read_text(&"a = [".repeat(1000)).is_err());
+}

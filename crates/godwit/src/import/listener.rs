@@ -1,0 +1,201 @@
+//! Where clients connect there, as a `[[listener]]` of ours.
+
+use super::draft::{Draft, Missing, Setting, option, put};
+use super::row::Said;
+use super::tree::{Entry, Place};
+use crate::listen::ListenUrl;
+
+pub(super) struct Listener {
+    pub(super) id: String,
+    pub(super) place: Place,
+    pub(super) key: String,
+    pub(super) host: String,
+    /// Empty is the usual one.
+    pub(super) port: String,
+    pub(super) path: String,
+    pub(super) kind: Carrier,
+    pub(super) is_off: bool,
+    /// Whether clients are asked for a certificate, and whether they need one.
+    pub(super) asks: bool,
+    pub(super) needs: bool,
+    pub(super) settings: Vec<Setting>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// With TLS where there is a certificate.
+    Plain,
+    Quic,
+    Tls,
+    Unix,
+    /// With TLS where there is a certificate.
+    Web,
+    WebTls,
+}
+
+impl Listener {
+    pub(super) fn new(id: &str, place: &Place) -> Listener {
+        let kind = match id.split('.').next().unwrap_or_default() {
+            "quic" => Carrier::Quic,
+            "ssl" | "tls" => Carrier::Tls,
+            "ws" | "websocket" => Carrier::Web,
+            "wss" => Carrier::WebTls,
+            _ => Carrier::Plain,
+        };
+        Listener {
+            id: id.to_string(),
+            place: place.clone(),
+            key: String::new(),
+            host: String::new(),
+            port: String::new(),
+            path: String::new(),
+            kind,
+            is_off: false,
+            asks: false,
+            needs: false,
+            settings: Vec::new(),
+        }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.settings.iter().any(|setting| setting.key == key)
+    }
+
+    pub(super) fn url(&self) -> String {
+        let secret = self.has("tls.certificate") || self.has("tls.psk_file");
+        let scheme = match self.kind {
+            Carrier::Plain if secret => "tls",
+            Carrier::Plain => "tcp",
+            Carrier::Quic => "quic",
+            Carrier::Tls => "tls",
+            Carrier::Unix => return format!("unix://{}", self.path),
+            Carrier::Web if secret => "wss",
+            Carrier::Web => "ws",
+            Carrier::WebTls => "wss",
+        };
+        let host = match self.host.as_str() {
+            "" => "0.0.0.0".to_string(),
+            host if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),
+            host => host.to_string(),
+        };
+        let colon = if self.port.is_empty() { "" } else { ":" };
+        format!("{scheme}://{host}{colon}{}{}", self.port, self.path)
+    }
+}
+
+/// Of the listener that the key is about.
+pub(super) fn bind(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let id = draft.listener(entry).id.clone();
+    bind_at(&id, draft, entry)
+}
+
+/// `bind`: a port, `host:port`, `:port` or, of WebSocket, `host:port/path`.
+pub(super) fn bind_at(id: &str, draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?;
+    let text = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let (place, path) = match text.find('/') {
+        Some(at) => text.split_at(at),
+        None => (text, ""),
+    };
+    let (host, port) = place.rsplit_once(':').unwrap_or(("", place));
+    let number: u16 =
+        port.parse().map_err(|_| "use HOST:PORT or a port, 1 to 65535".to_string())?;
+    let key = entry.key.clone();
+    let listener = draft.listener_called(id, &entry.node.place);
+    listener.is_off |= number == 0;
+    (listener.host, listener.port) = (host.to_string(), number.to_string());
+    listener.key = key;
+    if !path.is_empty() {
+        listener.path = path.to_string();
+    }
+    Ok(())
+}
+
+/// One that is switched off.
+pub(super) fn enabled(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let is_off = !super::units::is_true(entry.text()?)?;
+    draft.listener(entry).is_off |= is_off;
+    Ok(())
+}
+
+pub(super) fn web_path(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let path = entry.text()?.to_string();
+    draft.listener(entry).path = path;
+    Ok(())
+}
+
+/// `verify_peer`, or `true`.
+pub(super) fn verify(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let asks = match entry.text()? {
+        "verify_peer" => true,
+        "verify_none" => false,
+        text => super::units::is_true(text)?,
+    };
+    draft.listener(entry).asks = asks;
+    Ok(())
+}
+
+pub(super) fn needs_certificate(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let needs = super::units::is_true(entry.text()?)?;
+    draft.listener(entry).needs = needs;
+    Ok(())
+}
+
+/// What fits together only once all is known.
+pub(super) fn finish(draft: &mut Draft) {
+    let tls = |setting: &&Setting| setting.key.starts_with("tls.");
+    let secret = draft.listeners.iter().find(|one| one.kind == Carrier::Tls);
+    let (asks, needs) = secret.map_or((false, false), |one| (one.asks, one.needs));
+    let files: Vec<Setting> =
+        secret.map_or(Vec::new(), |one| one.settings.iter().filter(tls).cloned().collect());
+    let mut listeners = std::mem::take(&mut draft.listeners);
+    for listener in &mut listeners {
+        // NanoMQ's wss goes by the files of its ssl.
+        if listener.kind == Carrier::WebTls && !listener.has("tls.certificate") {
+            listener.settings.extend(files.iter().cloned());
+            (listener.asks, listener.needs) = (asks, needs);
+        }
+        let note = format!("{} {}", listener.place, listener.key);
+        if listener.asks && listener.has("tls.client_ca") {
+            let word = if listener.needs { "required" } else { "optional" };
+            let said = Said::Text(word.to_string());
+            if let Ok(setting) = option("tls.client_certificate", said, note) {
+                put(&mut listener.settings, setting);
+            }
+        } else {
+            listener.settings.retain(|setting| {
+                let is_idle = ["tls.client_ca", "tls.crl"].contains(&setting.key);
+                if is_idle {
+                    let why = "clients are not asked for a certificate there, so it does nothing";
+                    draft.missing.push(super::left_out(&setting.note, why));
+                }
+                !is_idle
+            });
+        }
+    }
+    listeners.retain(|listener| keep(listener, draft));
+    draft.listeners = listeners;
+}
+
+/// Whether it can be written at all.
+fn keep(listener: &Listener, draft: &mut Draft) -> bool {
+    if listener.key.is_empty() && listener.settings.is_empty() {
+        return false;
+    }
+    let url = listener.url();
+    let needs_files = ["tls:", "wss:", "quic:"].iter().any(|scheme| url.starts_with(scheme));
+    let has_files = listener.has("tls.certificate") && listener.has("tls.key");
+    let why = match ListenUrl::parse(&url) {
+        _ if listener.is_off => "it is switched off there".to_string(),
+        _ if listener.key.is_empty() => "it says nowhere where it listens".to_string(),
+        Err(why) => why,
+        Ok(_) if needs_files && !has_files && !listener.has("tls.psk_file") => {
+            format!("{url} needs a certificate and a key, which are not named there")
+        }
+        Ok(_) => return true,
+    };
+    let key = if listener.key.is_empty() { &listener.id } else { &listener.key };
+    let (place, key) = (listener.place.clone(), key.clone());
+    draft.missing.push(Missing { place, key, why });
+    false
+}

@@ -1,0 +1,131 @@
+//! `mosquitto.conf`: a line an option, `key value`. A `listener` or `connection` begins what
+//! belongs to it, `include_dir` names a folder of more.
+
+use super::draft::Draft;
+use super::row::Row;
+use super::table::mosquitto::{BRIDGES, ROWS};
+use super::tree::{Entry, Folder, Node, Place, read};
+use crate::options::nearest::nearest;
+use std::rc::Rc;
+
+/// Reads a file into the draft.
+pub(super) fn take_in(text: &str, file: Rc<str>, draft: &mut Draft) {
+    let mut reader =
+        Reader { draft, listener: DEFAULT.to_string(), bridge: None, lines: 0, included: false };
+    reader.file(text, file);
+}
+
+/// The listener that there is without a `listener` line.
+pub(super) const DEFAULT: &str = "default";
+
+struct Reader<'a> {
+    draft: &'a mut Draft,
+    listener: String,
+    bridge: Option<String>,
+    /// Each listener and bridge is called by its number.
+    lines: usize,
+    included: bool,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, text: &str, file: Rc<str>) {
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let place = Place { file: file.clone(), line: at + 1 };
+            let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            self.line(&place, key, value.trim());
+        }
+    }
+
+    fn line(&mut self, place: &Place, key: &str, value: &str) {
+        self.lines += 1;
+        let node = Node::text_at(place, value);
+        if value.is_empty() {
+            let why = format!("{place}: {key} has no value, use {key} VALUE");
+            return self.draft.wrongs.push(why);
+        }
+        let (row, name) = match (find(ROWS, key), find(BRIDGES, key)) {
+            (Some(row), _) => {
+                if key == "listener" {
+                    self.listener = format!("{}", self.lines);
+                }
+                (row, self.listener.clone())
+            }
+            (None, Some(row)) => {
+                if key == "connection" {
+                    self.bridge = Some(format!("{}#{value}", self.lines));
+                }
+                let Some(bridge) = &self.bridge else {
+                    let why = format!("{place}: {key} stands before any connection, begin one");
+                    return self.draft.wrongs.push(why);
+                };
+                (row, bridge.clone())
+            }
+            _ => return self.draft.wrongs.push(format!("{place}: {}", unknown(key))),
+        };
+        let entry = Entry { key: key.to_string(), names: vec![name], node: &node };
+        self.draft.take(row, &entry);
+        if key == "include_dir" && !self.included {
+            self.included = true;
+            self.folder(&entry);
+            self.included = false;
+        }
+    }
+
+    /// Its `.conf` files in the order of their names.
+    fn folder(&mut self, entry: &Entry<'_>) {
+        let place = &entry.node.place;
+        let files = files(&self.draft.folder, entry.node.text().unwrap_or_default());
+        match files {
+            Ok(files) => {
+                for (file, text) in files {
+                    self.file(&text, file);
+                }
+            }
+            Err(why) => self.draft.wrongs.push(format!("{place}: include_dir: {why}")),
+        }
+    }
+}
+
+fn files(folder: &Folder, named: &str) -> Result<Vec<(Rc<str>, String)>, String> {
+    let path = folder.find(named)?;
+    let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(&path).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        if path.extension().is_some_and(|extension| extension == "conf") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let one = |path: &std::path::PathBuf| Ok((path.display().to_string().into(), read(path)?));
+    paths.iter().map(one).collect()
+}
+
+fn find(rows: &'static [Row], key: &str) -> Option<&'static Row> {
+    // What a plugin is told has a name of the plugin's.
+    let is = |row: &&Row| match row.key.strip_suffix('*') {
+        Some(start) => key.starts_with(start),
+        None => row.key == key,
+    };
+    rows.iter().find(is)
+}
+
+/// How many of these lines are mosquitto's.
+pub(super) fn score(text: &str) -> usize {
+    let key = |line: &str| line.split_whitespace().next().map(str::to_string);
+    let known = |key: &String| find(ROWS, key).is_some() || find(BRIDGES, key).is_some();
+    let lines = text.lines().map(str::trim).filter(|line| !line.contains(['=', '{', '}']));
+    lines.filter_map(key).filter(known).count()
+}
+
+fn unknown(key: &str) -> String {
+    let names = ROWS.iter().chain(BRIDGES).map(|row| row.key);
+    match nearest(key, names) {
+        Some(meant) => format!("{key} is not known here, did you mean {meant}?"),
+        None => format!("{key} is not known here, leave it out; docs/import.md has all keys"),
+    }
+}

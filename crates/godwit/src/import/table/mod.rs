@@ -1,0 +1,159 @@
+//! The tables: what becomes of each key of another broker's. A table a project, in the order of
+//! its own documents.
+
+pub(super) mod emqx;
+pub(super) mod mosquitto;
+pub(super) mod nanomq;
+pub(super) mod nanomq_old;
+
+use super::bridge;
+use super::draft::Draft;
+use super::row::Said;
+use super::tree::Entry;
+use super::units;
+
+/// `log.to` and the like: the gravest target that writes a file counts.
+fn log_target(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let texts = entry.node.texts().ok_or("use file, console or syslog")?;
+    let words: Vec<&str> = texts.iter().flat_map(|text| text.split(',')).map(str::trim).collect();
+    let mut target = "stderr";
+    for word in &words {
+        match *word {
+            "file" => target = "file",
+            "syslog" if target != "file" => target = "syslog",
+            "console" | "syslog" | "uds" | "" => {}
+            _ => return Err("no such target, use file, console or syslog".to_string()),
+        }
+    }
+    if words.len() > 1 {
+        draft.miss(entry, format!("one target at a time: {target} was taken"));
+    }
+    draft.say("log.target", Said::Text(target.into()), entry);
+    Ok(())
+}
+
+/// Levels of syslog's have more names than ours.
+fn log_level(entry: &Entry<'_>) -> Result<Said, String> {
+    let word = match entry.text()?.to_ascii_lowercase().as_str() {
+        "emergency" | "alert" | "critical" | "fatal" | "error" => "error",
+        "warning" | "warn" => "warn",
+        "notice" | "info" => "info",
+        "debug" => "debug",
+        "trace" | "all" => "trace",
+        "none" | "off" => "off",
+        _ => return Err("no such level, use one like info or debug".to_string()),
+    };
+    Ok(Said::Text(word.into()))
+}
+
+fn allow_anonymous(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let word = if units::is_true(entry.text()?)? { "true" } else { "false" };
+    draft.say("allow_anonymous", Said::Text(word.into()), entry);
+    Ok(())
+}
+
+fn no_match(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let allows = match entry.text()? {
+        "allow" => true,
+        "deny" => false,
+        _ => return Err("use allow or deny".to_string()),
+    };
+    draft.no_match = Some((allows, entry.note()));
+    Ok(())
+}
+
+/// A persistent store, or none.
+fn durability(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let word = if units::is_true(entry.text()?)? { "sync" } else { "memory" };
+    draft.say("durability", Said::Text(word.into()), entry);
+    Ok(())
+}
+
+/// What every topic begins with, which clients do not see.
+fn mount_point(entry: &Entry<'_>) -> Result<Said, String> {
+    let text = entry.text()?.replace("${cert_common_name}", "${cert_cn}");
+    Ok(match text.strip_suffix('/') {
+        Some(namespace) => Said::Text(namespace.to_string()),
+        None if text.is_empty() => Said::Text(text),
+        None => Said::Nothing("a namespace here is whole levels: end it with a slash"),
+    })
+}
+
+fn out_filter(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    draft.outward(entry).filter = text;
+    Ok(())
+}
+
+fn out_topic(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    draft.outward(entry).topic = text;
+    Ok(())
+}
+
+fn out_prefix(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    draft.outward(entry).prefix = text;
+    Ok(())
+}
+
+fn out_suffix(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    draft.outward(entry).suffix = text;
+    Ok(())
+}
+
+fn out_qos(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let qos = bridge::qos(entry)?;
+    draft.outward(entry).qos = Some(qos);
+    Ok(())
+}
+
+/// 0, 1 or 2 keeps it; a template keeps it too.
+fn out_retain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match entry.text()? {
+        "0" | "false" => draft.outward(entry).clears_retain = true,
+        "1" | "true" => draft.miss(entry, "what was not retained is not made so here"),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn in_filter(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    draft.inward(entry).filter = text;
+    Ok(())
+}
+
+fn in_topic(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    draft.inward(entry).topic = text;
+    Ok(())
+}
+
+fn in_prefix(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    draft.inward(entry).prefix = text;
+    Ok(())
+}
+
+fn in_suffix(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?.to_string();
+    draft.inward(entry).suffix = text;
+    Ok(())
+}
+
+fn in_qos(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let qos = bridge::qos(entry)?;
+    draft.inward(entry).qos = Some(qos);
+    Ok(())
+}
+
+fn in_retain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match entry.text()? {
+        "0" | "false" => draft.inward(entry).clears_retain = true,
+        "1" | "true" => draft.miss(entry, "what was not retained is not made so here"),
+        _ => {}
+    }
+    Ok(())
+}

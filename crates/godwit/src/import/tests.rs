@@ -1,0 +1,170 @@
+//! The samples meet every row, and nothing that stands in a file brings the reader down.
+
+use super::*;
+use crate::options::table;
+use std::collections::BTreeSet;
+
+/// Written in the style of each project's own samples, with a value for every row.
+const SAMPLES: &[(&str, &str)] = &[
+    ("mosquitto", "mosquitto.conf"),
+    ("nanomq", "nanomq.conf"),
+    ("nanomq-old", "nanomq_old.conf"),
+    ("emqx", "emqx.conf"),
+];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import")
+}
+
+fn draft(file: &str, from: Option<&str>) -> Result<Draft, Vec<String>> {
+    convert_file(&folder().join(file), from)
+}
+
+fn text(text: &str, from: Option<&str>) -> Result<Draft, Vec<String>> {
+    convert(text, "t.conf", from, Folder::of(Path::new("nowhere/t.conf")))
+}
+
+#[test]
+fn every_row_is_met_by_a_sample() {
+    for (project, (kind, file)) in PROJECTS.iter().zip(SAMPLES) {
+        assert_eq!(project.name, *kind);
+        let draft = draft(file, None).unwrap_or_else(|wrongs| panic!("{}", wrongs.join("\n")));
+        let rows = || project.rows.iter().flat_map(|rows| rows.iter());
+        let missed: Vec<&str> =
+            rows().map(|row| row.key).filter(|key| !draft.hit.contains(key)).collect();
+        assert!(missed.is_empty(), "{file} has nothing about {missed:?}");
+        let keys: BTreeSet<&str> = rows().map(|row| row.key).collect();
+        assert_eq!(keys.len(), rows().count(), "a key of {kind} stands twice");
+    }
+}
+
+#[test]
+fn every_row_leads_to_an_option() {
+    for row in PROJECTS.iter().flat_map(|project| project.rows.iter().flat_map(|rows| rows.iter()))
+    {
+        match row.to {
+            row::To::All(key, _) if cfg!(feature = "remote") => {
+                assert!(table::find(key).is_some(), "{} leads to {key}", row.key);
+            }
+            row::To::Listener(key, _) => {
+                let found = table::find(key).is_some_and(table::Row::is_listeners);
+                assert!(found, "{} leads to {key}", row.key);
+            }
+            #[cfg(feature = "bridge")]
+            row::To::Bridge(key, _) => {
+                use crate::links::bridge::settings::{LIMIT_KEYS, ROWS, find};
+                let found = find(ROWS, key).is_some() || LIMIT_KEYS.contains(&key);
+                assert!(found, "{} leads to {key}", row.key);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn unknown_keys_and_wrong_values_have_their_line() {
+    for (kind, source, why) in [
+        ("mosquitto", "\nmax_inflite_messages 3", "t.conf:2: max_inflite_messages is not known"),
+        ("mosquitto", "max_queued_mesages 3", "did you mean max_queued_messages?"),
+        ("mosquitto", "max_queued_messages ten", "t.conf:1: max_queued_messages: not a number"),
+        ("mosquitto", "persistence", "t.conf:1: persistence has no value"),
+        ("mosquitto", "topic a", "t.conf:1: topic stands before any connection"),
+        ("mosquitto", "connection a\ntopic a up 1", "t.conf:2: topic: use topic PATTERN"),
+        ("nanomq", "mqtt {\n max_paket_size = 1MB\n}", "did you mean mqtt.max_packet_size?"),
+        ("nanomq", "mqtt.max_packet_size = much", "t.conf:1: mqtt.max_packet_size: not a size"),
+        ("nanomq", "auth.acl.rules = [{permit = maybe}]", "t.conf:1: auth.acl.rules: permit is"),
+        ("nanomq", "bridges.mqtt.a.forwards = [\n{qos = 3}]", "a QoS is 0, 1 or 2"),
+        ("nanomq-old", "msq_len", "t.conf:1: no option, use NAME = VALUE"),
+        ("nanomq-old", "acl.rule.1={", "t.conf:1: acl.rule.1: no object of JSON"),
+        ("emqx", "mqtt.max_inflight = x", "t.conf:1: mqtt.max_inflight: not a number"),
+        ("emqx", "authentication = [{x = 1}]", "t.conf:1: authentication: it says neither"),
+        ("emqx", "listeners.tcp.a.bind = 70000", "t.conf:1: listeners.tcp.a.bind: use HOST:PORT"),
+    ] {
+        let wrongs = text(source, Some(kind)).err().unwrap_or_default().join("\n");
+        assert!(wrongs.contains(why), "{source}: {wrongs:?}");
+    }
+    let wrongs = text("x = 1", None).err().unwrap_or_default().join("\n");
+    assert!(wrongs.contains("say it with --from mosquitto"), "{wrongs}");
+}
+
+#[test]
+fn what_does_not_fit_is_said_and_left_out() {
+    let draft = text("mqtt.max_packet_size = 1B\nmqtt.max_inflight = infinity", Some("emqx"));
+    let draft = draft.unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
+    let missing = write::missing(&draft).join("\n");
+    assert!(missing.contains("t.conf:1 mqtt.max_packet_size"), "{missing}");
+    assert!(missing.contains("out of range, use 1KiB"), "{missing}");
+    let written = write::options(&draft, "t.conf");
+    assert!(written.contains("# t.conf:2 mqtt.max_inflight\ninflight_max = 65000\n"), "{written}");
+}
+
+#[test]
+fn a_key_cannot_write_options() {
+    let draft = text("dashboard.\"x\\nshards = 9\" = 1\nmqtt.max_inflight = 7", Some("emqx"));
+    let written = write::options(&draft.unwrap_or_else(|w| panic!("{w:?}")), "a\nshards = 9");
+    assert!(!written.lines().any(|line| line.starts_with("shards")), "{written}");
+}
+
+#[test]
+fn nobody_is_let_in_wider_than_the_server_would() {
+    let source = "authorization { no_match = allow, sources = [\n\
+                  {type = http, url = \"http://h/a\", method = get}\n\
+                  {type = file, rules = \"\"\"{allow, {user, \"a\"}}. {allow, all}.\"\"\"}] }";
+    let draft = text(source, Some("emqx")).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
+    assert_eq!(draft.rules.len(), 1, "only that of one user is left");
+    assert_eq!(draft.notes.len(), 2);
+}
+
+/// Anything may be in a file: it ends in a draft or in errors.
+#[test]
+fn no_bytes_bring_the_reader_down() {
+    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let kinds: Vec<Option<&str>> =
+        PROJECTS.iter().map(|project| Some(project.name)).chain([None]).collect();
+    let sources: Vec<String> = SAMPLES
+        .iter()
+        .map(|(_, file)| tree::read(&folder().join(file)).unwrap_or_else(|why| panic!("{why}")))
+        .collect();
+    for round in 0..600_usize {
+        let mut bytes = sources[round % sources.len()].clone().into_bytes();
+        if round % 5 == 0 {
+            bytes = (0..chance.below(400)).map(|_| chance.below(256) as u8).collect();
+        } else {
+            // A piece of a sample, with some of it changed, gone or twice.
+            let from = chance.below(bytes.len());
+            let to = (from + chance.below(2000)).min(bytes.len());
+            bytes = bytes[from..to].to_vec();
+            for _ in 0..chance.below(20) {
+                let at = chance.below(bytes.len().max(1));
+                match chance.below(3) {
+                    0 => bytes.insert(at.min(bytes.len()), SIGNS[chance.below(SIGNS.len())]),
+                    1 if at < bytes.len() => _ = bytes.remove(at),
+                    _ if at < bytes.len() => bytes[at] = chance.below(256) as u8,
+                    _ => {}
+                }
+            }
+        }
+        let source = String::from_utf8_lossy(&bytes);
+        for kind in &kinds {
+            if let Ok(draft) = text(&source, *kind) {
+                let written = write::options(&draft, "t.conf");
+                assert!(crate::source::document(&written).is_ok(), "{source}\n->\n{written}");
+                let rules = write::rules(&draft, "t.conf");
+                assert!(crate::source::document(&rules).is_ok(), "{source}\n->\n{rules}");
+            }
+        }
+    }
+}
+
+const SIGNS: &[u8] = b"{}[]\"'=:,.#$\n\\%/+-*\0 ";
+
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound.max(1) as u64) as usize
+    }
+}

@@ -1,0 +1,201 @@
+//! What others call a number, a time, a size or a truth value, as our options take it.
+
+use super::row::Said;
+use super::tree::Entry;
+
+type Read = Result<Said, String>;
+
+/// Words for what has no bound.
+const ENDLESS: &[&str] = &["infinity", "unlimited", "disabled", "none", "off"];
+
+pub(super) fn text(entry: &Entry<'_>) -> Read {
+    entry.text().map(|text| Said::Text(text.to_string()))
+}
+
+/// The only one of a list of ours.
+pub(super) fn alone(entry: &Entry<'_>) -> Read {
+    entry.text().map(|text| Said::List(vec![text.to_string()]))
+}
+
+/// Theirs with commas, or a list.
+pub(super) fn list(entry: &Entry<'_>) -> Read {
+    let texts = entry.node.texts().ok_or("use a text or a list of them")?;
+    let items = texts.iter().flat_map(|text| text.split(',')).map(str::trim);
+    Ok(Said::List(items.filter(|item| !item.is_empty()).map(str::to_string).collect()))
+}
+
+pub(super) fn is_true(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" | "1" | "enable" => Ok(true),
+        "false" | "off" | "no" | "0" | "disable" => Ok(false),
+        _ => Err("not a truth value, use true or false".to_string()),
+    }
+}
+
+pub(super) fn flag(entry: &Entry<'_>) -> Read {
+    is_true(entry.text()?).map(|yes| Said::Text(yes.to_string()))
+}
+
+/// A number of something, or a word for no bound.
+pub(super) fn count(entry: &Entry<'_>) -> Read {
+    let text = entry.text()?;
+    if ENDLESS.contains(&text) {
+        return Ok(Said::Endless);
+    }
+    let number: u64 = text.parse().map_err(|_| "not a number, use one like 100".to_string())?;
+    Ok(Said::Text(number.to_string()))
+}
+
+/// The same where 0 or -1 is no bound.
+pub(super) fn count_or_none(entry: &Entry<'_>) -> Read {
+    match entry.text()? {
+        "0" | "-1" => Ok(Said::Endless),
+        _ => count(entry),
+    }
+}
+
+/// `64KB`, `1MB` or a plain number: both mean 1024 by K.
+pub(super) fn bytes(entry: &Entry<'_>) -> Read {
+    let text = entry.text()?;
+    if ENDLESS.contains(&text) || text == "0" {
+        return Ok(Said::Endless);
+    }
+    size(text).map(|number| Said::Text(number.to_string()))
+}
+
+/// In KiB, as NanoMQ's old file has it.
+pub(super) fn kibibytes(entry: &Entry<'_>) -> Read {
+    let number = size(entry.text()?)?;
+    Ok(Said::Text(number.saturating_mul(1024).to_string()))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "not a size, use one like 10MB".to_string();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let factor: u64 = match unit.trim().to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "K" | "KB" | "KIB" => 1 << 10,
+        "M" | "MB" | "MIB" => 1 << 20,
+        "G" | "GB" | "GIB" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(factor).ok_or_else(wrong)
+}
+
+/// A time in seconds, rounded up; a plain number counts them.
+pub(super) fn seconds(entry: &Entry<'_>) -> Read {
+    time(entry, 1000).map(|ms| ms.map_or(Said::Endless, |ms| whole(ms.div_ceil(1000))))
+}
+
+/// The same where 0 is no bound.
+pub(super) fn seconds_or_none(entry: &Entry<'_>) -> Read {
+    match entry.text()? {
+        "0" | "0s" => Ok(Said::Endless),
+        _ => seconds(entry),
+    }
+}
+
+/// A time in milliseconds; a plain number counts seconds.
+pub(super) fn seconds_in_ms(entry: &Entry<'_>) -> Read {
+    time(entry, 1000).map(|ms| ms.map_or(Said::Endless, whole))
+}
+
+/// A time in milliseconds; a plain number counts them.
+pub(super) fn milliseconds(entry: &Entry<'_>) -> Read {
+    time(entry, 1).map(|ms| ms.map_or(Said::Endless, whole))
+}
+
+fn whole(number: u64) -> Said {
+    Said::Text(number.to_string())
+}
+
+/// `1h30m`, `15s`, `500ms`, or a number with a unit of its own. Nothing is for ever.
+fn time(entry: &Entry<'_>, plain_ms: u64) -> Result<Option<u64>, String> {
+    let wrong = || "not a time, use one like 30s".to_string();
+    let text = entry.text()?.trim();
+    if ENDLESS.contains(&text) {
+        return Ok(None);
+    }
+    let (mut sum, mut rest) = (0_u64, text);
+    while !rest.is_empty() || sum == 0 && text.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = &rest[digits..];
+        let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let factor = match &rest[..letters] {
+            "" if digits == text.len() => plain_ms,
+            "ms" => 1,
+            "s" => 1000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 7 * 86_400_000,
+            "y" => 365 * 86_400_000,
+            _ => return Err(wrong()),
+        };
+        rest = rest[letters..].trim_start();
+        sum = number.checked_mul(factor).and_then(|ms| sum.checked_add(ms)).ok_or_else(wrong)?;
+    }
+    Ok(Some(sum))
+}
+
+/// mosquitto's `14d`, where `m` is a month.
+pub(super) fn age(entry: &Entry<'_>) -> Read {
+    let text = entry.text()?;
+    match text.strip_suffix('m') {
+        Some(months) => {
+            let wrong = |_| "not a time, use one like 14d or 2m".to_string();
+            let months: u32 = months.trim().parse().map_err(wrong)?;
+            Ok(whole(u64::from(months) * 30 * 86_400))
+        }
+        None => seconds(entry),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{Node, Place};
+    use super::*;
+
+    fn read(by: fn(&Entry<'_>) -> Read, text: &str) -> String {
+        let place = Place { file: "x".into(), line: 1 };
+        let node = Node::text_at(&place, text);
+        match by(&Entry { key: String::new(), names: Vec::new(), node: &node }) {
+            Ok(Said::Text(text)) => text,
+            Ok(Said::Endless) => "endless".to_string(),
+            Ok(_) => "another".to_string(),
+            Err(why) => why,
+        }
+    }
+
+    #[test]
+    fn times_sizes_and_truth_are_read_in_every_form() {
+        for (text, expected) in [
+            ("15s", "15"),
+            ("1h30m", "5400"),
+            ("1500ms", "2"),
+            ("7", "7"),
+            ("infinity", "endless"),
+            ("", "not a time, use one like 30s"),
+            ("5 parsecs", "not a time, use one like 30s"),
+            ("99999999999999999999s", "not a time, use one like 30s"),
+            ("1s5", "not a time, use one like 30s"),
+        ] {
+            assert_eq!(read(seconds, text), expected, "{text:?}");
+        }
+        assert_eq!(read(milliseconds, "5000"), "5000");
+        assert_eq!(read(seconds_in_ms, "5"), "5000");
+        assert_eq!(read(age, "2m"), "5184000");
+        assert_eq!(read(age, "14d"), "1209600");
+        assert_eq!(read(bytes, "10MB"), "10485760");
+        assert_eq!(read(bytes, "0"), "endless");
+        assert_eq!(read(bytes, "ten"), "not a size, use one like 10MB");
+        assert_eq!(read(kibibytes, "10240"), "10485760");
+        assert_eq!(read(count_or_none, "-1"), "endless");
+        assert_eq!(read(count, "-1"), "not a number, use one like 100");
+        assert_eq!(read(flag, "On"), "true");
+        assert_eq!(read(flag, "maybe"), "not a truth value, use true or false");
+    }
+}

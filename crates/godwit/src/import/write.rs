@@ -1,0 +1,113 @@
+//! The files that are written: our options, each below the line that it comes from, and at the end
+//! what has no equal; rules and users beside them.
+
+use super::bridge::{Bridge, Topics};
+use super::draft::{Draft, Setting};
+use super::listener::Listener;
+use crate::identity::hash::Hash;
+use crate::options::table;
+use crate::options::value::quote;
+use std::fmt::Write as _;
+
+/// The main file.
+pub(super) fn options(draft: &Draft, from: &str) -> String {
+    let mut text = format!(
+        "# Written by `godwit import` from {}. docs/options.md explains every option.\n",
+        comment(from)
+    );
+    let mut section = "";
+    // In the order of the table, so that a section stands once.
+    for row in table::rows() {
+        let Some(setting) = draft.setting(row.key) else { continue };
+        if row.section() != section {
+            section = row.section();
+            let _ = write!(text, "\n[{section}]\n");
+        }
+        say(&mut text, row.name(), setting);
+    }
+    draft.listeners.iter().for_each(|one| listener(&mut text, one));
+    draft.bridges.iter().for_each(|one| bridge(&mut text, one));
+    let missing = missing(draft);
+    if !missing.is_empty() {
+        text.push_str("\n# no equal:\n");
+        missing.iter().for_each(|line| _ = writeln!(text, "# {line}"));
+    }
+    text
+}
+
+/// What has no equal: place, key, and why.
+pub(super) fn missing(draft: &Draft) -> Vec<String> {
+    let one =
+        |one: &super::draft::Missing| comment(&format!("{} {}: {}", one.place, one.key, one.why));
+    let mut all: Vec<String> = draft.missing.iter().map(one).collect();
+    all.extend(draft.notes.iter().map(|note| comment(note)));
+    all
+}
+
+fn say(text: &mut String, name: &str, setting: &Setting) {
+    let _ = writeln!(text, "\n# {}\n{name} = {}", comment(&setting.note), setting.toml);
+}
+
+fn listener(text: &mut String, listener: &Listener) {
+    let note = comment(&format!("{} {}", listener.place, listener.key));
+    let url = quote(&listener.url());
+    let _ = writeln!(text, "\n[[listener]]\n# {note}\nurl = {url}");
+    for setting in &listener.settings {
+        let _ = writeln!(text, "# {}\n{} = {}", comment(&setting.note), setting.key, setting.toml);
+    }
+}
+
+fn bridge(text: &mut String, bridge: &Bridge) {
+    let (place, name) = (comment(&bridge.place.to_string()), quote(&bridge.name));
+    let _ = writeln!(text, "\n[[bridge]]\n# {place}\nname = {name}");
+    for setting in &bridge.settings {
+        let _ = writeln!(text, "# {}\n{} = {}", comment(&setting.note), setting.key, setting.toml);
+    }
+    bridge.outward.iter().for_each(|one| topics(text, "out", one));
+    bridge.inward.iter().for_each(|one| topics(text, "in", one));
+}
+
+fn topics(text: &mut String, way: &str, topics: &Topics) {
+    let (note, filter) = (comment(&topics.note), quote(&topics.filter));
+    let _ = writeln!(text, "\n[[bridge.{way}]]\n# {note}\nfilter = {filter}");
+    let template = topics.template();
+    if !template.is_empty() && template != "${topic}" {
+        let _ = writeln!(text, "topic = {}", quote(&template));
+    }
+    if let Some(qos) = topics.qos {
+        let _ = writeln!(text, "qos = {qos}");
+    }
+    if topics.clears_retain {
+        text.push_str("retain = \"clear\"\n");
+    }
+}
+
+/// `acl.file`.
+pub(super) fn rules(draft: &Draft, from: &str) -> String {
+    let mut text = format!("# Written by `godwit import` from {}.\n", comment(from));
+    text.push_str("# The first rule that is about the case decides; docs/security.md has more.\n");
+    draft.rules.iter().for_each(|rule| {
+        let mut rule = rule.clone();
+        rule.note = comment(&rule.note);
+        rule.write(&mut text);
+    });
+    text
+}
+
+/// `auth.users`: passwords are hashed.
+pub(super) fn users(draft: &Draft) -> Result<String, String> {
+    let mut text = String::new();
+    for user in &draft.users {
+        if user.name.is_empty() || user.password.is_empty() {
+            return Err(format!("user {}: a name and a password go together", comment(&user.at)));
+        }
+        let hash = Hash::of(user.password.as_bytes())?;
+        let _ = writeln!(text, "{}:{hash}", user.name);
+    }
+    Ok(text)
+}
+
+/// Text that stays in its line, whatever a key has in it.
+fn comment(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
+}
