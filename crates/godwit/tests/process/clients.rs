@@ -215,7 +215,7 @@ fn mosquitto() -> (String, Program) {
     }
 }
 
-fn unused_port() -> String {
+pub(crate) fn unused_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("a bound address").port().to_string()
 }

@@ -9,6 +9,7 @@ mod certs;
 mod clients;
 mod doors;
 mod folder;
+mod import;
 mod limits;
 mod mixed;
 mod namespaces;

@@ -1,0 +1,205 @@
+//! Configurations of other brokers: what is written is accepted by `check`, what is wrong writes
+//! nothing, and a broker runs on what came out.
+
+use crate::broker::{Broker, Program, godwit, run, scratch};
+use crate::certs;
+use crate::clients::unused_port;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+/// The samples in a folder of the test's own, which stands in them in the place of `/etc` and
+/// `/var`, with the files that they name.
+fn samples(name: &str) -> PathBuf {
+    let folder = scratch(name);
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import");
+    fs::create_dir(folder.join("conf.d")).expect("a file of the test's own");
+    fs::create_dir(folder.join("certs")).expect("a file of the test's own");
+    for file in FILES {
+        let mut sample = fs::read_to_string(from.join(file)).expect("a file of the test's own");
+        for theirs in ["/etc/mosquitto", "/etc/nanomq", "/etc/emqx"] {
+            sample = sample.replace(theirs, text(&folder));
+        }
+        fs::write(folder.join(file), sample).expect("a file of the test's own");
+    }
+    certs::make(&folder.join("certs")).expect("a file of the test's own");
+    let users = folder.join("users");
+    assert_eq!(run(&["passwd", "-b", text(&users), "ann", "annsecret"]).0, Some(0));
+    fs::write(folder.join("psk"), format!("sensor:{}\n", "5f".repeat(32)))
+        .expect("a file of the test's own");
+    folder
+}
+
+const FILES: &[&str] = &[
+    "mosquitto.conf",
+    "conf.d/more.conf",
+    "acl",
+    "nanomq.conf",
+    "nanomq_pwd.conf",
+    "nanomq_acl.conf",
+    "nanomq_old.conf",
+    "emqx.conf",
+    "acl.conf",
+];
+
+const SECRETS: &[&str] = &[
+    "annsecret",
+    "bobsecret",
+    "cloudsecret",
+    "labsecret",
+    "insidesecret",
+    "adminsecret",
+    "pg%20secret",
+    "pg secret",
+    "headersecret",
+    "tokensecret",
+    "cookiesecret",
+    "licencesecret",
+];
+
+#[test]
+fn what_is_written_is_accepted_and_says_where_it_comes_from() {
+    let folder = samples("import-samples");
+    for (sample, comment) in [
+        ("mosquitto.conf", "mosquitto.conf:20 max_inflight_messages\ninflight_max = 40\n"),
+        ("nanomq.conf", "nanomq.conf:6 mqtt.max_packet_size\npacket_bytes_max = \"10MiB\"\n"),
+        ("nanomq_old.conf", "nanomq_old.conf:8 max_packet_size\npacket_bytes_max = \"10MiB\"\n"),
+        ("emqx.conf", "mqtt.shared_subscription_strategy\nstrategy = \"hash_client\"\n"),
+    ] {
+        let (source, out) = (folder.join(sample), folder.join(sample).with_extension("toml"));
+        let (code, stdout, stderr) = run(&["import", text(&source), "--out", text(&out)]);
+        assert_eq!((code, stdout.as_str()), (Some(0), ""), "{stderr}");
+        assert!(!stderr.contains("still to do"), "{stderr}");
+        let (code, checked, wrong) = run(&["check", "--config", text(&out)]);
+        let written = fs::read_to_string(&out).unwrap();
+        assert_eq!(code, Some(0), "{wrong}\n{written}");
+        assert!(checked.contains(" = "), "{checked}");
+        assert!(written.contains(comment), "{written}");
+        // What has no equal stands at the end and on stderr, and no secret is in either.
+        let (_, list) = written.split_once("\n# no equal:\n").expect("a list");
+        assert!(list.lines().count() > 20, "{list}");
+        for line in list.lines() {
+            let line = line.strip_prefix("# ").expect("a comment");
+            assert!(stderr.contains(&format!("godwit: no equal: {line}\n")), "{line}");
+        }
+        for secret in SECRETS {
+            assert!(!stderr.contains(secret) && !list.contains(secret), "{secret}");
+        }
+        let before = fs::read(&out).unwrap();
+        let (code, _, stderr) = run(&["import", text(&source), "--out", text(&out)]);
+        assert_eq!(code, Some(1));
+        assert!(stderr.contains("nothing was written"), "{stderr}");
+        assert_eq!(fs::read(&out).unwrap(), before);
+    }
+    let users = fs::read_to_string(folder.join("nanomq.users")).unwrap();
+    assert!(users.starts_with("ann:$argon2id$") && users.contains("\nbob:$argon2id$"), "{users}");
+    let rules = fs::read_to_string(folder.join("nanomq.rules.toml")).unwrap();
+    assert!(rules.contains("nanomq_acl.conf:2 a rule\n[[rule]]\nallow = \"subscribe\""), "{rules}");
+}
+
+#[test]
+fn what_is_wrong_has_its_line_and_nothing_is_written() {
+    let folder = samples("import-wrong");
+    let out = folder.join("out.toml");
+    for (sample, wrong, why) in [
+        (
+            "mosquitto.conf",
+            "max_inflite_messages 3\n",
+            "max_inflite_messages is not known here, did",
+        ),
+        ("mosquitto.conf", "include_dir ../elsewhere\n", "is not in the folder of the first file"),
+        ("nanomq.conf", "mqtt { max_packet_size = much\n", "this brace is never closed, use }"),
+        ("nanomq_old.conf", "msq_len=many\n", "msq_len: not a number, use one like 100"),
+        (
+            "emqx.conf",
+            "mqtt.max_inflight = ${nothing}\n",
+            "is neither a key nor in the environment",
+        ),
+    ] {
+        let file = folder.join(sample);
+        let before = fs::read_to_string(&file).unwrap();
+        fs::write(&file, format!("{before}{wrong}")).unwrap();
+        let (code, stdout, stderr) = run(&["import", text(&file), "--out", text(&out)]);
+        fs::write(&file, &before).unwrap();
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+        let line = format!("{}:{}: ", text(&file), before.lines().count() + 1);
+        assert!(stderr.contains(&line) && stderr.contains(why), "{line}{why}: {stderr}");
+        assert!(!out.exists());
+    }
+    let (code, _, stderr) = run(&["import", text(&folder.join("emqx.conf"))]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("rules go to a file of their own, use --out"), "{stderr}");
+    let users = folder.join("out.users");
+    fs::write(&users, "kept").unwrap();
+    let file = folder.join("nanomq.conf");
+    assert_eq!(run(&["import", text(&file), "--out", text(&out)]).0, Some(1));
+    assert!(!out.exists() && !folder.join("out.rules.toml").exists(), "all or nothing");
+    assert_eq!(fs::read_to_string(&users).unwrap(), "kept");
+    for (arguments, why) in [
+        (&["import", "--from", "rabbit", "x"][..], "there is no such kind, use \"mosquitto\""),
+        (&["import", "--out", "x"], "use godwit import [--out FILE] FILE"),
+        (&["import", "not-there.conf"], "not-there.conf: cannot be read"),
+    ] {
+        let (code, _, stderr) = run(arguments);
+        assert_eq!(code, Some(2));
+        assert!(stderr.contains(why), "{stderr}");
+    }
+}
+
+/// A broker with a source of its own, written to where only the test looks.
+fn start(folder: &Path, source: &str) -> Broker {
+    let (file, out) = (folder.join("small.conf"), folder.join("small.toml"));
+    fs::write(&file, source).expect("a file of the test's own");
+    let (code, _, stderr) = run(&["import", text(&file), "--out", text(&out)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let mut program = Program::start(godwit(&["serve", "--config", text(&out), "--memory"]));
+    let line = program.wait_for("listening on  tcp://");
+    let address = line.split("tcp://").nth(1).expect("the banner names the address");
+    let address = address.trim().parse().expect("an address");
+    program.wait_for("memory limit");
+    Broker { program, address }
+}
+
+/// Who may, on a broker that knows ann and lets her do things below `plant`.
+fn passes_messages(broker: &Broker) {
+    let port = broker.port();
+    let mut reader = godwit(&["sub", "-p", &port, "-u", "ann", "-P", "annsecret", "-q", "1"]);
+    reader.args(["-t", "plant/#", "-C", "1", "-W", "20", "-d"]);
+    let mut reader = Program::start(reader);
+    reader.wait_for("SUBACK");
+    let publish = |password: &str, topic: &str| {
+        let who = ["pub", "-V", "5", "-p", &port, "-u", "ann", "-P", password, "-q", "1"];
+        run(&[&who[..], &["-t", topic, "-m", "hello"]].concat()).0
+    };
+    assert_eq!(publish("wrong", "plant/1"), Some(134));
+    assert_eq!(publish("annsecret", "office/1"), Some(135));
+    assert_eq!(publish("annsecret", "plant/1"), Some(0));
+    assert_eq!(reader.finish(), (Some(0), "hello\n".to_string()));
+}
+
+#[test]
+fn a_broker_runs_on_what_came_from_mosquitto() {
+    let folder = samples("import-mosquitto");
+    let source = format!(
+        "listener {} 127.0.0.1\npassword_file {folder}/users\nacl_file {folder}/acl\n\
+         max_queued_messages 50\n",
+        unused_port(),
+        folder = text(&folder),
+    );
+    passes_messages(&start(&folder, &source));
+}
+
+#[test]
+fn a_broker_runs_on_what_came_from_nanomq() {
+    let folder = samples("import-nanomq");
+    let source = format!(
+        "listeners.tcp.bind = \"127.0.0.1:{}\"\nauth {{\n allow_anonymous = false\n \
+         no_match = deny\n password {{ include \"nanomq_pwd.conf\" }}\n acl.rules = [\n \
+         {{permit = allow, username = ann, action = pubsub, topics = [\"plant/#\"]}} ]\n}}\n",
+        unused_port(),
+    );
+    passes_messages(&start(&folder, &source));
+}
