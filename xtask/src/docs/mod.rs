@@ -25,6 +25,7 @@ struct Sources {
 const DOCUMENTS: &[Document] = &[
     Document { path: "docs/conformance.md", text: |from| conformance::write(&from.tree) },
     Document { path: "docs/options.md", text: |from| ask(from, &["options", "--markdown"]) },
+    Document { path: "docs/import.md", text: |from| ask(from, &["import", "--markdown"]) },
     Document { path: "docs/reference.md", text: |from| ask(from, &["reference"]) },
     Document { path: "docs/godwit.toml", text: |from| ask(from, &["options", "--sample"]) },
 ];
