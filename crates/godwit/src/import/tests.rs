@@ -99,6 +99,15 @@ fn what_does_not_fit_is_said_and_left_out() {
 }
 
 #[test]
+fn a_host_is_the_origin_of_both_schemes() {
+    let source = "websockets_origin https://a.example:8443\nwebsockets_origin b.example\n";
+    let draft = text(source, Some("mosquitto")).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
+    let origins = draft.setting("ws.origins").map(|there| there.value.list().join(" "));
+    let expected = "https://a.example:8443 http://b.example https://b.example";
+    assert_eq!(origins.as_deref(), Some(expected));
+}
+
+#[test]
 fn a_key_cannot_write_options() {
     let draft = text("dashboard.\"x\\nshards = 9\" = 1\nmqtt.max_inflight = 7", Some("emqx"));
     let written = write::options(&draft.unwrap_or_else(|w| panic!("{w:?}")), "a\nshards = 9");

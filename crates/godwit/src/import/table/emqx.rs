@@ -150,6 +150,8 @@ pub(in crate::import) const ROWS: &[Row] = &[
     made("authorization.deny_action", "nothing where it is ignore", super::nanomq::deny_action),
     no("authorization.cache.ttl",
         "rules cost nothing; acl.http_cache_s keeps a server's answers for 60 s"),
+    no("authorization.node_cache.**", "rules cost nothing that would have to be kept"),
+    no("authentication_settings.**", "auth.http_cache_s keeps a server's answers"),
     no("authorization.cache.**", "rules cost nothing that would have to be kept"),
     made("authorization.sources.file.path", "its rules are those of `acl.file`", emqx::rules_file),
     made("authorization.sources.file.rules", "its rules are those of `acl.file`", emqx::rules_text),
@@ -288,6 +290,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("message_transformation.**",
         "payloads are not looked at, but for message.check_payload_format"),
     no("crl_cache.**", "tls.crl names lists that are files"),
+    no("mt.**", "namespace mounts the clients of a listener or a group"),
     no("trace.**", "trace.* logs packets by client, address or topic"),
 ];
 

@@ -240,11 +240,15 @@ fn log_type(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Several in a line, or a line each.
+/// A host stands for its pages over HTTP and HTTPS. Several in a line, or a line each.
 fn origin(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     let there = draft.setting("ws.origins").map_or(Vec::new(), |there| there.value.list().to_vec());
     let more = entry.text()?.split([' ', ',', '\t']).filter(|one| !one.is_empty());
-    let all = there.into_iter().chain(more.map(str::to_string)).collect();
+    let more = more.flat_map(|one| match one.contains("://") || one == "null" || one == "*" {
+        true => vec![one.to_string()],
+        false => vec![format!("http://{one}"), format!("https://{one}")],
+    });
+    let all = there.into_iter().chain(more).collect();
     draft.say("ws.origins", Said::List(all), entry);
     Ok(())
 }
