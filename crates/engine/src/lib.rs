@@ -4,6 +4,7 @@
 
 mod body;
 mod clock;
+pub mod code;
 mod docket;
 mod door;
 mod handle;

@@ -166,6 +166,7 @@ impl Process {
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
         host::notify("READY=1");
+        engine::code::let_go();
         Ok(Process {
             sources,
             plan,
