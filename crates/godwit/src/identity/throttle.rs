@@ -44,9 +44,13 @@ impl Throttle {
         if self.sources.len() >= SOURCES_MAX {
             self.sources.retain(|_, failed| failed.left(now, tries) > 0);
         }
-        // A crowd of addresses that are all wrong: the newest has to wait for one of them.
+        // A crowd of addresses that are all wrong: the one that has least to make good goes, or
+        // whoever has so many would guess from all others as often as it likes.
         if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&source) {
-            return;
+            let left = |(_, failed): &(&Source, &Failures)| failed.left(now, tries);
+            if let Some(least) = self.sources.iter().min_by_key(left).map(|(source, _)| *source) {
+                self.sources.remove(&least);
+            }
         }
         let failed = self.sources.entry(source).or_insert(Failures { count: 0, since: now });
         *failed = Failures { count: failed.left(now, tries) + 1, since: now };
@@ -116,8 +120,10 @@ mod tests {
     fn a_crowd_of_addresses_is_bounded() {
         let start = Instant::now();
         let mut throttle = Throttle::new(1);
-        for at in 0..2 * SOURCES_MAX as u32 {
-            throttle.fail(Source::Network(at.to_be_bytes().into()), start);
+        for at in 0..SOURCES_MAX as u32 + 200 {
+            let source = Source::Network(at.to_be_bytes().into());
+            throttle.fail(source, start);
+            assert!(throttle.is_barred(source, start), "the newest is wrong, too");
         }
         assert_eq!(throttle.sources.len(), SOURCES_MAX);
         throttle.fail(at("10.9.9.9"), start + WINDOW);
