@@ -338,3 +338,58 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(usize::from(len))?).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(owner: Option<&str>) -> SessionRecord {
+        SessionRecord {
+            number: Number(7),
+            mark: 65_536,
+            unsent: 3,
+            version: Version::V5,
+            expiry_s: 60,
+            away_at: Some(1_000),
+            will_at: None,
+            owner: owner.map(Into::into),
+            will: None,
+        }
+    }
+
+    #[test]
+    fn a_session_comes_back_with_its_owner_and_its_will() {
+        let will = Will {
+            topic: "w".into(),
+            payload: b"gone".as_slice().into(),
+            properties: Box::default(),
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            delay_s: 5,
+            expiry_s: u32::MAX,
+        };
+        for owner in [None, Some(""), Some("ann")] {
+            for will in [None, Some(&will)] {
+                let value = session_value(&record(owner), will);
+                let back = read_session(&value).expect("it was just written");
+                assert_eq!((back.number, back.version), (Number(7), Version::V5));
+                assert_eq!((back.away_at, back.will_at), (Some(1_000), None));
+                assert_eq!(back.owner.as_deref(), owner);
+                let topic = back.will.as_ref().map(|will| &*will.topic);
+                assert_eq!(topic, will.map(|will| &*will.topic));
+                assert!(read_session(&value[..40]).is_none(), "half a record is none");
+            }
+        }
+    }
+
+    /// Before format 3 there were no owners, and the rest is as it was.
+    #[test]
+    fn a_store_of_the_format_before_is_read_and_others_are_not() {
+        let homes = Homes { key: 5, shards: 2 };
+        let value = boot_value(9, homes);
+        let of = |format: u8| [&[format], &value[1..]].concat();
+        assert_eq!(read_boot(&value), Some((9, homes)));
+        assert_eq!(read_boot(&of(FORMAT_BEFORE)), Some((9, homes)));
+        assert_eq!([read_boot(&of(1)), read_boot(&of(FORMAT + 1))], [None; 2]);
+    }
+}
