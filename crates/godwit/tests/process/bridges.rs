@@ -124,11 +124,20 @@ fn nothing_is_lost_while_the_other_broker_is_away() {
     drop(far);
 }
 
-/// Every message that this broker acknowledged is at the other one, once, whoever was killed.
 #[test]
-fn brokers_that_are_killed_lose_and_double_nothing() {
-    let data = |name: &str| scratch(name).display().to_string();
-    let (near_data, far_data) = (data("bridge-killed-near"), data("bridge-killed-far"));
+fn brokers_that_are_killed_lose_and_double_nothing_on_the_way_out() {
+    killed("bridge-killed-out", true);
+}
+
+#[test]
+fn brokers_that_are_killed_lose_and_double_nothing_on_the_way_in() {
+    killed("bridge-killed-in", false);
+}
+
+/// Every message that one broker acknowledged is at the other one, once, whoever was killed.
+fn killed(name: &str, is_outward: bool) {
+    let data = |side: &str| scratch(&format!("{name}-{side}")).display().to_string();
+    let (near_data, far_data) = (data("near"), data("far"));
     let (near_url, far_url) = (free_address(), free_address());
     let far = || {
         let url = format!("tcp://{far_url}");
@@ -136,23 +145,27 @@ fn brokers_that_are_killed_lose_and_double_nothing() {
     };
     let near = || {
         let url = format!("tcp://{near_url}");
-        edge("bridge-killed", &(servers(far_url) + BOTH), &["--data", &near_data, "--listen", &url])
+        edge(name, &(servers(far_url) + BOTH), &["--data", &near_data, "--listen", &url])
     };
     let (mut there, mut here) = (far(), near().0);
     here.program.wait_for("godwit::bridge connected");
-    let far_port = far_url.port().to_string();
-    let session = ["sub", "-p", &far_port, "-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2"];
-    let wants = [&session[..], &["-t", "site/up/#"]].concat();
+    let (from, to, topic, filter) = match is_outward {
+        true => (near_url, far_url, "up/x", "site/up/#"),
+        false => (far_url, near_url, "site/down/x", "down/#"),
+    };
+    let to = to.port().to_string();
+    let session = ["sub", "-p", &to, "-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2"];
+    let wants = [&session[..], &["-t", filter]].concat();
     // A session from the beginning, whose client comes at the end.
     run(&[&wants[..], &["-W", "1"]].concat());
-    let near_port = near_url.port().to_string();
+    let port = from.port().to_string();
     let publish = |qos: &'static str, from: u32| {
-        let port = near_port.clone();
+        let port = port.clone();
         thread::spawn(move || {
             let message = |number: &u32| {
                 let text = number.to_string();
                 let arguments =
-                    ["pub", "-p", &port, "-V", "5", "-t", "up/x", "-q", qos, "-m", &text];
+                    ["pub", "-p", &port, "-V", "5", "-t", topic, "-q", qos, "-m", &text];
                 run(&arguments).0 == Some(0)
             };
             (from..from + 120).filter(message).collect::<Vec<u32>>()
@@ -180,6 +193,8 @@ fn brokers_that_are_killed_lose_and_double_nothing() {
     wait_for_value(&here, "state", |value| value == "1");
     wait_for_value(&here, "queue/messages", |value| value == "0");
     wait_for_value(&here, "queue/in_flight", |value| value == "0");
+    // Nobody here knows how much waits there.
+    thread::sleep(Duration::from_secs(if is_outward { 0 } else { 2 }));
     let (_, printed, _) = run(&[&wants[..], &["-W", "3", "-F", "%p"]].concat());
     let came: Vec<u32> = printed.lines().map(|line| line.parse().expect("a number")).collect();
     for number in &acknowledged {
