@@ -569,8 +569,16 @@ impl Options {
         {
             return Err(Refusal::TopicNameInvalid);
         }
-        if topic.starts_with("$SYS/") { Err(Refusal::NotAuthorized) } else { Ok(()) }
+        let is_ours = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
+        if is_ours { Err(Refusal::NotAuthorized) } else { Ok(()) }
     }
+}
+
+/// Where mosquitto's bridges say, and have their will say, to whom they connect whether they are
+/// there.
+fn is_state_of_bridge(topic: &str) -> bool {
+    let name = topic.strip_prefix("$SYS/broker/connection/");
+    name.and_then(|name| name.strip_suffix("/state")).is_some_and(|name| !name.is_empty())
 }
 
 /// Whether the publisher is to hear nothing before whoever keeps it has it on the disk.

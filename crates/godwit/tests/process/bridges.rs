@@ -403,6 +403,37 @@ fn mosquitto_is_bridged_in_both_versions_without_echoes() {
     }
 }
 
+/// With the notifications that it sends below `$SYS/` by default.
+#[test]
+fn mosquitto_bridges_to_us_in_both_versions() {
+    for version in ["mqttv311", "mqttv50"] {
+        let far = Broker::start(&[]);
+        let more = format!(
+            "connection {version}\naddress {}\nbridge_protocol_version {version}\n\
+             topic up/# out 2\ntopic down/# in 2\nrestart_timeout 1\n",
+            far.address
+        );
+        let Some((_mosquitto, port)) = mosquitto_with(&format!("bridge-{version}"), &more) else {
+            return;
+        };
+        let port = port.to_string();
+        let far_port = far.port();
+        let state =
+            ["sub", "-p", &far_port, "-t", "$SYS/broker/connection/#", "-C", "1", "-W", "20"];
+        let (code, state, _) = run(&state);
+        assert_eq!((code, state.as_str()), (Some(0), "1\n"), "{version}");
+        let here = subscriber(&far, &["-t", "up/#", "-q", "2", "-C", "1", "-W", "20"]);
+        publish(&port, &["-t", "up/x", "-m", version, "-q", "2"]);
+        assert_eq!(here.finish(), (Some(0), format!("{version}\n")));
+        let mut sub = Program::start(godwit(&[
+            "sub", "-p", &port, "-t", "down/#", "-q", "2", "-C", "1", "-W", "20", "-d",
+        ]));
+        sub.wait_for("SUBACK");
+        publish(&far.port(), &["-t", "down/x", "-m", version, "-q", "2"]);
+        assert_eq!(sub.finish(), (Some(0), format!("{version}\n")));
+    }
+}
+
 /// A session of 3.1.1 that is begun anew ends with its connection: it has to be begun twice.
 #[test]
 fn what_waits_at_a_broker_of_3_1_1_comes_after_the_first_kill_too() {
@@ -470,6 +501,10 @@ fn free_address() -> SocketAddr {
 
 /// mosquitto on a port of its own, if it is here.
 fn mosquitto(name: &str) -> Option<(Program, u16)> {
+    mosquitto_with(name, "")
+}
+
+fn mosquitto_with(name: &str, more: &str) -> Option<(Program, u16)> {
     let program = ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"];
     let program = program.iter().find(|path| Path::new(path).exists());
     let Some(program) = program else {
@@ -478,7 +513,7 @@ fn mosquitto(name: &str) -> Option<(Program, u16)> {
     };
     let port = free_address().port();
     let file = scratch(name).join("mosquitto.conf");
-    std::fs::write(&file, format!("listener {port} 127.0.0.1\nallow_anonymous true\n"))
+    std::fs::write(&file, format!("listener {port} 127.0.0.1\nallow_anonymous true\n{more}"))
         .expect("this host has room for it");
     let mut command = Command::new(program);
     command.args(["-c", &file.display().to_string()]);

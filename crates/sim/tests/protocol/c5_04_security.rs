@@ -359,6 +359,28 @@ crate::transcripts! {
         "##
     }
 
+    fn a_bridge_may_say_whether_it_is_there_and_nothing_else_of_the_servers() {
+        r##"
+        a> CONNECT id=a will="$SYS/broker/connection/x.y/state" will_payload="0" will_retain
+        a< CONNACK present=0
+        a> PUBLISH 1 "$SYS/broker/connection/x.y/state" qos=1 retain "1"
+        a< PUBACK 1 NoMatchingSubscribers
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$SYS/broker/connection/+/state" qos=0
+        b< SUBACK 1 [0]
+        b< PUBLISH "$SYS/broker/connection/x.y/state" qos=0 retain "1"
+        a> PUBLISH 2 "$SYS/broker/connection//state" qos=1 "1" &
+        a> PUBLISH 3 "$SYS/broker/connection/x" qos=1 "1" &
+        a> PUBLISH 4 "$SYS/broker/uptime" qos=1 "1"
+        a< PUBACK 2 NotAuthorized reason_string="not permitted: $SYS topics belong to the server"
+        a< PUBACK 3 NotAuthorized reason_string="not permitted: $SYS topics belong to the server"
+        a< PUBACK 4 NotAuthorized reason_string="not permitted: $SYS topics belong to the server"
+        a! cut
+        b< PUBLISH "$SYS/broker/connection/x.y/state" qos=0 "0"
+        "##
+    }
+
     fn a_session_is_its_users_after_a_restart_too() {
         r##"
         # user: ann password=x
