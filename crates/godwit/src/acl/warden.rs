@@ -161,7 +161,8 @@ mod tests {
     use super::*;
 
     fn said(status: u16, is_json: bool, body: &str) -> Option<Answer> {
-        read(&Said { status, is_json, body: body.to_string().into_bytes().into() }).ok()
+        let body = body.to_string().into_bytes().into();
+        read(&Said { status, is_json, body, ..Said::default() }).ok()
     }
 
     #[test]

@@ -107,7 +107,7 @@ mod tests {
 
     fn said(status: u16, body: &str) -> Outcome {
         let body = body.to_string().into_bytes().into();
-        read(&Answer { status, is_json: true, body }, &claim(), true, 1000)
+        read(&Answer { status, is_json: true, body, ..Answer::default() }, &claim(), true, 1000)
     }
 
     fn granted(body: &str) -> Grant {
@@ -171,12 +171,13 @@ mod tests {
             assert!(matches!(said(status, body), Outcome::Fail(_)), "{status} {body}");
         }
         let html =
-            Answer { status: 200, is_json: false, body: b"{\"result\":\"allow\"}"[..].into() };
+            Answer { status: 200, body: b"{\"result\":\"allow\"}"[..].into(), ..Answer::default() };
         assert!(matches!(read(&html, &claim(), true, 0), Outcome::Fail(_)));
         let rules = Answer {
             status: 200,
             is_json: true,
             body: br#"{"result":"allow","acl":[]}"#[..].into(),
+            ..Answer::default()
         };
         assert!(matches!(read(&rules, &claim(), false, 0), Outcome::Fail(_)));
     }

@@ -13,10 +13,14 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use std::sync::Arc;
 
+#[derive(Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) is_json: bool,
     pub(crate) body: Bytes,
+    /// Seconds to wait, where the server says so (RFC 9110, 10.2.3).
+    #[cfg_attr(not(feature = "sink"), expect(dead_code, reason = "only sinks try again"))]
+    pub(crate) retry_after_s: Option<u64>,
 }
 
 /// Where requests go, and what each of them has.
@@ -88,9 +92,11 @@ impl Site {
         let status = answer.status().as_u16();
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_json = kind.is_some_and(|kind| kind.contains("json"));
+        let wait = answer.headers().get(header::RETRY_AFTER).and_then(|wait| wait.to_str().ok());
+        let retry_after_s = wait.and_then(|wait| wait.trim().parse().ok());
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| broken(&error))?.to_bytes();
-        Ok(Answer { status, is_json, body })
+        Ok(Answer { status, is_json, body, retry_after_s })
     }
 }
 

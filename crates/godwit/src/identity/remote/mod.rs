@@ -87,6 +87,7 @@ pub(crate) enum Found {
 }
 
 /// Words for the log, without secrets.
+#[derive(Debug)]
 pub(crate) enum Trouble {
     /// The connection is good for the next question.
     Answered(String),

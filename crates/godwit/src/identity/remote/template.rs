@@ -226,19 +226,11 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => {
-                    for c in text.chars().filter(|c| matches!(c, '\'' | '"' | '`')) {
-                        quote = match quote {
-                            None => Some(c),
-                            Some(open) if open == c => None,
-                            open => open,
-                        };
-                    }
+                    quote = quote_after(quote, text);
                     query.push_str(text);
                 }
                 Piece::Value(_) if quote.is_some() => {
-                    return Err("a placeholder is bound, not written into the text: it stands \
-                                without quotes"
-                        .into());
+                    return Err(BOUND.into());
                 }
                 Piece::Value(value) => {
                     values.push(*value);
@@ -248,6 +240,21 @@ impl Template {
         }
         Ok((query, values))
     }
+}
+
+pub(crate) const BOUND: &str =
+    "a placeholder is bound, not written into the text: it stands without quotes";
+
+/// Which quotes of SQL are open behind a text, where these were before it.
+pub(crate) fn quote_after(mut quote: Option<char>, text: &str) -> Option<char> {
+    for c in text.chars().filter(|c| matches!(c, '\'' | '"' | '`')) {
+        quote = match quote {
+            None => Some(c),
+            Some(open) if open == c => None,
+            open => open,
+        };
+    }
+    quote
 }
 
 /// After `${`.

@@ -3,6 +3,8 @@
 
 use super::Row;
 use super::packets::{self, END, Packets, Reader, put_text};
+#[cfg(feature = "sink")]
+use super::sql::Denied;
 use super::sql::{Database, Query};
 use crate::identity::remote::Trouble;
 use crate::identity::remote::dial::{Endpoint, Wire};
@@ -27,6 +29,8 @@ pub(crate) struct Conn {
     packets: Packets<Box<dyn Wire>>,
     /// Queries that the server has prepared, by their text.
     prepared: HashMap<String, Prepared>,
+    #[cfg(feature = "sink")]
+    packet_bytes_max: Option<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -68,6 +72,10 @@ const UNKNOWN: u8 = 4;
 const PREPARE: u8 = 0x16;
 const EXECUTE: u8 = 0x17;
 const TYPE_STRING: u8 = 0xfd;
+#[cfg(feature = "sink")]
+const TYPE_BLOB: u8 = 0xfc;
+#[cfg(feature = "sink")]
+const STATEMENT: u8 = 0x03;
 const NO_SENSE: &str = "it makes no sense";
 
 impl Mysql {
@@ -224,7 +232,12 @@ impl Database for Mysql {
         let stream = self.endpoint.dial().await?;
         let packets = self.introduce(stream).await;
         let packets = packets.map_err(|why| format!("{}: {why}", self.endpoint))?;
-        Ok(Conn { packets, prepared: HashMap::new() })
+        Ok(Conn {
+            packets,
+            prepared: HashMap::new(),
+            #[cfg(feature = "sink")]
+            packet_bytes_max: None,
+        })
     }
 
     async fn query(
@@ -254,6 +267,130 @@ impl Database for Mysql {
         conn.packets.begin();
         conn.packets.write(&out).await.map_err(Trouble::Broken)?;
         conn.rows().await
+    }
+
+    #[cfg(feature = "sink")]
+    async fn insert(
+        &self,
+        conn: &mut Conn,
+        statement: &str,
+        rows: &[Vec<Option<Vec<u8>>>],
+    ) -> Result<(), Denied> {
+        let known = conn.prepared.get(statement).copied();
+        let prepared = match known {
+            Some(known) => known,
+            None => conn.prepare(statement).await.map_err(Denied::Trouble)?,
+        };
+        if rows.iter().any(|row| row.len() != prepared.values) {
+            let why = "it sees other placeholders than we do".to_string();
+            return Err(Denied::Trouble(Trouble::Answered(why)));
+        }
+        let longest = conn.packet_bytes_max().await.map_err(Denied::Trouble)?;
+        conn.say("START TRANSACTION").await?;
+        for row in rows {
+            let execute = execution(prepared, row);
+            let inserted = match execute.len() < longest {
+                true => conn.execute(&execute).await,
+                false => Err(Denied::Row("it is longer than max_allowed_packet".into())),
+            };
+            if let Err(denied) = inserted {
+                conn.say("ROLLBACK").await?;
+                return Err(denied);
+            }
+        }
+        conn.say("COMMIT").await
+    }
+}
+
+/// What inserts one row.
+#[cfg(feature = "sink")]
+fn execution(prepared: Prepared, row: &[Option<Vec<u8>>]) -> Vec<u8> {
+    let mut out = vec![EXECUTE];
+    out.extend(prepared.id.to_le_bytes());
+    out.push(0);
+    out.extend(1_u32.to_le_bytes());
+    if row.is_empty() {
+        return out;
+    }
+    let mut nulls = vec![0_u8; row.len().div_ceil(8)];
+    for (at, _) in row.iter().enumerate().filter(|(_, value)| value.is_none()) {
+        nulls[at / 8] |= 1 << (at % 8);
+    }
+    out.extend(nulls);
+    out.push(1);
+    for value in row {
+        let is_text = value.as_ref().is_none_or(|value| std::str::from_utf8(value).is_ok());
+        out.extend([if is_text { TYPE_STRING } else { TYPE_BLOB }, 0]);
+    }
+    row.iter().flatten().for_each(|value| put_text(&mut out, value));
+    out
+}
+
+#[cfg(feature = "sink")]
+impl Conn {
+    async fn execute(&mut self, execute: &[u8]) -> Result<(), Denied> {
+        self.packets.begin();
+        self.packets.write(execute).await.map_err(|why| Denied::Trouble(Trouble::Broken(why)))?;
+        self.done().await
+    }
+
+    async fn say(&mut self, statement: &str) -> Result<(), Denied> {
+        self.execute(&[&[STATEMENT], statement.as_bytes()].concat()).await
+    }
+
+    /// Rows are nothing that anybody asked for.
+    async fn done(&mut self) -> Result<(), Denied> {
+        let first =
+            self.packets.read().await.map_err(|why| Denied::Trouble(Trouble::Broken(why)))?;
+        match first.split_first() {
+            Some((&OK, _)) => return Ok(()),
+            Some((&ERROR, rest)) => return Err(denied(rest)),
+            _ => {}
+        }
+        // Columns and then rows, each with an end.
+        let mut ends = 0;
+        while ends < 2 {
+            let said = self.packets.read().await;
+            let said = said.map_err(|why| Denied::Trouble(Trouble::Broken(why)))?;
+            match said.split_first() {
+                Some((&ERROR, rest)) => return Err(denied(rest)),
+                Some((&END, rest)) if rest.len() < 8 => ends += 1,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A longer packet would end the connection.
+    async fn packet_bytes_max(&mut self) -> Result<usize, Trouble> {
+        if let Some(known) = self.packet_bytes_max {
+            return Ok(known);
+        }
+        let text = "SELECT CAST(@@max_allowed_packet AS CHAR) AS longest";
+        let prepared = self.prepare(text).await?;
+        self.packets.begin();
+        let out = execution(prepared, &[]);
+        self.packets.write(&out).await.map_err(Trouble::Broken)?;
+        let rows = self.rows().await?;
+        let longest = rows.first().and_then(|row| row.text("longest"));
+        let longest = longest.and_then(|longest| longest.parse().ok());
+        let longest: usize = longest.ok_or_else(|| Trouble::Broken(NO_SENSE.into()))?;
+        let longest = longest.min(packets::PACKET_BYTES_MAX);
+        self.packet_bytes_max = Some(longest);
+        Ok(longest)
+    }
+}
+
+/// Values that are wrong (SQLSTATE 22) or break a rule of the table (23); MySQL knows some of them
+/// by a number alone.
+#[cfg(feature = "sink")]
+fn denied(rest: &[u8]) -> Denied {
+    let number = Reader(rest).number(2).unwrap_or_default();
+    let state = rest.get(2..).and_then(|rest| rest.strip_prefix(b"#")).unwrap_or_default();
+    let is_row = state.starts_with(b"22") || state.starts_with(b"23");
+    match is_row || [1265, 1366, 1406].contains(&number) {
+        true => Denied::Row(error(rest)),
+        false => Denied::Trouble(Trouble::Answered(error(rest))),
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Packets<W> {
 }
 
 /// A packet of this length goes on in the next, which nothing of ours does.
-const PACKET_BYTES_MAX: usize = 0xff_ffff;
+pub(super) const PACKET_BYTES_MAX: usize = 0xff_ffff;
 /// Begins the packet after the last row.
 pub(super) const END: u8 = 0xfe;
 

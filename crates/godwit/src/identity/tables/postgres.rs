@@ -1,6 +1,8 @@
 //! PostgreSQL, as far as two queries need its protocol (version 3.0, chapter "Frontend/Backend
 //! Protocol" of its manual): start, TLS, SCRAM, and one query with values beside it.
 
+#[cfg(feature = "sink")]
+use super::sql::Denied;
 use super::sql::{Database, Query};
 use super::{ANSWER_BYTES_MAX, Row};
 use crate::identity::remote::Trouble;
@@ -9,7 +11,7 @@ use crate::identity::remote::url::{Url, decode};
 use crate::identity::scram::client::Client;
 use rustls::ClientConfig;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 pub(crate) struct Postgres {
     endpoint: Endpoint,
@@ -27,7 +29,13 @@ pub(crate) struct Conn {
     wire: Box<dyn Wire>,
     /// Of the answer that is being read.
     bytes_left: usize,
+    /// A statement that the server knows, and the kinds of its values.
+    #[cfg(feature = "sink")]
+    prepared: Option<(String, Vec<u32>)>,
 }
+
+#[cfg(feature = "sink")]
+const PREPARED: &str = "rows";
 
 /// A message of the server's: its type and what is in it.
 struct Message {
@@ -143,7 +151,12 @@ impl Database for Postgres {
     }
 
     async fn connect(&self) -> Result<Conn, String> {
-        let mut conn = Conn { wire: self.open().await?, bytes_left: ANSWER_BYTES_MAX };
+        let mut conn = Conn {
+            wire: self.open().await?,
+            bytes_left: ANSWER_BYTES_MAX,
+            #[cfg(feature = "sink")]
+            prepared: None,
+        };
         let met = self.introduce(&mut conn).await;
         met.map_err(|why| format!("{}: {why}", self.endpoint))?;
         Ok(conn)
@@ -182,9 +195,145 @@ impl Database for Postgres {
         conn.write(&out.0).await.map_err(Trouble::Broken)?;
         conn.rows().await
     }
+
+    #[cfg(feature = "sink")]
+    async fn insert(
+        &self,
+        conn: &mut Conn,
+        statement: &str,
+        rows: &[Vec<Option<Vec<u8>>>],
+    ) -> Result<(), Denied> {
+        let kinds = conn.prepare(statement).await?;
+        if rows.iter().any(|row| row.len() != kinds.len()) {
+            let why = "it sees other placeholders than we do".to_string();
+            return Err(Denied::Trouble(Trouble::Answered(why)));
+        }
+        let mut out = Outgoing::default();
+        for row in rows {
+            out.bind(row, &kinds);
+        }
+        // What stands before it is one transaction.
+        out.message(b'S', |_| {});
+        conn.bytes_left = ANSWER_BYTES_MAX;
+        let (read, mut write) = tokio::io::split(&mut conn.wire);
+        let mut wire = Counted { wire: read, bytes_left: &mut conn.bytes_left };
+        // Its answers are read while it is told, or both would wait for each other.
+        let told = async {
+            write.write_all(&out.0).await.map_err(|error| error.to_string())?;
+            write.flush().await.map_err(|error| error.to_string())
+        };
+        let (told, done) = tokio::join!(told, wire.done());
+        match (done, told) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Err(denied), _) => Err(denied),
+            (_, Err(why)) => Err(Denied::Trouble(Trouble::Broken(why))),
+        }
+    }
+}
+
+/// Bytes as they are, which text would not be.
+#[cfg(feature = "sink")]
+const BYTEA: u32 = 17;
+
+/// What a server says, read while it may say only so much more.
+struct Counted<'a, R> {
+    wire: R,
+    bytes_left: &'a mut usize,
+}
+
+impl<R: AsyncRead + Unpin> Counted<'_, R> {
+    async fn message(&mut self) -> Result<Message, String> {
+        let broken = |error: std::io::Error| error.to_string();
+        let kind = self.wire.read_u8().await.map_err(broken)?;
+        let len = self.wire.read_u32().await.map_err(broken)? as usize;
+        let len = len.checked_sub(4).filter(|len| len <= self.bytes_left);
+        let len = len.ok_or("it answers with more than we read")?;
+        *self.bytes_left -= len;
+        let mut body = vec![0; len];
+        self.wire.read_exact(&mut body).await.map_err(broken)?;
+        Ok(Message { kind, body })
+    }
+
+    /// Until it is ready for more; rows are nothing that anybody asked for.
+    #[cfg(feature = "sink")]
+    async fn done(&mut self) -> Result<(), Denied> {
+        let mut wrong = None;
+        loop {
+            let message = self.message().await;
+            let message = message.map_err(|why| Denied::Trouble(Trouble::Broken(why)))?;
+            match message.kind {
+                b'E' => wrong = Some(denied(&message.body)),
+                b'Z' => return wrong.map_or(Ok(()), Err),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Values that are wrong (SQLSTATE 22), that break a rule of the table (23), or are too large (54).
+#[cfg(feature = "sink")]
+fn denied(body: &[u8]) -> Denied {
+    let code = body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"C"));
+    let is_row =
+        code.is_some_and(|code| [b"22", b"23", b"54"].iter().any(|class| code.starts_with(*class)));
+    match is_row {
+        true => Denied::Row(error(body)),
+        false => Denied::Trouble(Trouble::Answered(error(body))),
+    }
 }
 
 impl Conn {
+    /// The kinds of a statement's values, which the server knows by then.
+    #[cfg(feature = "sink")]
+    async fn prepare(&mut self, statement: &str) -> Result<Vec<u32>, Denied> {
+        if let Some((known, kinds)) = &self.prepared
+            && known == statement
+        {
+            return Ok(kinds.clone());
+        }
+        self.prepared = None;
+        let mut out = Outgoing::default();
+        out.message(b'C', |body| {
+            body.push(b'S');
+            text(body, PREPARED);
+        });
+        out.message(b'P', |body| {
+            text(body, PREPARED);
+            text(body, statement);
+            body.extend([0, 0]);
+        });
+        out.message(b'D', |body| {
+            body.push(b'S');
+            text(body, PREPARED);
+        });
+        out.message(b'S', |_| {});
+        let broken = |why| Denied::Trouble(Trouble::Broken(why));
+        self.write(&out.0).await.map_err(broken)?;
+        self.bytes_left = ANSWER_BYTES_MAX;
+        let (mut kinds, mut wrong) = (Vec::new(), None);
+        loop {
+            let Message { kind, body } = self.read().await.map_err(broken)?;
+            match kind {
+                b't' => {
+                    let all = body.get(2..).unwrap_or_default().chunks_exact(4);
+                    kinds = all
+                        .map(|kind| kind.iter().fold(0, |all, byte| all << 8 | u32::from(*byte)))
+                        .collect();
+                }
+                b'E' => wrong = Some(Denied::Trouble(Trouble::Answered(error(&body)))),
+                b'Z' => break,
+                _ => {}
+            }
+        }
+        match wrong {
+            Some(wrong) => Err(wrong),
+            None => {
+                self.prepared = Some((statement.to_string(), kinds.clone()));
+                Ok(kinds)
+            }
+        }
+    }
+
     async fn rows(&mut self) -> Result<Vec<Row>, Trouble> {
         self.bytes_left = ANSWER_BYTES_MAX;
         let (mut columns, mut rows, mut wrong) = (Vec::new(), Vec::new(), None);
@@ -207,15 +356,8 @@ impl Conn {
     }
 
     async fn read(&mut self) -> Result<Message, String> {
-        let broken = |error: std::io::Error| error.to_string();
-        let kind = self.wire.read_u8().await.map_err(broken)?;
-        let len = self.wire.read_u32().await.map_err(broken)? as usize;
-        let len = len.checked_sub(4).filter(|len| *len <= self.bytes_left);
-        let len = len.ok_or("it answers with more than we read")?;
-        self.bytes_left -= len;
-        let mut body = vec![0; len];
-        self.wire.read_exact(&mut body).await.map_err(broken)?;
-        Ok(Message { kind, body })
+        let Conn { wire, bytes_left, .. } = self;
+        Counted { wire, bytes_left }.message().await
     }
 
     /// The server's next word in a proof of this kind.
@@ -247,6 +389,31 @@ impl Outgoing {
         body(&mut self.0);
         let len = (self.0.len() - at) as u32;
         self.0[at..at + 4].copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+#[cfg(feature = "sink")]
+impl Outgoing {
+    /// One row, and that it is to be inserted.
+    fn bind(&mut self, row: &[Option<Vec<u8>>], kinds: &[u32]) {
+        self.message(b'B', |body| {
+            text(body, "");
+            text(body, PREPARED);
+            body.extend((row.len() as u16).to_be_bytes());
+            kinds.iter().for_each(|kind| body.extend(u16::from(*kind == BYTEA).to_be_bytes()));
+            body.extend((row.len() as u16).to_be_bytes());
+            for one in row {
+                match one {
+                    Some(one) => value(body, one),
+                    None => body.extend((-1_i32).to_be_bytes()),
+                }
+            }
+            body.extend([0, 0]);
+        });
+        self.message(b'E', |body| {
+            text(body, "");
+            body.extend([0; 4]);
+        });
     }
 }
 

@@ -36,6 +36,24 @@ pub(crate) trait Database: Send + Sync + 'static {
         query: &Query,
         values: &[Vec<u8>],
     ) -> impl Future<Output = Result<Vec<Row>, Trouble>> + Send;
+
+    /// Runs a statement once for each row of values, in one transaction: all of it, or nothing.
+    #[cfg(feature = "sink")]
+    fn insert(
+        &self,
+        conn: &mut Self::Conn,
+        statement: &str,
+        rows: &[Vec<Option<Vec<u8>>>],
+    ) -> impl Future<Output = Result<(), Denied>> + Send;
+}
+
+/// Why rows were not inserted.
+#[cfg(feature = "sink")]
+#[derive(Debug)]
+pub(crate) enum Denied {
+    /// A row is what the table does not take; the connection is good for others.
+    Row(String),
+    Trouble(Trouble),
 }
 
 /// A query whose values travel beside it.
