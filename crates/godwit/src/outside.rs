@@ -5,6 +5,8 @@
 use crate::acl::warden::Warden;
 #[cfg(feature = "http")]
 use crate::identity::jwks::Jwks;
+#[cfg(feature = "sink")]
+use crate::links::events::Hub;
 #[cfg(feature = "remote")]
 use crate::runtime::Runtime;
 #[cfg(feature = "remote")]
@@ -14,6 +16,9 @@ use std::sync::{Mutex, PoisonError};
 
 #[derive(Default)]
 pub(crate) struct Outside {
+    /// Where sinks hear of clients and sessions.
+    #[cfg(feature = "sink")]
+    pub(crate) hub: Arc<Hub>,
     #[cfg(feature = "remote")]
     pub(crate) runtime: Arc<Runtime>,
     /// Whoever is asked what clients may do.

@@ -53,21 +53,28 @@ fn sys(text: &mut String) {
          `{namespace}%00` stands in front of the id of a client that is in one.\n",
     );
     #[cfg(feature = "bridge")]
-    bridges(text);
+    links(text, crate::links::LinkKind::Bridge);
+    #[cfg(feature = "sink")]
+    links(text, crate::links::LinkKind::Sink);
     let _ = writeln!(text, "\nReasons for a drop, in topics and logs: {}.", DROP_NAMES.join(", "));
 }
 
 #[cfg(feature = "bridge")]
-fn bridges(text: &mut String) {
-    text.push_str(
-        "\nBelow `bridge/{name}/` for each bridge, retained as well:\n\n\
+fn links(text: &mut String, kind: crate::links::LinkKind) {
+    use crate::links::report::{State, drops, rows};
+    use crate::links::tally::Tally;
+    let word = kind.word();
+    let _ = write!(
+        text,
+        "\nBelow `{word}/{{name}}/` for each {word}, retained as well:\n\n\
          | topic | value |\n|---|---|\n",
     );
-    for row in crate::links::report::ROWS {
+    for row in rows(kind) {
         let _ = writeln!(text, "| `{}` | {} |", row.topic, row.about);
     }
-    let state = crate::links::report::State::default();
-    let reasons: Vec<_> = crate::links::report::drops(&state).map(|(name, _)| name).collect();
+    let losses = Tally::of(kind).losses().collect();
+    let state = State { losses, ..State::default() };
+    let reasons: Vec<_> = drops(&state).map(|(name, _)| name).collect();
     let reasons = reasons.join("`, `");
     let _ = writeln!(text, "| `dropped/{{reason}}` | messages dropped: `{reasons}` |");
 }

@@ -3,7 +3,7 @@
 use crate::flags::{self, Flag};
 use crate::identity::Porter;
 #[cfg(feature = "bridge")]
-use crate::links::{Links, Wanted, bridge::far};
+use crate::links::{LinkSettings, Links, Wanted, bridge::far};
 use crate::listen::{Bound, SocketFile, Wish};
 use crate::logs::Logs;
 use crate::options::flags::OptionFlag;
@@ -152,7 +152,7 @@ impl Process {
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             judge: Some(judge(porter.clone())),
             warden: outside.warden(),
-            log: Box::new(notes::log),
+            log: log(&outside),
         });
         let server = server.map_err(|fault| vec![cannot_start(&fault, &folder)])?;
         say_what_came_back(&server);
@@ -289,12 +289,41 @@ pub(crate) fn links(settings: &Settings) -> Result<Vec<Wanted>, Vec<String>> {
         let speaks_tls =
             bridge.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
         match speaks_tls.then(|| far::trust(&bridge.tls)).transpose() {
-            Ok(tls) => all.push(Wanted { settings: bridge.clone(), tls }),
+            Ok(tls) => {
+                let settings = LinkSettings::Bridge(Box::new(bridge.clone()));
+                all.push(Wanted { settings, tls });
+            }
             Err(why) => wrongs.push(format!("bridge {}: {why}", bridge.name)),
+        }
+    }
+    #[cfg(feature = "sink")]
+    for sink in &settings.sinks {
+        match sink.speaks_tls().then(|| far::trust(&sink.tls)).transpose() {
+            Ok(tls) => {
+                let settings = LinkSettings::Sink(Box::new(sink.clone()));
+                all.push(Wanted { settings, tls });
+            }
+            Err(why) => wrongs.push(format!("sink {}: {why}", sink.name)),
         }
     }
     if wrongs.is_empty() { Ok(all) } else { Err(wrongs) }
 }
+
+/// What becomes of a note: a line, and an event where somebody wants it.
+fn log(#[cfg_attr(not(feature = "sink"), expect(unused))] outside: &Outside) -> Log {
+    #[cfg(not(feature = "sink"))]
+    return Box::new(notes::log);
+    #[cfg(feature = "sink")]
+    {
+        let hub = outside.hub.clone();
+        Box::new(move |note| {
+            notes::log(note);
+            hub.hear(note);
+        })
+    }
+}
+
+type Log = Box<dyn Fn(&broker::Note) + Send + Sync>;
 
 /// How shards ask.
 fn judge(porter: Arc<Porter>) -> engine::Judge {

@@ -1,21 +1,34 @@
 //! Links: what the broker connects to by itself. Each has a session here, see `near`, whose queue
 //! is all the queue that there is, and a task on the control plane's runtime that empties it.
 
+mod backoff;
 pub(crate) mod bridge;
+#[cfg(feature = "sink")]
+pub(crate) mod events;
 pub(crate) mod near;
+pub(crate) mod placeholders;
 pub(crate) mod report;
+#[cfg(feature = "sink")]
+pub(crate) mod sink;
+pub(crate) mod tally;
 
 use self::bridge::Bridge;
 use self::bridge::settings::BridgeSettings;
-use self::bridge::tally::Tally;
+#[cfg(feature = "sink")]
+use self::events::Hub;
 use self::near::Home;
 use self::report::Reporter;
+#[cfg(feature = "sink")]
+use self::sink::{Sink, settings::SinkSettings};
+use self::tally::Tally;
 use crate::outside::Outside;
 use crate::runtime::Runtime;
 use broker::limits::LINK_IDS;
 use broker::survey::Which;
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,7 +40,10 @@ use tracing::{info, warn};
 pub(crate) struct Links {
     runtime: Arc<Runtime>,
     home: Arc<Home>,
-    running: BTreeMap<Arc<str>, Running>,
+    #[cfg(feature = "sink")]
+    hub: Arc<Hub>,
+    /// By the client ids of their sessions.
+    running: BTreeMap<String, Running>,
     /// Sessions that are being ended, by their names: who comes after them waits.
     leaving: BTreeMap<String, Task>,
     reporter: Reporter,
@@ -45,9 +61,26 @@ pub(crate) enum Stop {
 /// Closed when a task has ended.
 type Task = watch::Receiver<()>;
 
+/// What a link leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LinkKind {
+    #[default]
+    Bridge,
+    #[cfg_attr(not(feature = "sink"), expect(dead_code, reason = "nobody makes one"))]
+    Sink,
+}
+
+/// What the options say of one.
+#[derive(Clone, Debug)]
+pub(crate) enum LinkSettings {
+    Bridge(Box<BridgeSettings>),
+    #[cfg(feature = "sink")]
+    Sink(Box<SinkSettings>),
+}
+
 /// One that is at work.
 struct Running {
-    settings: BridgeSettings,
+    settings: LinkSettings,
     tls: Credentials,
     tally: Arc<Tally>,
     stop: watch::Sender<Stop>,
@@ -59,7 +92,7 @@ pub(crate) type Credentials = Arc<Mutex<Option<Arc<ClientConfig>>>>;
 
 /// A link's options with what their files hold.
 pub(crate) struct Wanted {
-    pub(crate) settings: BridgeSettings,
+    pub(crate) settings: LinkSettings,
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -67,6 +100,63 @@ pub(crate) struct Wanted {
 const GOODBYE: Duration = Duration::from_secs(2);
 /// Between two attempts to end a session here.
 const RETRY: Duration = Duration::from_millis(200);
+
+impl LinkKind {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            LinkKind::Bridge => "bridge",
+            LinkKind::Sink => "sink",
+        }
+    }
+
+    /// What the session of one is called.
+    pub(crate) fn link_id(self, name: &str) -> String {
+        format!("{LINK_IDS}{}/{name}", self.word())
+    }
+}
+
+impl LinkSettings {
+    fn kind(&self) -> LinkKind {
+        match self {
+            LinkSettings::Bridge(_) => LinkKind::Bridge,
+            #[cfg(feature = "sink")]
+            LinkSettings::Sink(_) => LinkKind::Sink,
+        }
+    }
+
+    fn name(&self) -> &Arc<str> {
+        match self {
+            LinkSettings::Bridge(bridge) => &bridge.name,
+            #[cfg(feature = "sink")]
+            LinkSettings::Sink(sink) => &sink.name,
+        }
+    }
+
+    fn link_id(&self) -> String {
+        self.kind().link_id(self.name())
+    }
+
+    fn is_same(&self, other: &LinkSettings) -> bool {
+        match (self, other) {
+            (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.is_same(other),
+            #[cfg(feature = "sink")]
+            (LinkSettings::Sink(one), LinkSettings::Sink(other)) => one.is_same(other),
+            #[cfg(feature = "sink")]
+            _ => false,
+        }
+    }
+
+    /// What it writes to, without secrets.
+    fn servers(&self) -> Vec<String> {
+        match self {
+            LinkSettings::Bridge(bridge) => {
+                bridge.servers.iter().map(ToString::to_string).collect()
+            }
+            #[cfg(feature = "sink")]
+            LinkSettings::Sink(sink) => vec![sink.target.to_string()],
+        }
+    }
+}
 
 impl Links {
     #[cold]
@@ -76,74 +166,81 @@ impl Links {
         wanted: Vec<Wanted>,
         interval_s: u32,
     ) -> Links {
-        let mut links = Links::new(outside.runtime.clone(), server.handle().clone());
+        let mut links = Links::new(outside, server.handle().clone());
         links.change(wanted, interval_s);
         links.forget_strangers();
         links
     }
 
-    fn new(runtime: Arc<Runtime>, handle: engine::Handle) -> Links {
+    fn new(outside: &Outside, handle: engine::Handle) -> Links {
+        let runtime = outside.runtime.clone();
         let home = Arc::new(Home { handle });
         let reporter = Reporter::new(runtime.clone(), home.clone());
         let (running, leaving) = (BTreeMap::new(), BTreeMap::new());
-        Links { runtime, home, running, leaving, reporter }
+        Links {
+            runtime,
+            home,
+            #[cfg(feature = "sink")]
+            hub: outside.hub.clone(),
+            running,
+            leaving,
+            reporter,
+        }
     }
 
     /// From now on there are these, each with its options: what has not changed goes on as it is.
     pub(crate) fn change(&mut self, wanted: Vec<Wanted>, interval_s: u32) {
-        let is_wanted = |name: &Arc<str>| wanted.iter().any(|one| one.settings.name == *name);
-        let gone: Vec<_> = self.running.keys().filter(|name| !is_wanted(name)).cloned().collect();
-        for name in gone {
-            if let Some(link) = self.running.remove(&name) {
+        let is_wanted = |id: &String| wanted.iter().any(|one| one.settings.link_id() == *id);
+        let gone: Vec<_> = self.running.keys().filter(|id| !is_wanted(id)).cloned().collect();
+        for id in gone {
+            if let Some(link) = self.running.remove(&id) {
                 let _ = link.stop.send(Stop::ForEver);
-                self.forget(link.settings.link_id(), Some(link.ended));
+                self.forget(id, Some(link.ended));
             }
         }
         for Wanted { settings, tls } in wanted {
-            let name = settings.name.clone();
-            let link = match self.running.remove(&name) {
+            let id = settings.link_id();
+            let link = match self.running.remove(&id) {
                 Some(same) if same.settings.is_same(&settings) => {
                     *lock(&same.tls) = tls;
                     same
                 }
                 before => self.begin(settings, tls, before),
             };
-            self.running.insert(name, link);
+            self.running.insert(id, link);
         }
-        let told = self.running.iter().map(|(name, link)| {
-            let servers = link.settings.servers.iter().map(ToString::to_string).collect();
-            (name.clone(), report::Told { tally: link.tally.clone(), servers })
+        let told = self.running.iter().map(|(id, link)| {
+            let (name, tally) = (link.settings.name().clone(), link.tally.clone());
+            (id.clone(), report::Told { name, tally, servers: link.settings.servers() })
         });
         self.reporter.change(told.collect(), interval_s);
     }
 
     fn begin(
         &mut self,
-        settings: BridgeSettings,
+        settings: LinkSettings,
         tls: Option<Arc<ClientConfig>>,
         before: Option<Running>,
     ) -> Running {
         let (stop, stopped) = watch::channel(Stop::No);
         let (ends, ended) = watch::channel(());
         let tls = Arc::new(Mutex::new(tls));
-        let (mut gone, mut is_subscribed) = (Vec::new(), false);
         if let Some(before) = &before {
-            is_subscribed = before.settings.rules.outward == settings.rules.outward;
             let _ = before.stop.send(Stop::ForNow);
-            let had = before.settings.rules.inward.iter().map(|rule| &rule.map.filter);
-            let has = |filter: &&String| {
-                settings.rules.inward.iter().any(|rule| rule.map.filter == **filter)
-            };
-            gone = had.filter(|filter| !has(filter)).cloned().collect();
         }
-        let tally = before.as_ref().map_or_else(Default::default, |before| before.tally.clone());
-        let bridge = Bridge {
-            settings: settings.clone(),
-            tls: tls.clone(),
-            home: self.home.clone(),
-            tally: tally.clone(),
-            gone,
-            is_subscribed,
+        let tally = before.as_ref().map(|before| before.tally.clone());
+        let tally = tally.unwrap_or_else(|| Arc::new(Tally::of(settings.kind())));
+        let work: Pin<Box<dyn Future<Output = ()> + Send>> = match &settings {
+            LinkSettings::Bridge(own) => {
+                let before = before.as_ref().map(|before| &before.settings);
+                Box::pin(self.bridge(own, before, (&tls, &tally)).run(stopped))
+            }
+            #[cfg(feature = "sink")]
+            LinkSettings::Sink(own) => {
+                let (home, hub) = (self.home.clone(), self.hub.clone());
+                let sink = Sink::new(own, tls.clone(), (home, hub), tally.clone());
+                Box::pin(sink.run(stopped))
+            }
         };
         // Two of one name would take the session from each other.
         let leaving = self.leaving.remove(&settings.link_id());
@@ -152,10 +249,35 @@ impl Links {
             for task in earlier {
                 end_of(task).await;
             }
-            bridge.run(stopped).await;
+            work.await;
             drop(ends);
         });
         Running { settings, tls, tally, stop, ended }
+    }
+
+    fn bridge(
+        &self,
+        settings: &BridgeSettings,
+        before: Option<&LinkSettings>,
+        (tls, tally): (&Credentials, &Arc<Tally>),
+    ) -> Bridge {
+        let (mut gone, mut is_subscribed) = (Vec::new(), false);
+        if let Some(LinkSettings::Bridge(before)) = before {
+            is_subscribed = before.rules.outward == settings.rules.outward;
+            let had = before.rules.inward.iter().map(|rule| &rule.map.filter);
+            let has = |filter: &&String| {
+                settings.rules.inward.iter().any(|rule| rule.map.filter == **filter)
+            };
+            gone = had.filter(|filter| !has(filter)).cloned().collect();
+        }
+        Bridge {
+            settings: settings.clone(),
+            tls: tls.clone(),
+            home: self.home.clone(),
+            tally: tally.clone(),
+            gone,
+            is_subscribed,
+        }
     }
 
     /// Ends the session of a link that is no more, with what waits in it.
@@ -168,18 +290,17 @@ impl Links {
                 end_of(task).await;
             }
             while let Err(why) = home.end(&link_id).await {
-                warn!(target: "godwit::bridge", link = link_id, "its session is still here: {why}");
+                warn!(target: "godwit::link", link = link_id, "its session is still here: {why}");
                 sleep(RETRY).await;
             }
-            info!(target: "godwit::bridge", link = link_id, "gone, with what it had queued");
+            info!(target: "godwit::link", link = link_id, "gone, with what it had queued");
             drop(ends);
         });
     }
 
     /// Sessions of links that were taken out of the options while nobody ran.
     fn forget_strangers(&mut self) {
-        let known: Vec<String> =
-            self.running.values().map(|link| link.settings.link_id()).collect();
+        let known: Vec<String> = self.running.keys().cloned().collect();
         for report in self.home.handle.survey(Which::Beginning(LINK_IDS.into())) {
             if known.iter().all(|id| **id != *report.client_id) {
                 self.forget(report.client_id.into(), None);
@@ -205,6 +326,11 @@ impl Links {
         });
         let _ = wait.recv_timeout(GOODBYE);
     }
+}
+
+/// Comes back when it is to stop, or nobody could say so any more.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<Stop>) {
+    let _ = stop.wait_for(|stop| *stop != Stop::No).await;
 }
 
 async fn end_of(mut task: Task) {

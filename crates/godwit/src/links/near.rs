@@ -7,8 +7,9 @@ use broker::classes::{Class, Headcount};
 use broker::judge::Grant;
 use broker::survey::{Report, Which};
 use mqtt::{
-    ConnAck, Connect, Disconnect, FiltersBuf, Packet, PacketId, Properties, PropertiesBuf,
-    Property, QoS, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf, Unsubscribe, Version,
+    Ack, ConnAck, Connect, Disconnect, FiltersBuf, Packet, PacketId, PacketType, Properties,
+    PropertiesBuf, Property, QoS, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf,
+    Unsubscribe, Version,
 };
 use std::os::unix::net::UnixStream as Pair;
 use std::sync::Arc;
@@ -85,6 +86,33 @@ impl Home {
             Ok(_) => reports.await.unwrap_or_default(),
             Err(_) => Vec::new(),
         }
+    }
+
+    /// The session is there, and subscribes to what is wanted where a message may have so much QoS,
+    /// and to nothing else: what is published from now on waits. Says whether it was there before.
+    pub(crate) async fn prepare(
+        &self,
+        link_id: &str,
+        is_subscribed: bool,
+        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
+    ) -> Result<bool, String> {
+        // To subscribe it has to connect, and what has QoS 0 would come and be lost.
+        let before = self.survey(vec![link_id.into()]).await;
+        if is_subscribed && !before.is_empty() {
+            return Ok(true);
+        }
+        let wish = Wish { link_id, receive_maximum: 1, is_last: false };
+        let mut near = self.connect(wish).await?;
+        let wanted = wanted(near.terms.qos_max);
+        let wanted: Vec<(&str, SubscribeOptions)> =
+            wanted.iter().map(|(filter, options)| (filter.as_str(), *options)).collect();
+        let is_gone = |filter: &&str| wanted.iter().all(|(wanted, _)| wanted != filter);
+        let had = before.iter().flat_map(|report| report.filters.iter().map(|one| &**one));
+        let gone: Vec<&str> = had.filter(is_gone).collect();
+        near.subscribe(&wanted, &gone).await?;
+        let present = near.session_present;
+        near.goodbye().await?;
+        Ok(present)
     }
 
     /// Ends a session and what waits in it.
@@ -223,6 +251,17 @@ fn connect(wish: Wish<'_>) -> Vec<u8> {
     };
     packet.encode(Version::V5, &mut bytes);
     bytes
+}
+
+/// Says to this broker what became of a message.
+pub(crate) fn acknowledge(
+    kind: PacketType,
+    packet_id: PacketId,
+    reason: Reason,
+    out: &mut Vec<u8>,
+) {
+    let properties = Properties::default();
+    Ack { packet_id, reason, properties }.encode(kind, Version::V5, out);
 }
 
 /// What stands at the front, if it is a packet.

@@ -1,10 +1,9 @@
-//! How links are: numbers of their tasks and of their sessions, for `$SYS/broker/bridge/` and for
-//! whoever else asks.
+//! How links are: numbers of their tasks and of their sessions, for `$SYS/broker/bridge/` and
+//! `$SYS/broker/sink/`, and for whoever else asks.
 
-use super::bridge::settings::BridgeSettings;
-use super::bridge::tally::{LOSSES, Tally};
-use super::lock;
 use super::near::Home;
+use super::tally::Tally;
+use super::{LinkKind, lock};
 use crate::runtime::Runtime;
 use broker::survey::Report;
 use broker::sys::{DROP_NAMES, DROPS};
@@ -14,13 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// A bridge as it is now.
+/// A link as it is now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) is_up: bool,
     pub(crate) server: String,
     pub(crate) last_error: String,
     pub(crate) connects: u64,
+    pub(crate) batches: u64,
+    pub(crate) failures: u64,
     pub(crate) messages_out: u64,
     pub(crate) bytes_out: u64,
     pub(crate) messages_in: u64,
@@ -31,13 +32,15 @@ pub(crate) struct State {
     pub(crate) queued: u64,
     pub(crate) queued_bytes: u64,
     pub(crate) oldest_age_ms: u64,
-    /// By the queue, and by the bridge.
+    /// By the queue, and by the link.
     pub(crate) drops: [u64; DROPS],
-    pub(crate) losses: [u64; LOSSES.len()],
+    pub(crate) losses: Vec<(&'static str, u64)>,
 }
 
-/// One value below `$SYS/broker/bridge/{name}/`.
+/// One value below `$SYS/broker/bridge/{name}/` or `$SYS/broker/sink/{name}/`.
 pub(crate) struct Row {
+    /// Where not both have it.
+    pub(crate) only: Option<LinkKind>,
     pub(crate) topic: &'static str,
     pub(crate) about: &'static str,
     pub(crate) value: fn(&State) -> String,
@@ -45,100 +48,132 @@ pub(crate) struct Row {
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
+        only: None,
         topic: "state",
-        about: "1 while it is connected, else 0",
+        about: "1 while it is connected, or the sink's far side takes what it is given; else 0",
         value: |state| u8::from(state.is_up).to_string(),
     },
     Row {
+        only: None,
         topic: "server",
-        about: "the server that it is, or was last, connected to",
+        about: "the server that it is, or was last, connected to; of a sink what it writes to",
         value: |state| state.server.clone(),
     },
     Row {
+        only: None,
         topic: "last_error",
         about: "what went wrong last",
         value: |state| state.last_error.clone(),
     },
     Row {
+        only: None,
         topic: "connects",
         about: "times that it was connected",
         value: |state| state.connects.to_string(),
     },
     Row {
+        only: None,
         topic: "out/messages",
-        about: "messages sent to the other broker",
+        about: "messages that the other side has",
         value: |state| state.messages_out.to_string(),
     },
     Row {
+        only: None,
         topic: "out/bytes",
         about: "bytes of their payloads",
         value: |state| state.bytes_out.to_string(),
     },
     Row {
+        only: None,
         topic: "out/messages_per_s",
         about: "the same a second, since the value before",
         value: |state| format!("{:.1}", state.rate_out),
     },
     Row {
+        only: Some(LinkKind::Sink),
+        topic: "out/batches",
+        about: "batches of them",
+        value: |state| state.batches.to_string(),
+    },
+    Row {
+        only: Some(LinkKind::Sink),
+        topic: "out/failures",
+        about: "times that a batch was not taken, or nobody was there",
+        value: |state| state.failures.to_string(),
+    },
+    Row {
+        only: Some(LinkKind::Bridge),
         topic: "in/messages",
         about: "messages that came from the other broker",
         value: |state| state.messages_in.to_string(),
     },
     Row {
+        only: Some(LinkKind::Bridge),
         topic: "in/bytes",
         about: "bytes of their payloads",
         value: |state| state.bytes_in.to_string(),
     },
     Row {
+        only: Some(LinkKind::Bridge),
         topic: "in/messages_per_s",
         about: "the same a second, since the value before",
         value: |state| format!("{:.1}", state.rate_in),
     },
     Row {
+        only: None,
         topic: "queue/in_flight",
-        about: "messages that the other broker has not acknowledged",
+        about: "messages that the other side has not acknowledged",
         value: |state| state.in_flight.to_string(),
     },
     Row {
+        only: None,
         topic: "queue/messages",
         about: "messages that wait; after a start, until it is connected, those that came since",
         value: |state| state.queued.to_string(),
     },
     Row {
+        only: None,
         topic: "queue/bytes",
         about: "their bytes",
         value: |state| state.queued_bytes.to_string(),
     },
     Row {
+        only: None,
         topic: "queue/oldest_ms",
         about: "how long the first of them has waited, in milliseconds",
         value: |state| state.oldest_age_ms.to_string(),
     },
 ];
 
-/// Why messages of a bridge were dropped: by its queue, then by the bridge.
+/// Those that a link of this kind has.
+pub(crate) fn rows(kind: LinkKind) -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().filter(move |row| row.only.is_none_or(|only| only == kind))
+}
+
+/// Why messages of a link were dropped: by its queue, then by the link.
 pub(crate) fn drops(state: &State) -> impl Iterator<Item = (&'static str, u64)> {
     let by_queue = DROP_NAMES.into_iter().zip(state.drops);
-    // The queue has a name for these too, and they mean the same.
-    let own = LOSSES.into_iter().zip(state.losses);
     let mut all: Vec<(&'static str, u64)> = by_queue.collect();
-    for (name, count) in own {
-        match all.iter_mut().find(|(known, _)| *known == name) {
+    // The queue has a name for some of these too, and they mean the same.
+    for (name, count) in &state.losses {
+        match all.iter_mut().find(|(known, _)| known == name) {
             Some((_, sum)) => *sum += count,
-            None => all.push((name, count)),
+            None => all.push((name, *count)),
         }
     }
     all.into_iter()
 }
 
-/// What is known of a bridge without asking.
+/// What is known of a link without asking.
 #[derive(Clone)]
 pub(crate) struct Told {
+    pub(crate) name: Arc<str>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) servers: Vec<String>,
 }
 
-type Bridges = BTreeMap<Arc<str>, Told>;
+/// By the client ids of their sessions.
+type All = BTreeMap<String, Told>;
 
 /// Says every so often how all of them are.
 pub(crate) struct Reporter {
@@ -149,7 +184,7 @@ pub(crate) struct Reporter {
 
 #[derive(Default)]
 struct Plan {
-    bridges: Bridges,
+    links: All,
     interval_s: u32,
     is_running: bool,
 }
@@ -158,7 +193,7 @@ struct Plan {
 #[derive(Default)]
 struct Memory {
     said: HashMap<String, String>,
-    counted: HashMap<Arc<str>, (Instant, u64, u64)>,
+    counted: HashMap<String, (Instant, u64, u64)>,
 }
 
 /// While nothing is to be said.
@@ -169,10 +204,10 @@ impl Reporter {
         Reporter { runtime, home, plan: Arc::default() }
     }
 
-    pub(crate) fn change(&self, bridges: Bridges, interval_s: u32) {
+    pub(crate) fn change(&self, links: All, interval_s: u32) {
         let mut plan = lock(&self.plan);
-        (plan.bridges, plan.interval_s) = (bridges, interval_s);
-        if plan.is_running || plan.bridges.is_empty() {
+        (plan.links, plan.interval_s) = (links, interval_s);
+        if plan.is_running || plan.links.is_empty() {
             return;
         }
         plan.is_running = true;
@@ -180,12 +215,12 @@ impl Reporter {
         self.runtime.spawn(async move {
             let mut memory = Memory::default();
             loop {
-                let (bridges, interval_s) = {
+                let (links, interval_s) = {
                     let plan = lock(&plan);
-                    (plan.bridges.clone(), plan.interval_s)
+                    (plan.links.clone(), plan.interval_s)
                 };
                 if interval_s > 0 {
-                    memory.say(&home, &bridges).await;
+                    memory.say(&home, &links).await;
                 }
                 sleep(Duration::from_secs(u64::from(interval_s)).max(IDLE)).await;
             }
@@ -193,28 +228,27 @@ impl Reporter {
     }
 }
 
-/// How these bridges are.
-pub(crate) async fn states(home: &Home, bridges: &Bridges) -> BTreeMap<Arc<str>, State> {
-    let prefix = BridgeSettings::link_prefix();
-    let ids = bridges.keys().map(|name| format!("{prefix}{name}").into()).collect();
+/// How these links are.
+pub(crate) async fn states(home: &Home, links: &All) -> BTreeMap<String, State> {
+    let ids = links.keys().map(|id| id.as_str().into()).collect();
     let reports = home.survey(ids).await;
-    let state = |(name, told): (&Arc<str>, &Told)| {
-        let report = reports.iter().find(|one| one.client_id.strip_prefix(&prefix) == Some(name));
-        (name.clone(), state(told, report))
+    let state = |(id, told): (&String, &Told)| {
+        let report = reports.iter().find(|one| *one.client_id == **id);
+        (id.clone(), state(told, report))
     };
-    bridges.iter().map(state).collect()
+    links.iter().map(state).collect()
 }
 
 fn state(told: &Told, report: Option<&Report>) -> State {
     let tally = &told.tally;
-    let mut losses = [0; LOSSES.len()];
-    losses.iter_mut().zip(tally.losses()).for_each(|(count, (_, lost))| *count = lost);
     let server = told.servers.get(tally.server.load(Relaxed));
     State {
         is_up: tally.is_up.load(Relaxed),
         server: server.cloned().unwrap_or_default(),
         last_error: tally.last_error(),
         connects: tally.connects.load(Relaxed),
+        batches: tally.batches.load(Relaxed),
+        failures: tally.failures.load(Relaxed),
         messages_out: tally.messages_out.load(Relaxed),
         bytes_out: tally.bytes_out.load(Relaxed),
         messages_in: tally.messages_in.load(Relaxed),
@@ -226,23 +260,24 @@ fn state(told: &Told, report: Option<&Report>) -> State {
         queued_bytes: report.map_or(0, |report| report.queued_bytes),
         oldest_age_ms: report.and_then(|report| report.oldest_age_ms).unwrap_or(0),
         drops: report.map_or([0; DROPS], |report| report.drops),
-        losses,
+        losses: tally.losses().collect(),
     }
 }
 
 impl Memory {
-    async fn say(&mut self, home: &Home, bridges: &Bridges) {
+    async fn say(&mut self, home: &Home, links: &All) {
         let now = Instant::now();
         let mut all: HashMap<String, String> = HashMap::new();
-        for (name, mut state) in states(home, bridges).await {
+        for (id, mut state) in states(home, links).await {
             let counts = (now, state.messages_out, state.messages_in);
-            if let Some((at, out, inward)) = self.counted.insert(name.clone(), counts) {
+            if let Some((at, out, inward)) = self.counted.insert(id.clone(), counts) {
                 let seconds = (now - at).as_secs_f64().max(0.001);
                 state.rate_out = (state.messages_out.saturating_sub(out)) as f64 / seconds;
                 state.rate_in = (state.messages_in.saturating_sub(inward)) as f64 / seconds;
             }
-            let base = format!("$SYS/broker/bridge/{name}");
-            for row in ROWS {
+            let Told { name, tally, .. } = &links[&id];
+            let base = format!("$SYS/broker/{}/{name}", tally.kind.word());
+            for row in rows(tally.kind) {
                 all.insert(format!("{base}/{}", row.topic), (row.value)(&state));
             }
             for (reason, count) in drops(&state) {
@@ -254,11 +289,11 @@ impl Memory {
                 home.handle.say(topic.as_str().into(), value.as_str().into());
             }
         }
-        // A retained message without a payload clears what a bridge that is gone said.
+        // A retained message without a payload clears what a link that is gone said.
         for topic in self.said.keys().filter(|topic| !all.contains_key(*topic)) {
             home.handle.say(topic.as_str().into(), "".into());
         }
-        self.counted.retain(|name, _| bridges.contains_key(name));
+        self.counted.retain(|id, _| links.contains_key(id));
         self.said = all;
     }
 }

@@ -1,62 +1,28 @@
 //! `[[bridge]]` in a file, with `[[bridge.out]]` and `[[bridge.in]]` below it.
 
 use super::file::Reader;
-use super::table::Row;
-use super::value::Misfit;
-use super::{Given, Origin, Plan, Wrong, nearest, overruled};
+use super::links::{LinkGiven, Tables, defaults, name_misfit};
+use super::{Plan, Wrong, overruled};
 use crate::links::bridge::pipe::Rules;
-use crate::links::bridge::settings::{
-    BridgeSettings, LIMIT_KEYS, ROWS, RULE_ROWS, RuleSettings, defaults, find,
-};
+use crate::links::bridge::settings::{BridgeSettings, LIMIT_KEYS, ROWS, RULE_ROWS, RuleSettings};
 use crate::links::near;
 use crate::options::settings::Settings;
-use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A `[[bridge]]` as it stands in the file.
-#[derive(Clone, Debug)]
-pub(crate) struct BridgeGiven {
-    pub(crate) origin: Origin,
-    /// Without its limits.
-    settings: BridgeSettings,
-    limits: BTreeMap<&'static str, Given>,
-}
+pub(crate) type BridgeGiven = LinkGiven<BridgeSettings>;
+
+const TABLES: Tables<BridgeSettings> = (ROWS, LIMIT_KEYS);
 
 impl Reader<'_> {
-    pub(super) fn bridges(&mut self, at: usize, value: &Spanned<DeValue<'_>>) {
-        let DeValue::Array(all) = value.get_ref() else {
-            return self.wrong(at, "a bridge stands under [[bridge]]".to_string());
-        };
-        for one in all.iter() {
-            match one.get_ref() {
-                DeValue::Table(table) => self.bridge(one.span().start, table),
-                _ => self.wrong(one.span().start, "use [[bridge]] and name = ...".to_string()),
-            }
-        }
-    }
-
-    fn bridge(&mut self, at: usize, table: &DeTable<'_>) {
-        let mut own = BridgeGiven {
-            origin: self.origin(at),
-            settings: defaults(ROWS),
-            limits: BTreeMap::new(),
-        };
+    pub(super) fn bridge(&mut self, at: usize, table: &DeTable<'_>) {
+        let mut own = LinkGiven::new(self.origin(at), ROWS);
         let (mut outward, mut inward) = (Vec::new(), Vec::new());
         for (name, value) in table {
             match (&**name.get_ref(), value.get_ref()) {
                 ("out", _) => self.rules(name.span().start, value, &mut outward),
                 ("in", _) => self.rules(name.span().start, value, &mut inward),
-                (key, _) if find(ROWS, key).is_some() => {
-                    self.own_row(&mut own.settings, ROWS, key, name.span().start, value);
-                }
-                (section, DeValue::Table(options)) => {
-                    for (name, value) in options {
-                        let key = format!("{section}.{}", name.get_ref());
-                        self.bridge_option(&mut own, &key, name.span().start, value);
-                    }
-                }
-                (key, _) => self.bridge_option(&mut own, key, name.span().start, value),
+                (key, _) => self.link_option(&mut own, TABLES, key, name.span().start, value),
             }
         }
         let rules = |all: Vec<(usize, RuleSettings)>, reader: &mut Self| {
@@ -90,64 +56,21 @@ impl Reader<'_> {
             };
             let mut rule: RuleSettings = defaults(RULE_ROWS);
             for (name, value) in table {
-                self.own_row(&mut rule, RULE_ROWS, name.get_ref(), name.span().start, value);
+                let (key, at) = (name.get_ref(), name.span().start);
+                self.own_row(&mut rule, (RULE_ROWS, &[]), key, at, value);
             }
             rules.push((at, rule));
         }
     }
 
-    fn bridge_option(
-        &mut self,
-        own: &mut BridgeGiven,
-        key: &str,
-        at: usize,
-        value: &Spanned<DeValue<'_>>,
-    ) {
-        match LIMIT_KEYS.contains(&key) {
-            true => self.own_option(&mut own.limits, key, at, value),
-            false => self.own_row(&mut own.settings, ROWS, key, at, value),
-        }
-    }
-
-    /// Sets what a row of another table than that of all options says.
-    fn own_row<S>(
-        &mut self,
-        settings: &mut S,
-        rows: &'static [Row<S>],
-        key: &str,
-        at: usize,
-        value: &Spanned<DeValue<'_>>,
-    ) {
-        let Some(row) = find(rows, key) else {
-            let names = rows.iter().map(|row| row.key).chain(LIMIT_KEYS.iter().copied());
-            let why = match nearest::nearest(key, names.clone()) {
-                Some(meant) => format!("{key} is no option of it, did you mean {meant}?"),
-                None => {
-                    let names: Vec<&str> = rows.iter().map(|row| row.key).collect();
-                    format!("{key} is no option of it, it has {}", names.join(", "))
-                }
-            };
-            return self.wrong(at, why);
-        };
-        match row.kind.read_toml(value) {
-            Ok(value) => (row.set)(settings, &value),
-            Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
-        }
-    }
-
     /// What no row can see alone.
     fn misfit(&self, own: &BridgeSettings) -> Option<String> {
-        let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let name = &*own.name;
-        let is_taken = self.plan.bridges.iter().any(|other| other.settings.name == own.name);
         let has_tls = own.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
         let tls = &own.tls;
         let (certificate, key) = (&tls.certificate, &tls.key);
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(legal) || is_taken {
-            return Some(format!(
-                "a bridge needs a name of its own, of at most {NAME_BYTES_MAX} letters, digits, \
-                 \"-\", \"_\" and \".\""
-            ));
+        let others = self.plan.bridges.iter().map(|other| &*other.settings.name);
+        if let Some(why) = name_misfit("bridge", &own.name, others) {
+            return Some(why);
         }
         if own.servers.is_empty() {
             return Some("a bridge needs servers = [\"tls://HOST:8883\"]".to_string());
@@ -176,8 +99,6 @@ impl Reader<'_> {
     }
 }
 
-const NAME_BYTES_MAX: usize = 64;
-
 impl Plan {
     /// Every bridge with the limits of its session.
     pub(super) fn bridges(&self, settings: &Settings) -> Vec<BridgeSettings> {
@@ -190,12 +111,7 @@ impl Plan {
 
     /// What differs between the bridges of two plans makes them change.
     pub(super) fn bridges_differ(&self, next: &Plan) -> bool {
-        let values = |given: &BTreeMap<&'static str, Given>| -> Vec<_> {
-            given.iter().map(|(key, given)| (*key, given.value.clone())).collect()
-        };
-        let own = |plan: &Plan| -> Vec<_> {
-            plan.bridges.iter().map(|one| (one.settings.clone(), values(&one.limits))).collect()
-        };
+        let own = |plan: &Plan| plan.bridges.iter().map(LinkGiven::values).collect::<Vec<_>>();
         own(self) != own(next)
     }
 

@@ -27,6 +27,8 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     }
     #[cfg(feature = "bridge")]
     plan.check_bridges(wrongs);
+    #[cfg(feature = "sink")]
+    plan.check_sinks(wrongs);
     for (key, check) in checks {
         if let Some(why) = check(&settings) {
             wrongs.push(Wrong { origin: plan.origin(key), why });

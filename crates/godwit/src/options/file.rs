@@ -57,7 +57,9 @@ impl Reader<'_> {
     fn entry(&mut self, key: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
         match key {
             #[cfg(feature = "bridge")]
-            "bridge" => return self.bridges(at.start, value),
+            "bridge" => return self.links("bridge", at.start, value, Reader::bridge),
+            #[cfg(feature = "sink")]
+            "sink" => return self.links("sink", at.start, value, Reader::sink),
             "group" => return self.groups(at, value),
             "listener" => return self.listeners(at, value),
             _ => {}

@@ -10,8 +10,12 @@ pub(crate) mod checks;
 pub(crate) mod environment;
 pub(crate) mod file;
 pub(crate) mod flags;
+#[cfg(feature = "bridge")]
+mod links;
 pub(crate) mod nearest;
 pub(crate) mod settings;
+#[cfg(feature = "sink")]
+mod sinks;
 pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod value;
@@ -19,6 +23,8 @@ pub(crate) mod value;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "sink")]
+use crate::links::sink::settings::SinkSettings;
 #[cfg(feature = "bridge")]
 use crate::links::{bridge::settings::BridgeSettings, near};
 use crate::listen::ListenUrl;
@@ -46,6 +52,8 @@ pub(crate) struct Plan {
     groups: Vec<GroupGiven>,
     #[cfg(feature = "bridge")]
     bridges: Vec<bridges::BridgeGiven>,
+    #[cfg(feature = "sink")]
+    sinks: Vec<sinks::SinkGiven>,
 }
 
 /// A `[[listener]]`: its URL, and the options that it has for itself.
@@ -137,6 +145,12 @@ impl Plan {
             settings.bridges = self.bridges(&settings);
             let class = |own: &BridgeSettings| near::class(&own.link_id(), &own.limits);
             settings.broker.classes.extend(settings.bridges.iter().map(class));
+        }
+        #[cfg(feature = "sink")]
+        {
+            settings.sinks = self.sinks(&settings);
+            let class = |own: &SinkSettings| near::class(&own.link_id(), &own.limits);
+            settings.broker.classes.extend(settings.sinks.iter().map(class));
         }
         settings
     }
@@ -242,6 +256,13 @@ impl Plan {
                 changes.live.push("bridge");
             }
             self.bridges = next.bridges.clone();
+        }
+        #[cfg(feature = "sink")]
+        {
+            if self.sinks_differ(&next) {
+                changes.live.push("sink");
+            }
+            self.sinks = next.sinks.clone();
         }
         let fixed = |key: &&'static str| table::find(key).is_some_and(|row| !row.live);
         self.given.retain(|key, _| fixed(key));

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "bridge")]
 use crate::links::bridge::settings::BridgeSettings;
+#[cfg(feature = "sink")]
+use crate::links::sink::settings::SinkSettings;
 use crate::listen::ListenUrl;
 use crate::security::SecuritySettings;
 use broker::mount::Namespace;
@@ -30,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) security: SecuritySettings,
     /// 0 is one a core.
     pub(crate) shards: usize,
+    #[cfg(feature = "sink")]
+    pub(crate) sinks: Vec<SinkSettings>,
     pub(crate) store: store::Options,
 }
 
@@ -112,6 +116,8 @@ impl Settings {
             log: LogSettings::default(),
             security: SecuritySettings::default(),
             shards: 0,
+            #[cfg(feature = "sink")]
+            sinks: Vec::new(),
             store: store::Options::default(),
         }
     }

@@ -31,6 +31,8 @@ pub(crate) fn markdown() -> String {
     }
     #[cfg(feature = "bridge")]
     bridges(&mut page);
+    #[cfg(feature = "sink")]
+    sinks(&mut page);
     page
 }
 
@@ -39,10 +41,26 @@ fn bridges(page: &mut String) {
     use crate::links::bridge::settings::{LIMIT_KEYS, ROWS, RULE_ROWS};
     page.push_str(BRIDGES_HEAD);
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    let limits: Vec<String> = LIMIT_KEYS.iter().map(|key| format!("`{key}`")).collect();
-    page.push_str(&wrap(&format!("\nBeside these it may have {}.", limits.join(", ")), ""));
+    page.push_str(&own_limits(LIMIT_KEYS));
     page.push_str("\n### Rules\n\nOptions of `[[bridge.out]]` and `[[bridge.in]]`.\n");
     RULE_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+}
+
+#[cfg(feature = "sink")]
+fn sinks(page: &mut String) {
+    use crate::links::events::NAMES;
+    use crate::links::sink::settings::{LIMIT_KEYS, ROWS};
+    page.push_str(SINKS_HEAD);
+    let events: Vec<String> = NAMES.iter().map(|name| format!("`{name}`")).collect();
+    page.push_str(&wrap(&format!("\nEvents are {}.", events.join(", ")), ""));
+    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(&own_limits(LIMIT_KEYS));
+}
+
+#[cfg(feature = "bridge")]
+fn own_limits(keys: &[&str]) -> String {
+    let limits: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    wrap(&format!("\nBeside these it may have {}.", limits.join(", ")), "")
 }
 
 /// An option that stands in a file alone.
@@ -221,6 +239,33 @@ other session, while the other broker is away or slow. The other broker keeps wh
 are. QoS 1 and 2 hold from end to end: neither broker hears that a message arrived before the other
 one has it. SIGHUP applies what has changed: other bridges do not notice, and one whose options
 changed connects anew, with its queue. `$SYS/broker/bridge/` tells how each is, see reference.md.
+";
+
+#[cfg(feature = "sink")]
+const SINKS_HEAD: &str = "
+## Sinks
+
+Every `[[sink]]` of the file hands messages, and events, on to what is no broker: files, an HTTP
+server, a database. `sinks.md` says how to use them and what they promise:
+
+```toml
+[[sink]]
+name = \"archive\"
+filters = [\"sensors/#\"]
+file.path = \"/var/lib/godwit/archive/${topic[2]}.jsonl\"
+
+[[sink]]
+name = \"hook\"
+filters = [\"alarms/#\"]
+events = [\"client.connected\", \"client.disconnected\"]
+http.url = \"https://example/hook\"
+
+[[sink]]
+name = \"rows\"
+filters = [\"sensors/+/temperature\"]
+sql.url = \"postgres://godwit:...@localhost/plant\"
+sql.statement = \"INSERT INTO t (sensor, v) VALUES (${topic[2]}, ${payload.value})\"
+```
 ";
 
 const SAMPLE_HEAD: &str = "\

@@ -3,10 +3,9 @@
 use super::far::Far;
 use super::pipe::{End, Pipe};
 use super::settings::BridgeSettings;
-use super::stopped;
 use crate::identity::remote::dial::Wire;
-use crate::links::Stop;
 use crate::links::near::Near;
+use crate::links::{Stop, stopped};
 use mqtt::{Disconnect, PINGREQ, PropertiesBuf, Property, Reason, Version};
 use std::future::{Future, poll_fn};
 use std::io;

@@ -9,6 +9,7 @@
 //! | `${1}`, `${2}`, ... | what stands where the filter has its first, second, ... wildcard |
 //! | `${bridge}` | the bridge's name |
 
+use crate::links::placeholders::{Part, parts};
 use mqtt::topic::{check_filter, check_topic};
 use mqtt::{Share, filter_matches};
 use std::fmt;
@@ -140,12 +141,14 @@ fn pieces(template: &str, wildcards: usize, bridge: &str) -> Result<Vec<Piece>, 
         Some(Piece::Text(before)) => before.push_str(text),
         _ => pieces.push(Piece::Text(text.into())),
     };
-    let mut rest = if template.is_empty() { "${topic}" } else { template };
-    while let Some((text, variable)) = rest.split_once("${") {
-        push_text(&mut pieces, text);
-        let (name, after) = variable
-            .split_once('}')
-            .ok_or_else(|| format!("{template:?} has a \"${{\" without a \"}}\""))?;
+    for part in parts(if template.is_empty() { "${topic}" } else { template })? {
+        let name = match part {
+            Part::Text(text) => {
+                push_text(&mut pieces, text);
+                continue;
+            }
+            Part::Name(name) => name,
+        };
         match (name, name.parse::<usize>()) {
             ("topic", _) => pieces.push(Piece::Topic),
             ("bridge", _) => push_text(&mut pieces, bridge),
@@ -162,9 +165,7 @@ fn pieces(template: &str, wildcards: usize, bridge: &str) -> Result<Vec<Piece>, 
                 ));
             }
         }
-        rest = after;
     }
-    push_text(&mut pieces, rest);
     Ok(pieces)
 }
 

@@ -8,17 +8,17 @@ pub(crate) mod far;
 pub(crate) mod map;
 pub(crate) mod pipe;
 pub(crate) mod settings;
-pub(crate) mod tally;
 mod tunnel;
 
 use self::carry::{Ended, Line};
 use self::far::{Denied, Far, Manner};
 use self::pipe::{Pipe, Rule};
 use self::settings::BridgeSettings;
-use self::tally::Tally;
+use super::backoff::{self, seed};
 use super::near::{Home, Wish};
-use super::{Credentials, Stop, lock};
-use mqtt::{QoS, SubscribeOptions};
+use super::tally::Tally;
+use super::{Credentials, Stop, lock, stopped};
+use mqtt::QoS;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -109,25 +109,13 @@ impl Bridge {
     }
 
     async fn try_prepare(&self) -> Result<bool, String> {
-        let link_id = self.settings.link_id();
-        // To subscribe it has to connect, and what has QoS 0 would come and be lost.
-        let before = self.home.survey(vec![link_id.as_str().into()]).await;
-        if self.is_subscribed && !before.is_empty() {
-            return Ok(true);
-        }
-        let wish = Wish { link_id: &link_id, receive_maximum: 1, is_last: false };
-        let mut near = self.home.connect(wish).await?;
         let rules = &self.settings.rules.outward;
-        let options = |rule: &Rule| rule.options(near.terms.qos_max);
-        let wanted = rules.iter().map(|rule| (rule.map.filter.as_str(), options(rule)));
-        let wanted: Vec<(&str, SubscribeOptions)> = wanted.collect();
-        let is_gone = |filter: &&str| wanted.iter().all(|(wanted, _)| wanted != filter);
-        let had = before.iter().flat_map(|report| report.filters.iter().map(|one| &**one));
-        let gone: Vec<&str> = had.filter(is_gone).collect();
-        near.subscribe(&wanted, &gone).await?;
-        let present = near.session_present;
-        near.goodbye().await?;
-        Ok(present)
+        let link_id = self.settings.link_id();
+        let wanted = |qos_max| {
+            let filter = |rule: &Rule| (rule.map.filter.clone(), rule.options(qos_max));
+            rules.iter().map(filter).collect()
+        };
+        self.home.prepare(&link_id, self.is_subscribed, wanted).await
     }
 
     /// Both ends, and what is unfinished between them.
@@ -254,33 +242,14 @@ impl Bridge {
         course.failures += 1;
     }
 
-    /// Twice as long each time, by a random part shorter: bridges that lost one broker do not come
-    /// back in one moment.
+    /// Servers of the list are tried one after the other, and then there is a wait.
     fn pause(&self, course: &Course) -> Duration {
         let rounds = course.failures / self.settings.servers.len() as u32;
         if course.failures > 0 && course.server > 0 {
             return Duration::ZERO;
         }
         let first = Duration::from_millis(u64::from(self.settings.retry_min_ms));
-        let longest = Duration::from_secs(u64::from(self.settings.retry_max_s)).max(first);
-        let pause = first.saturating_mul(1 << rounds.saturating_sub(1).min(20)).min(longest);
-        if course.failures == 0 {
-            first
-        } else {
-            pause.mul_f64(1.0 - f64::from(seed() % 256) / 512.0)
-        }
+        let longest = Duration::from_secs(u64::from(self.settings.retry_max_s));
+        backoff::pause(if course.failures == 0 { 0 } else { rounds.max(1) }, first, longest)
     }
-}
-
-/// Different each time.
-fn seed() -> u16 {
-    let mut bytes = [0; 2];
-    // Without it ids of requests are less unlikely to be in use, and waits alike.
-    let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
-    u16::from_ne_bytes(bytes)
-}
-
-/// Comes back when it is to stop, or nobody could say so any more.
-pub(crate) async fn stopped(stop: &mut watch::Receiver<Stop>) {
-    let _ = stop.wait_for(|stop| *stop != Stop::No).await;
 }

@@ -3,6 +3,7 @@
 use super::map::Map;
 use super::pipe::{Retained, Rule, Rules};
 use crate::identity::remote::url::Url;
+use crate::links::LinkKind;
 use crate::options::table::{EXPIRY, Row, count};
 use crate::options::value::Kind;
 use broker::judge::Secret;
@@ -77,12 +78,7 @@ impl BridgeSettings {
 
     /// What the session here is called.
     pub(crate) fn link_id(&self) -> String {
-        format!("{}{}", BridgeSettings::link_prefix(), self.name)
-    }
-
-    /// What sessions of all bridges are called, to begin with.
-    pub(crate) fn link_prefix() -> String {
-        format!("{}bridge/", broker::limits::LINK_IDS)
+        LinkKind::Bridge.link_id(&self.name)
     }
 
     /// What the other broker knows us by.
@@ -416,17 +412,3 @@ pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
         },
     },
 ];
-
-/// With every row's default.
-pub(crate) fn defaults<S: Default>(rows: &[Row<S>]) -> S {
-    let mut settings = S::default();
-    for row in rows {
-        (row.set)(&mut settings, &row.default_value());
-    }
-    settings
-}
-
-/// One option of a rule or a bridge, if its table has it.
-pub(crate) fn find<S>(rows: &'static [Row<S>], key: &str) -> Option<&'static Row<S>> {
-    rows.iter().find(|row| row.key == key)
-}

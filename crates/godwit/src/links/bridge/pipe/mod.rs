@@ -15,8 +15,8 @@ mod echoes;
 
 use self::echoes::Echoes;
 use super::map::Map;
-use super::tally::{Loss, Tally};
-use crate::links::near::NearTerms;
+use crate::links::near::{NearTerms, acknowledge};
+use crate::links::tally::{Loss, Tally};
 use mqtt::{
     Ack, Frame, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property, Publish, QoS,
     Reason, Subscribe, SubscribeOptions, SubscriptionsBuf, Unsubscribe, Version,
@@ -248,11 +248,21 @@ impl Pipe {
             match decode(frame, Version::V5)? {
                 Packet::Publish(publish) => self.publish_out(&publish),
                 Packet::PubRel(ack) if self.lowered.remove(&ack.packet_id) => {
-                    near(PacketType::PubComp, ack.packet_id, Reason::Success, &mut self.to_near);
+                    acknowledge(
+                        PacketType::PubComp,
+                        ack.packet_id,
+                        Reason::Success,
+                        &mut self.to_near,
+                    );
                 }
                 // Of an earlier connection, with what it is no more.
                 Packet::PubRel(ack) if self.terms.qos_max < QoS::ExactlyOnce => {
-                    near(PacketType::PubComp, ack.packet_id, Reason::Success, &mut self.to_near);
+                    acknowledge(
+                        PacketType::PubComp,
+                        ack.packet_id,
+                        Reason::Success,
+                        &mut self.to_near,
+                    );
                 }
                 Packet::PubRel(ack) => self.answer_far(PacketType::PubRel, ack),
                 Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
@@ -353,11 +363,11 @@ impl Pipe {
         let Some(packet_id) = publish.packet_id else { return };
         match (publish.qos, qos) {
             (QoS::AtLeastOnce, QoS::AtMostOnce) => {
-                near(PacketType::PubAck, packet_id, Reason::Success, &mut self.to_near);
+                acknowledge(PacketType::PubAck, packet_id, Reason::Success, &mut self.to_near);
             }
             (QoS::ExactlyOnce, QoS::AtMostOnce) => {
                 self.lowered.insert(packet_id);
-                near(PacketType::PubRec, packet_id, Reason::Success, &mut self.to_near);
+                acknowledge(PacketType::PubRec, packet_id, Reason::Success, &mut self.to_near);
             }
             (QoS::ExactlyOnce, QoS::AtLeastOnce) => _ = self.lowered.insert(packet_id),
             _ => {}
@@ -373,7 +383,7 @@ impl Pipe {
             QoS::ExactlyOnce => PacketType::PubRec,
             _ => PacketType::PubAck,
         };
-        near(kind, packet_id, reason, &mut self.to_near);
+        acknowledge(kind, packet_id, reason, &mut self.to_near);
     }
 
     fn alias_for(&mut self, name: &str, properties: &mut PropertiesBuf) -> Alias {
@@ -484,7 +494,7 @@ impl Pipe {
     }
 
     fn answer_near(&mut self, kind: PacketType, ack: Ack<'_>) {
-        near(kind, ack.packet_id, ack.reason, &mut self.to_near);
+        acknowledge(kind, ack.packet_id, ack.reason, &mut self.to_near);
     }
 
     fn answer_far(&mut self, kind: PacketType, ack: Ack<'_>) {
@@ -508,7 +518,7 @@ impl Pipe {
     /// and what comes under the same ids is something else.
     pub(crate) fn release(&mut self, received: &[PacketId]) {
         for id in received {
-            near(PacketType::PubRel, *id, Reason::Success, &mut self.to_near);
+            acknowledge(PacketType::PubRel, *id, Reason::Success, &mut self.to_near);
         }
         self.released.extend(received);
     }
@@ -539,11 +549,6 @@ fn carry(from: Properties<'_>, to: &mut PropertiesBuf, named: impl Fn(&str) -> O
             other => _ = to.push(other),
         }
     }
-}
-
-fn near(kind: PacketType, packet_id: PacketId, reason: Reason, out: &mut Vec<u8>) {
-    let properties = Properties::default();
-    Ack { packet_id, reason, properties }.encode(kind, Version::V5, out);
 }
 
 fn is_full(ack: Ack<'_>) -> bool {

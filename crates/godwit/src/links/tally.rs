@@ -1,6 +1,6 @@
-//! What a bridge did, and how it is: numbers that its task counts and anybody may read.
+//! What a link did, and how it is: numbers that its task counts and anybody may read.
 
-use crate::links::lock;
+use super::{LinkKind, lock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -16,23 +16,32 @@ pub(crate) enum Loss {
     NoName,
     /// Above the other side's Maximum Packet Size.
     TooLarge,
-    /// The other broker does not take it.
+    /// The other side does not take it.
     Refused,
     /// This broker does not take it.
     RefusedHere,
     /// The same was sent there, and came back.
     Echo,
+    /// More events than a sink may keep in memory.
+    EventsFull,
 }
 
-pub(crate) const LOSSES: [&str; 6] =
-    ["no_rule", "no_name", "packet_too_large", "refused", "refused_here", "echo"];
+const LOSSES: [&str; 7] =
+    ["no_rule", "no_name", "packet_too_large", "refused", "refused_here", "echo", "events_full"];
+const OF_BRIDGES: &[Loss] =
+    &[Loss::NoRule, Loss::NoName, Loss::TooLarge, Loss::Refused, Loss::RefusedHere, Loss::Echo];
+const OF_SINKS: &[Loss] = &[Loss::Refused, Loss::EventsFull];
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    pub(crate) kind: LinkKind,
     pub(crate) is_up: AtomicBool,
     /// Which of the servers it is, or was, connected to.
     pub(crate) server: AtomicUsize,
     pub(crate) connects: AtomicU64,
+    /// Batches that a sink's far side took, and times that it did not take one.
+    pub(crate) batches: AtomicU64,
+    pub(crate) failures: AtomicU64,
     pub(crate) messages_out: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
     pub(crate) messages_in: AtomicU64,
@@ -52,6 +61,10 @@ struct Noted {
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 impl Tally {
+    pub(crate) fn of(kind: LinkKind) -> Tally {
+        Tally { kind, ..Tally::default() }
+    }
+
     pub(crate) fn count_out(&self, bytes: usize) {
         self.messages_out.fetch_add(1, Relaxed);
         self.bytes_out.fetch_add(bytes as u64, Relaxed);
@@ -68,20 +81,36 @@ impl Tally {
     }
 
     /// `about` is the message's topic, or what the other side says of it.
-    pub(crate) fn lose(&self, bridge: &str, loss: Loss, about: &str) {
+    pub(crate) fn lose(&self, link: &str, loss: Loss, about: &str) {
         self.losses[loss as usize].fetch_add(1, Relaxed);
         let mut noted = lock(&self.noted);
         noted.since += 1;
         let now = Instant::now();
         if noted.at.is_none_or(|at| now >= at + NOTED_EVERY) {
             let (reason, count) = (LOSSES[loss as usize], noted.since);
-            warn!(target: "godwit::bridge", bridge, reason, about, count, "not passed on");
+            match self.kind {
+                LinkKind::Bridge => {
+                    warn!(
+                        target: "godwit::bridge", bridge = link, reason, about, count,
+                        "not passed on"
+                    );
+                }
+                LinkKind::Sink => {
+                    warn!(
+                        target: "godwit::sink", sink = link, reason, about, count,
+                        "not passed on"
+                    );
+                }
+            }
             *noted = Noted { at: Some(now), since: 0 };
         }
     }
 
-    pub(crate) fn fail(&self, bridge: &str, why: String) {
-        warn!(target: "godwit::bridge", bridge, "{why}");
+    pub(crate) fn fail(&self, link: &str, why: String) {
+        match self.kind {
+            LinkKind::Bridge => warn!(target: "godwit::bridge", bridge = link, "{why}"),
+            LinkKind::Sink => warn!(target: "godwit::sink", sink = link, "{why}"),
+        }
         self.set_error(why);
     }
 
@@ -93,7 +122,16 @@ impl Tally {
         lock(&self.last_error).clone()
     }
 
+    /// By their names, those that a link of this kind may have.
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        LOSSES.into_iter().zip(self.losses.iter().map(|count| count.load(Relaxed)))
+        let count = move |loss: &Loss| {
+            let at = *loss as usize;
+            (LOSSES[at], self.losses[at].load(Relaxed))
+        };
+        let all = match self.kind {
+            LinkKind::Bridge => OF_BRIDGES,
+            LinkKind::Sink => OF_SINKS,
+        };
+        all.iter().map(count)
     }
 }

@@ -1,0 +1,36 @@
+//! How long a link waits before it tries again.
+
+use std::time::Duration;
+
+/// Twice as long each time, by a random part shorter: links that lost one server do not come back
+/// in one moment.
+pub(crate) fn pause(failures: u32, first: Duration, longest: Duration) -> Duration {
+    if failures == 0 {
+        return first;
+    }
+    let pause = first.saturating_mul(1 << (failures - 1).min(20)).min(longest.max(first));
+    pause.mul_f64(1.0 - f64::from(seed() % 256) / 512.0)
+}
+
+/// Different each time.
+pub(crate) fn seed() -> u16 {
+    let mut bytes = [0; 2];
+    // Without it ids of requests are less unlikely to be in use, and waits alike.
+    let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
+    u16::from_ne_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pause_is_longer_until_the_longest() {
+        let (first, longest) = (Duration::from_millis(100), Duration::from_secs(3));
+        assert_eq!(pause(0, first, longest), first);
+        for (failures, whole) in [(1, 100), (2, 200), (5, 1600), (6, 3000), (u32::MAX, 3000)] {
+            let found = pause(failures, first, longest).as_millis();
+            assert!((whole / 2..=whole).contains(&found), "{failures}: {found}");
+        }
+    }
+}

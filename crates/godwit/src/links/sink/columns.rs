@@ -1,0 +1,101 @@
+//! Named values of a message: an object of JSON, or a line of CSV.
+
+use super::message::Message;
+use super::template::{Template, Tongue};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Columns(Vec<(String, Template)>);
+
+impl Columns {
+    /// Each is `NAME=TEMPLATE`.
+    pub(crate) fn parse(columns: &[String]) -> Result<Columns, String> {
+        columns.iter().map(|column| parse(column)).collect::<Result<_, _>>().map(Columns)
+    }
+
+    pub(crate) fn write_json(&self, message: &Message, out: &mut Vec<u8>) {
+        out.push(b'{');
+        for (at, (name, template)) in self.0.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            let name = serde_json::Value::from(name.as_str()).to_string();
+            out.extend_from_slice(name.as_bytes());
+            out.push(b':');
+            template.fill_value(message, out);
+        }
+        out.push(b'}');
+    }
+
+    /// With the end of the line (RFC 4180).
+    pub(crate) fn write_csv(&self, message: &Message, out: &mut Vec<u8>) {
+        let mut value = Vec::new();
+        let values = self.0.iter().map(|(_, template)| {
+            value.clear();
+            template.fill(message, Tongue::Plain, &mut value);
+            quoted(&value)
+        });
+        write_line(values, out);
+    }
+
+    pub(crate) fn write_header(&self, out: &mut Vec<u8>) {
+        write_line(self.0.iter().map(|(name, _)| quoted(name.as_bytes())), out);
+    }
+}
+
+/// One column, for the check of its option too.
+pub(crate) fn parse(column: &str) -> Result<(String, Template), String> {
+    match column.split_once('=') {
+        Some((name, template)) if !name.trim().is_empty() => {
+            Ok((name.trim().into(), Template::parse(template.trim())?))
+        }
+        _ => Err(format!("{column:?} is no column, use NAME=${{topic}} and the like")),
+    }
+}
+
+fn write_line(values: impl Iterator<Item = Vec<u8>>, out: &mut Vec<u8>) {
+    for (at, value) in values.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(&value);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn quoted(value: &[u8]) -> Vec<u8> {
+    if !value.iter().any(|byte| matches!(byte, b'"' | b',' | b'\r' | b'\n')) {
+        return value.to_vec();
+    }
+    let mut out = vec![b'"'];
+    for byte in value {
+        out.push(*byte);
+        if *byte == b'"' {
+            out.push(b'"');
+        }
+    }
+    out.push(b'"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stay_in_their_columns() {
+        let columns = ["t=${topic}", "x=a ${qos}", "p=${payload}"].map(String::from);
+        let columns = Columns::parse(&columns).unwrap();
+        let payload = b"say \"a,b\"\r\nand more".to_vec();
+        let message = Message { topic: "a/b".into(), payload, ..Message::default() };
+        let mut out = Vec::new();
+        columns.write_header(&mut out);
+        columns.write_csv(&message, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "t,x,p\r\na/b,a 0,\"say \"\"a,b\"\"\r\nand more\"\r\n");
+        let mut out = Vec::new();
+        columns.write_json(&message, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, r#"{"t":"a/b","x":"a 0","p":"say \"a,b\"\r\nand more"}"#);
+        assert!(Columns::parse(&["${topic}".into()]).is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! What a sink hands batches to.
+
+use super::files::Files;
+use super::message::Message;
+use super::settings::{SinkSettings, Target};
+use super::sql::Tables;
+use super::sqlite::Sqlite;
+use super::web::Web;
+use super::worker::Worker;
+use crate::identity::tables::mysql::Mysql;
+use crate::identity::tables::postgres::Postgres;
+use crate::links::Credentials;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a batch, or the end of it, did not go.
+#[derive(Debug)]
+pub(super) struct Setback {
+    /// So many of it, from the front, the far side has all the same.
+    pub(super) taken: usize,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// It would be refused again.
+    Refused(String),
+    /// Nobody is there, or not in order.
+    Down { why: String, after: Option<Duration> },
+}
+
+impl Setback {
+    pub(super) fn down(why: String) -> Setback {
+        Setback { taken: 0, what: What::Down { why, after: None } }
+    }
+
+    pub(super) fn refused(why: String) -> Setback {
+        Setback { taken: 0, what: What::Refused(why) }
+    }
+}
+
+pub(super) enum Far {
+    Files(Worker<Files>),
+    Mysql(Tables<Mysql>),
+    Postgres(Tables<Postgres>),
+    Sqlite(Worker<Sqlite>),
+    Web(Web),
+}
+
+impl Far {
+    pub(super) fn new(settings: &SinkSettings, tls: Credentials) -> Far {
+        match &settings.target {
+            Target::Files(own) => Far::Files(Worker::new(Files::new(own))),
+            Target::Mysql(own) => Far::Mysql(Tables::new(own, tls)),
+            Target::Postgres(own) => Far::Postgres(Tables::new(own, tls)),
+            Target::Sqlite(own) => Far::Sqlite(Worker::new(Sqlite::new(own))),
+            Target::Web(own) => Far::Web(Web::new(own, tls)),
+        }
+    }
+
+    /// Makes sure that somebody is there.
+    pub(super) async fn connect(&mut self) -> Result<(), String> {
+        match self {
+            Far::Files(files) => files.connect().await,
+            Far::Mysql(tables) => tables.connect().await,
+            Far::Postgres(tables) => tables.connect().await,
+            Far::Sqlite(tables) => tables.connect().await,
+            Far::Web(web) => web.connect().await,
+        }
+    }
+
+    /// When it says that all went well, the far side has what it was given.
+    pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+        match self {
+            Far::Files(files) => files.take(batch).await,
+            Far::Mysql(tables) => tables.take(batch).await,
+            Far::Postgres(tables) => tables.take(batch).await,
+            Far::Sqlite(tables) => tables.take(batch).await,
+            Far::Web(web) => web.take(batch).await,
+        }
+    }
+}

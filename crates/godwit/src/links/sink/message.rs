@@ -1,0 +1,240 @@
+//! What a sink hands on: a message, or an event. Its fields are what templates have names for.
+
+use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+/// The `${event}` of what clients publish.
+pub(crate) const PUBLISHED: &str = "message.publish";
+
+#[derive(Debug, Default)]
+pub(crate) struct Message {
+    /// Empty of an event.
+    pub(crate) topic: String,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    /// When the sink took it.
+    pub(crate) timestamp_ms: u64,
+    pub(crate) properties: PropertiesBuf,
+    /// Present exactly where somebody waits for an acknowledgement.
+    pub(crate) packet_id: Option<PacketId>,
+    /// Of an event its name, and the client that it is about.
+    pub(crate) event: Option<&'static str>,
+    pub(crate) client_id: Option<String>,
+    pub(super) json: OnceLock<Option<Json>>,
+}
+
+/// One value of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value<'a> {
+    Nothing,
+    Bool(bool),
+    Number(u64),
+    /// Text, or bytes that are none.
+    Bytes(Cow<'a, [u8]>),
+    Json(&'a Json),
+}
+
+/// What a template may name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    ClientId,
+    Event,
+    /// A level of the topic, from 0 on.
+    Level(usize),
+    /// Steps into the payload, where that is JSON; without steps all of it.
+    Payload(Vec<String>),
+    Property(Named),
+    QoS,
+    Retain,
+    Timestamp,
+    Topic,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    ContentType,
+    CorrelationData,
+    ExpiryInterval,
+    FormatIndicator,
+    ResponseTopic,
+    User(String),
+}
+
+impl Message {
+    pub(crate) fn of(publish: &Publish<'_>, timestamp_ms: u64) -> Message {
+        let mut properties = PropertiesBuf::default();
+        for property in publish.properties.iter() {
+            // It says which subscription it came by, which nobody asked for.
+            if !matches!(property, Property::SubscriptionIdentifier(_)) {
+                properties.push(property);
+            }
+        }
+        Message {
+            topic: publish.topic.into(),
+            payload: publish.payload.into(),
+            qos: publish.qos,
+            retain: publish.retain,
+            packet_id: publish.packet_id,
+            timestamp_ms,
+            properties,
+            ..Message::default()
+        }
+    }
+
+    pub(crate) fn of_event(
+        event: &'static str,
+        client_id: &str,
+        body: &Json,
+        timestamp_ms: u64,
+    ) -> Message {
+        Message {
+            event: Some(event),
+            client_id: Some(client_id.into()),
+            payload: body.to_string().into_bytes(),
+            timestamp_ms,
+            ..Message::default()
+        }
+    }
+
+    /// What it takes in a batch.
+    pub(crate) fn len(&self) -> usize {
+        self.topic.len() + self.payload.len() + self.properties.as_properties().as_bytes().len()
+    }
+
+    pub(crate) fn value(&self, field: &Field) -> Value<'_> {
+        let text = |text: &'_ str| -> Value<'_> { Value::Bytes(text.as_bytes().to_vec().into()) };
+        match field {
+            Field::ClientId => self.client_id.as_deref().map_or(Value::Nothing, text),
+            Field::Event => text(self.event.unwrap_or(PUBLISHED)),
+            Field::Level(at) => match self.topic.split('/').nth(*at) {
+                Some(level) if self.event.is_none() => Value::Bytes(level.as_bytes().into()),
+                _ => Value::Nothing,
+            },
+            Field::Payload(steps) if steps.is_empty() => {
+                Value::Bytes(self.payload.as_slice().into())
+            }
+            Field::Payload(steps) => self.step(steps),
+            Field::Property(named) => named.of(self.properties.as_properties()),
+            Field::QoS => Value::Number(self.qos as u64),
+            Field::Retain => Value::Bool(self.retain),
+            Field::Timestamp => Value::Number(self.timestamp_ms),
+            Field::Topic if self.event.is_some() => Value::Nothing,
+            Field::Topic => Value::Bytes(self.topic.as_bytes().into()),
+        }
+    }
+
+    /// The payload, where it is JSON.
+    pub(crate) fn json(&self) -> Option<&Json> {
+        self.json.get_or_init(|| serde_json::from_slice(&self.payload).ok()).as_ref()
+    }
+
+    fn step(&self, steps: &[String]) -> Value<'_> {
+        let mut at = self.json();
+        for step in steps {
+            at = at.and_then(|at| match at {
+                Json::Array(all) => all.get(step.parse::<usize>().ok()?),
+                other => other.get(step),
+            });
+        }
+        match at {
+            None | Some(Json::Null) => Value::Nothing,
+            Some(Json::Bool(is)) => Value::Bool(*is),
+            Some(Json::String(text)) => Value::Bytes(text.as_bytes().into()),
+            Some(other) => Value::Json(other),
+        }
+    }
+}
+
+impl Named {
+    fn of<'a>(&self, properties: Properties<'a>) -> Value<'a> {
+        let found = properties.iter().find_map(|property| match (self, property) {
+            (Named::ContentType, Property::ContentType(text))
+            | (Named::ResponseTopic, Property::ResponseTopic(text)) => {
+                Some(Value::Bytes(text.as_bytes().into()))
+            }
+            (Named::CorrelationData, Property::CorrelationData(bytes)) => {
+                Some(Value::Bytes(bytes.into()))
+            }
+            (Named::ExpiryInterval, Property::MessageExpiryInterval(seconds)) => {
+                Some(Value::Number(seconds.into()))
+            }
+            (Named::FormatIndicator, Property::PayloadFormatIndicator(what)) => {
+                Some(Value::Number(what.into()))
+            }
+            (Named::User(name), Property::UserProperty(key, value)) if key == name => {
+                Some(Value::Bytes(value.as_bytes().into()))
+            }
+            _ => None,
+        });
+        found.unwrap_or(Value::Nothing)
+    }
+}
+
+impl Field {
+    pub(crate) fn parse(name: &str) -> Result<Field, String> {
+        let (root, rest) = name.split_at(name.find(['.', '[']).unwrap_or(name.len()));
+        let steps = steps(rest).ok_or_else(|| format!("${{{name}}} is no placeholder{SHAPE}"))?;
+        match (root, &steps[..]) {
+            ("clientid", []) => Ok(Field::ClientId),
+            ("event", []) => Ok(Field::Event),
+            ("payload", _) => Ok(Field::Payload(steps)),
+            ("qos", []) => Ok(Field::QoS),
+            ("retain", []) => Ok(Field::Retain),
+            ("timestamp_ms", []) => Ok(Field::Timestamp),
+            ("topic", []) => Ok(Field::Topic),
+            ("topic", [level]) if rest.starts_with('[') => match level.parse::<usize>() {
+                Ok(level) if level > 0 => Ok(Field::Level(level - 1)),
+                _ => Err(format!("${{{name}}}: levels are counted from 1 on, use ${{topic[1]}}")),
+            },
+            ("properties", [group, key]) if group == "user" => {
+                Ok(Field::Property(Named::User(key.clone())))
+            }
+            ("properties", [name]) => match PROPERTIES.iter().find(|(known, _)| known == name) {
+                Some((_, named)) => Ok(Field::Property(named.clone())),
+                None => {
+                    let known: Vec<&str> = PROPERTIES.iter().map(|(known, _)| *known).collect();
+                    Err(format!(
+                        "there is no property {name}, use {} or user.NAME",
+                        known.join(", ")
+                    ))
+                }
+            },
+            _ => Err(format!("${{{name}}} is no placeholder{SHAPE}")),
+        }
+    }
+}
+
+const SHAPE: &str = ", use ${topic} ${topic[1]} ${payload} ${payload.a.b[0]} ${qos} ${retain} \
+                     ${timestamp_ms} ${clientid} ${event} ${properties.content_type} or \
+                     ${properties.user.NAME}";
+
+const PROPERTIES: &[(&str, Named)] = &[
+    ("content_type", Named::ContentType),
+    ("correlation_data", Named::CorrelationData),
+    ("message_expiry_interval", Named::ExpiryInterval),
+    ("payload_format_indicator", Named::FormatIndicator),
+    ("response_topic", Named::ResponseTopic),
+];
+
+/// `.a.b[0]`
+fn steps(mut rest: &str) -> Option<Vec<String>> {
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        let (step, after) = match rest.strip_prefix('[') {
+            Some(inside) => inside.split_once(']')?,
+            None => {
+                let inside = rest.strip_prefix('.')?;
+                inside.split_at(inside.find(['.', '[']).unwrap_or(inside.len()))
+            }
+        };
+        if step.is_empty() {
+            return None;
+        }
+        steps.push(step.to_string());
+        rest = after;
+    }
+    Some(steps)
+}

@@ -1,0 +1,350 @@
+//! A sink: a session here whose messages go, in batches, to something that is no broker.
+//!
+//! ```text
+//!   session here            sink                     far side
+//!   PUBLISH 7, 8, 9  ---->  gathered to a batch ---> one transaction, request or write
+//!   PUBACK 7, 8, 9   <----                      <--- taken
+//! ```
+//!
+//! The session's queue is all the queue that there is, and a message is acknowledged once the far
+//! side has it. So a far side that is gone costs a publisher nothing, and whoever is killed, what
+//! was not acknowledged comes again: every message at least once. What has QoS 0 and every event
+//! is in memory only.
+
+mod columns;
+mod far;
+mod files;
+mod intake;
+pub(crate) mod message;
+mod rotation;
+mod rows;
+pub(crate) mod settings;
+mod sql;
+mod sqlite;
+mod template;
+mod web;
+mod worker;
+
+use self::far::{Far, Setback, What};
+use self::intake::Intake;
+use self::message::Message;
+use self::settings::SinkSettings;
+use super::backoff;
+use super::events::{Heard, Hub};
+use super::near::{Home, Wish};
+use super::tally::{Loss, Tally};
+use super::{Credentials, Stop, stopped};
+use mqtt::{QoS, SubscribeOptions};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tracing::info;
+
+pub(crate) struct Sink {
+    settings: SinkSettings,
+    home: Arc<Home>,
+    hub: Arc<Hub>,
+    tally: Arc<Tally>,
+    far: Far,
+}
+
+/// What a sink remembers from one attempt to the next.
+#[derive(Default)]
+struct Course {
+    /// In a row.
+    failures: u32,
+    /// How long the far side asked us to wait.
+    after: Option<Duration>,
+    is_unprepared: bool,
+    /// What nobody would send again: of QoS 0, and events.
+    left: Vec<Arc<Message>>,
+    /// How often the batch in front was refused.
+    refusals: u32,
+}
+
+/// Why it does not go on.
+enum Ended {
+    Stopped,
+    /// Its session here was gone.
+    Unprepared,
+    Failed(String),
+    /// The far side refuses a message, and the options say to wait for somebody who looks at it.
+    Refused(String),
+}
+
+/// This broker is ours: if it does not answer it is busy stopping or starting.
+const NEAR_RETRY: Duration = Duration::from_millis(200);
+/// A far side that failed, was reached, and is given nothing for so long counts as there.
+const SETTLED: Duration = Duration::from_secs(1);
+/// What is under way at the end may be finished.
+const FINISH: Duration = Duration::from_secs(1);
+
+impl Sink {
+    pub(crate) fn new(
+        settings: &SinkSettings,
+        tls: Credentials,
+        (home, hub): (Arc<Home>, Arc<Hub>),
+        tally: Arc<Tally>,
+    ) -> Sink {
+        let far = Far::new(settings, tls);
+        Sink { settings: settings.clone(), home, hub, tally, far }
+    }
+
+    /// Until `stop` says so.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<Stop>) {
+        let mut course = Course { is_unprepared: true, ..Course::default() };
+        let mut heard = self.hub.listen(&self.settings, &self.tally);
+        let mut told = stop.clone();
+        loop {
+            if course.is_unprepared {
+                tokio::select! {
+                    () = self.prepare() => course.is_unprepared = false,
+                    () = stopped(&mut told) => return,
+                }
+            }
+            let ended = self.work(&mut course, &mut heard, &mut stop).await;
+            self.tally.is_up.store(false, Relaxed);
+            let name = &*self.settings.name;
+            match ended {
+                Ended::Stopped => {
+                    info!(target: "godwit::sink", sink = name, "stopped");
+                    return;
+                }
+                Ended::Unprepared => course.is_unprepared = true,
+                Ended::Failed(why) => {
+                    course.failures = course.failures.saturating_add(1);
+                    self.tally.failures.fetch_add(1, Relaxed);
+                    let why = format!("{}: {why}", self.settings.target);
+                    self.tally.fail(name, why);
+                }
+                Ended::Refused(why) => {
+                    let why =
+                        format!("{}: stopped, a message is refused: {why}", self.settings.target);
+                    self.tally.fail(name, why);
+                    return stopped(&mut told).await;
+                }
+            }
+            tokio::select! {
+                () = sleep(self.pause(&mut course)) => {}
+                () = stopped(&mut told) => return,
+            }
+        }
+    }
+
+    /// The session here exists, and is subscribed, before the far side is looked for.
+    async fn prepare(&mut self) {
+        let link_id = self.settings.link_id();
+        let wanted = |qos_max: QoS| {
+            let options = SubscribeOptions {
+                qos: qos_max,
+                no_local: false,
+                retain_as_published: true,
+                retain_handling: if self.settings.takes_retained { 1 } else { 2 },
+            };
+            self.settings.filters.iter().map(|filter| (filter.clone(), options)).collect()
+        };
+        while let Err(why) = self.home.prepare(&link_id, false, wanted).await {
+            self.tally.fail(&self.settings.name, why);
+            sleep(NEAR_RETRY).await;
+        }
+    }
+
+    fn pause(&self, course: &mut Course) -> Duration {
+        let first = Duration::from_millis(u64::from(self.settings.retry_min_ms));
+        let longest = Duration::from_secs(u64::from(self.settings.retry_max_s));
+        let after = course.after.take().unwrap_or_default().min(longest);
+        backoff::pause(course.failures, first, longest).max(after)
+    }
+
+    /// Reaches the far side, and carries until something is wrong.
+    async fn work(
+        &mut self,
+        course: &mut Course,
+        heard: &mut Heard,
+        stop: &mut watch::Receiver<Stop>,
+    ) -> Ended {
+        let within = Duration::from_millis(u64::from(self.settings.timeout_ms));
+        let reached = tokio::select! {
+            reached = timeout(within, self.far.connect()) => reached,
+            () = stopped(stop) => return Ended::Stopped,
+        };
+        match reached {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => return Ended::Failed(why),
+            Err(_) => return Ended::Failed(self.too_slow()),
+        }
+        let link_id = self.settings.link_id();
+        let receive_maximum = self.settings.limits.inflight_max;
+        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
+        let near = match self.home.connect(wish).await {
+            Ok(near) if near.session_present => near,
+            Ok(_) => return Ended::Unprepared,
+            Err(why) => return Ended::Failed(why),
+        };
+        if course.failures == 0 {
+            self.up();
+        }
+        let mut batch = std::mem::take(&mut course.left);
+        let mut intake = Intake::new(near);
+        let ended = self.carry(&mut intake, &mut batch, course, (heard, stop)).await;
+        // A session sends the others again.
+        batch.retain(|message| message.packet_id.is_none());
+        course.left = batch;
+        ended
+    }
+
+    async fn carry(
+        &mut self,
+        intake: &mut Intake,
+        batch: &mut Vec<Arc<Message>>,
+        course: &mut Course,
+        (heard, stop): (&mut Heard, &mut watch::Receiver<Stop>),
+    ) -> Ended {
+        loop {
+            let gathered = tokio::select! {
+                gathered = self.gather(intake, batch, heard) => gathered,
+                () = stopped(stop) => {
+                    intake.goodbye().await;
+                    return Ended::Stopped;
+                }
+            };
+            match gathered {
+                Ok(true) => {}
+                Ok(false) => {
+                    // Somebody is there, and there is nothing that they could refuse.
+                    self.up();
+                    continue;
+                }
+                Err(why) => return Ended::Failed(why),
+            }
+            let delivered = tokio::select! {
+                delivered = self.deliver(intake, batch, course) => delivered,
+                () = too_late(stop) => Err(Ended::Stopped),
+            };
+            if let Err(ended) = delivered {
+                return ended;
+            }
+        }
+    }
+
+    /// Says whether there is anything.
+    async fn gather(
+        &mut self,
+        intake: &mut Intake,
+        batch: &mut Vec<Arc<Message>>,
+        heard: &mut Heard,
+    ) -> Result<bool, String> {
+        loop {
+            let gathering = intake.gather(batch, &self.settings, heard);
+            if self.tally.is_up.load(Relaxed) {
+                return gathering.await.map(|()| true);
+            }
+            match timeout(SETTLED, gathering).await {
+                Ok(gathered) => return gathered.map(|()| true),
+                Err(_) if batch.is_empty() => return Ok(false),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Until all of it is taken, or passed over.
+    async fn deliver(
+        &mut self,
+        intake: &mut Intake,
+        batch: &mut Vec<Arc<Message>>,
+        course: &mut Course,
+    ) -> Result<(), Ended> {
+        let mut size = batch.len();
+        while !batch.is_empty() {
+            size = size.clamp(1, batch.len());
+            let outcome = self.take(&batch[..size]).await;
+            let taken = outcome.as_ref().map_or_else(|setback| setback.taken, |()| size);
+            self.count(&batch[..taken]);
+            intake.acknowledge(&batch[..taken]).await.map_err(Ended::Failed)?;
+            batch.drain(..taken);
+            let Err(Setback { what, .. }) = outcome else {
+                self.well(course);
+                size = batch.len();
+                continue;
+            };
+            match what {
+                What::Down { why, after } => {
+                    course.after = after;
+                    return Err(Ended::Failed(why));
+                }
+                What::Refused(why) if course.refusals + 1 < self.settings.refused_tries => {
+                    course.refusals += 1;
+                    self.tally.failures.fetch_add(1, Relaxed);
+                    self.tally.set_error(format!("{}: {why}", self.settings.target));
+                    sleep(Duration::from_millis(u64::from(self.settings.retry_min_ms))).await;
+                }
+                What::Refused(why) if size - taken > 1 => {
+                    self.tally.set_error(format!("{}: {why}", self.settings.target));
+                    size = (size - taken) / 2;
+                }
+                What::Refused(why) if self.settings.refused_stops => {
+                    return Err(Ended::Refused(why));
+                }
+                What::Refused(why) => {
+                    self.pass_over(&batch[0], &why);
+                    intake.acknowledge(&batch[..1]).await.map_err(Ended::Failed)?;
+                    batch.drain(..1);
+                    size = batch.len();
+                }
+            }
+        }
+        course.refusals = 0;
+        Ok(())
+    }
+
+    async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+        let within = Duration::from_millis(u64::from(self.settings.timeout_ms));
+        match timeout(within, self.far.take(batch)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Setback::down(self.too_slow())),
+        }
+    }
+
+    fn too_slow(&self) -> String {
+        format!("no answer within {} ms", self.settings.timeout_ms)
+    }
+
+    fn count(&self, taken: &[Arc<Message>]) {
+        taken.iter().for_each(|message| self.tally.count_out(message.payload.len()));
+        if !taken.is_empty() {
+            self.tally.batches.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn pass_over(&self, message: &Message, why: &str) {
+        self.tally.set_error(format!("{}: {why}", self.settings.target));
+        let about = match message.event {
+            Some(event) => event,
+            None => &message.topic,
+        };
+        self.tally.lose(&self.settings.name, Loss::Refused, &format!("{about}: {why}"));
+    }
+
+    /// Something was taken.
+    fn well(&self, course: &mut Course) {
+        course.failures = 0;
+        if !self.tally.is_up.load(Relaxed) {
+            self.up();
+        }
+    }
+
+    fn up(&self) {
+        let (name, target) = (&*self.settings.name, &self.settings.target);
+        info!(target: "godwit::sink", sink = name, %target, "connected");
+        self.tally.connects.fetch_add(1, Relaxed);
+        self.tally.is_up.store(true, Relaxed);
+    }
+}
+
+/// It is to stop, and what was under way had its time.
+async fn too_late(stop: &mut watch::Receiver<Stop>) {
+    stopped(stop).await;
+    sleep(FINISH).await;
+}

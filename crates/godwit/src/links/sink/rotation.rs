@@ -1,0 +1,231 @@
+//! One file that a sink appends to: it ends with a whole line, begins anew when it is large or old,
+//! and only so many of those before are kept.
+//!
+//! Invariant: what `append` said yes to stands in the file as whole lines, and is on the disk where
+//! that was asked for.
+
+use super::settings::{FileFormat, FileSettings};
+use crate::timestamp::Timestamp;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(super) struct Appended {
+    path: PathBuf,
+    file: File,
+    len: u64,
+    /// Which stretch of time, of `rotate_s` seconds each, it is of.
+    period: u64,
+}
+
+impl Appended {
+    /// A line that a crash cut off was never acknowledged, comes again, and goes.
+    pub(super) fn open(path: &Path, settings: &FileSettings) -> io::Result<Appended> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+        let whole = whole_lines(&file, settings.format)?;
+        if whole < file.metadata()?.len() {
+            file.set_len(whole)?;
+        }
+        file.seek(SeekFrom::Start(whole))?;
+        if settings.sync {
+            sync_folder(path)?;
+        }
+        let written = if whole == 0 { SystemTime::now() } else { file.metadata()?.modified()? };
+        let period = period(written, settings);
+        Ok(Appended { path: path.to_path_buf(), file, len: whole, period })
+    }
+
+    /// Whether so many bytes more belong into another one, where so many wait to be written.
+    pub(super) fn is_over(&self, waiting: usize, more: usize, settings: &FileSettings) -> bool {
+        let (len, most) = (self.len + waiting as u64, settings.rotate_bytes);
+        let is_large = most > 0 && len + more as u64 > most;
+        len > 0 && (is_large || self.period != period(SystemTime::now(), settings))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All of it, or nothing.
+    pub(super) fn append(&mut self, lines: &[u8], sync: bool) -> io::Result<()> {
+        let mut written = self.file.write_all(lines);
+        if written.is_ok() && sync {
+            written = self.file.sync_data();
+        }
+        match written {
+            Ok(()) => self.len += lines.len() as u64,
+            Err(_) => {
+                // If this fails as well, whoever opens it next does it.
+                let _ = self.file.set_len(self.len);
+                let _ = self.file.seek(SeekFrom::Start(self.len));
+            }
+        }
+        written
+    }
+
+    /// From now on it has another name, with its time in it.
+    pub(super) fn retire(self, settings: &FileSettings) -> io::Result<()> {
+        let time = Timestamp::now().seconds().replace(['-', ':'], "");
+        let name = |number: u32| suffixed(&self.path, &format!(".{time}-{number:03}"));
+        // A number that was removed is older than those that are there.
+        let number = (0..=NUMBER_MAX).rev().find(|number| name(*number).exists());
+        let number = number.map_or(0, |number| number + 1);
+        if number > NUMBER_MAX {
+            return Err(io::Error::other("its old files have no name left in this second"));
+        }
+        let free = name(number);
+        fs::rename(&self.path, free)?;
+        drop(self.file);
+        remove_oldest(&self.path, settings.keep)?;
+        if settings.sync { sync_folder(&self.path) } else { Ok(()) }
+    }
+}
+
+/// 0 where time does not count.
+fn period(at: SystemTime, settings: &FileSettings) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    since.as_secs().checked_div(u64::from(settings.rotate_s)).unwrap_or(0)
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(suffix);
+    name.into()
+}
+
+/// Names sort as their times do.
+fn remove_oldest(path: &Path, keep: u32) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let prefix = format!("{}.", name.to_string_lossy());
+    let mut old: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_old = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix(&prefix))
+            .is_some_and(is_time);
+        if is_old {
+            old.push(entry.path());
+        }
+    }
+    old.sort();
+    let beyond = if keep == 0 { 0 } else { old.len().saturating_sub(keep as usize) };
+    old[..beyond].iter().try_for_each(fs::remove_file)
+}
+
+/// `20261122T163000-000`
+fn is_time(text: &str) -> bool {
+    let shape = |(at, byte): (usize, u8)| match at {
+        8 => byte == b'T',
+        15 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    text.len() == 19 && text.bytes().enumerate().all(shape)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => File::open(".")?.sync_all(),
+    }
+}
+
+/// Bytes up to the end of the last whole line. In CSV a line break within quotes ends none.
+fn whole_lines(file: &File, format: FileFormat) -> io::Result<u64> {
+    let mut reader = BufReader::with_capacity(READ_BYTES, file);
+    let (mut at, mut whole, mut is_quoted) = (0_u64, 0_u64, false);
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let len = reader.read(&mut buffer)?;
+        if len == 0 {
+            return Ok(whole);
+        }
+        for byte in &buffer[..len] {
+            at += 1;
+            match byte {
+                b'"' if format == FileFormat::Csv => is_quoted = !is_quoted,
+                b'\n' if !is_quoted => whole = at,
+                _ => {}
+            }
+        }
+    }
+}
+
+const READ_BYTES: usize = 64 * 1024;
+const NUMBER_MAX: u32 = 999;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("godwit-{}-sink-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn settings(format: FileFormat) -> FileSettings {
+        FileSettings { format, keep: 2, rotate_bytes: 10, ..FileSettings::default() }
+    }
+
+    #[test]
+    fn a_torn_line_goes_when_the_file_is_opened() {
+        let folder = folder("torn");
+        let path = folder.join("below/a");
+        for (format, torn, whole) in [
+            (FileFormat::Json, &b"{\"a\":1}\n{\"a\":"[..], &b"{\"a\":1}\n"[..]),
+            (FileFormat::Json, b"{\"a", b""),
+            (FileFormat::Json, b"{}\n", b"{}\n"),
+            (FileFormat::Csv, b"a,b\r\n1,\"x\r\ny\"\r\n2,\"x\r\ny", b"a,b\r\n1,\"x\r\ny\"\r\n"),
+            (FileFormat::Csv, b"a,b\r\n1,\"x\"\"\r\ny\"\r\n", b"a,b\r\n1,\"x\"\"\r\ny\"\r\n"),
+        ] {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, torn).unwrap();
+            let mut file = Appended::open(&path, &settings(format)).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), whole);
+            file.append(b"3\n", true).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), [whole, b"3\n"].concat());
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn large_files_retire_and_the_oldest_go() {
+        let folder = folder("retire");
+        let path = folder.join("a.log");
+        fs::write(folder.join("a.log.mine"), "not ours").unwrap();
+        let settings = settings(FileFormat::Json);
+        for number in 0..5 {
+            let mut file = Appended::open(&path, &settings).unwrap();
+            assert!(!file.is_over(0, 100, &settings), "an empty one is never too large");
+            file.append(format!("line {number}\n").as_bytes(), false).unwrap();
+            assert!(!file.is_over(0, 3, &settings) && file.is_over(0, 4, &settings));
+            assert!(file.is_over(1, 3, &settings));
+            file.retire(&settings).unwrap();
+        }
+        let mut names: Vec<PathBuf> =
+            fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        let texts: Vec<String> =
+            names.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        assert_eq!(texts, ["line 3\n", "line 4\n", "not ours"], "{names:?}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn time_is_cut_where_everyone_cuts_it() {
+        let hourly = FileSettings { rotate_s: 3600, ..FileSettings::default() };
+        let at = |s| UNIX_EPOCH + Duration::from_secs(s);
+        assert_eq!(period(at(3599), &hourly), period(at(0), &hourly));
+        assert_ne!(period(at(3600), &hourly), period(at(3599), &hourly));
+        assert_eq!(period(at(3600), &FileSettings::default()), 0);
+    }
+}

@@ -1,0 +1,408 @@
+//! The table of a sink's options.
+
+use super::settings::{FileFormat, SinkSettings, check_column, check_database, check_template};
+use super::web::Together;
+use crate::identity::remote::http;
+use crate::identity::remote::url::Url;
+use crate::links::events::NAMES;
+use crate::options::table::{Row, count};
+use crate::options::value::{Kind, Unit};
+use broker::judge::Secret;
+
+const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
+const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
+const TEMPLATE: Kind = Kind::Text { of: "text with ${topic} and the like", check: check_template };
+const FILTERS: Kind = Kind::List {
+    of: "topic filters",
+    check: |text| match mqtt::topic::check_filter(text) {
+        Ok(()) if !text.starts_with("$share/") => Ok(()),
+        _ => Err(format!("{text:?} is no topic filter that a sink may have")),
+    },
+};
+const EVENTS: Kind = Kind::List {
+    of: "events, or *",
+    check: |text| match text == "*" || NAMES.contains(&text) {
+        true => Ok(()),
+        false => Err(format!("{text:?} is no event, use * or {}", NAMES.join(", "))),
+    },
+};
+
+const fn never(min: u64, max: u64, unit: Unit) -> Kind {
+    Kind::Number { min, max, unit, word: Some(("never", 0)) }
+}
+
+pub(crate) const ROWS: &[Row<SinkSettings>] = &[
+    Row {
+        key: "name",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "what the sink is called here: in logs, in `$SYS/broker/sink/` and in the store",
+        long: "Its queue belongs to the name. A sink whose name is gone from the file is gone \
+               with its queue.",
+        source: "",
+        set: |sink, value| sink.name = value.text().into(),
+    },
+    Row {
+        key: "filters",
+        kind: FILTERS,
+        default: "",
+        live: true,
+        short: "the topics whose messages it gets",
+        long: "",
+        source: "MQTT 5.0, 4.7",
+        set: |sink, value| sink.filters = value.list().to_vec(),
+    },
+    Row {
+        key: "retained",
+        kind: Kind::Choice(&["never", "once"]),
+        default: "never",
+        live: true,
+        short: "whether what is retained already is sent when a filter is new",
+        long: "",
+        source: "MQTT 5.0, 3.8.3.1",
+        set: |sink, value| sink.takes_retained = value.text() == "once",
+    },
+    Row {
+        key: "events",
+        kind: EVENTS,
+        default: "",
+        live: true,
+        short: "what happened to clients and sessions that it gets too; `*` is all of it",
+        long: "An event is a message without a topic, whose payload is a JSON object. It is kept \
+               in memory only, and when more than `events_max` wait it is dropped and counted.",
+        source: "",
+        set: |sink, value| sink.events = value.list().to_vec(),
+    },
+    Row {
+        key: "events_max",
+        kind: count(1, 1_000_000, "events"),
+        default: "4096",
+        live: true,
+        short: "events that may wait",
+        long: "",
+        source: "",
+        set: |sink, value| sink.events_max = value.number() as usize,
+    },
+    Row {
+        key: "batch.messages_max",
+        kind: count(1, 10_000, "messages"),
+        default: "500",
+        live: true,
+        short: "how many messages a batch has at most",
+        long: "",
+        source: "",
+        set: |sink, value| sink.batch.messages_max = value.u32(),
+    },
+    Row {
+        key: "batch.bytes_max",
+        kind: Kind::Number { min: 1, max: 1 << 30, unit: Unit::Bytes, word: None },
+        default: "1MiB",
+        live: true,
+        short: "with how many bytes a batch is full",
+        long: "The message that fills it is the last one, however large it is.",
+        source: "",
+        set: |sink, value| sink.batch.bytes_max = value.u32(),
+    },
+    Row {
+        key: "batch.wait_ms",
+        kind: count(0, 3_600_000, "milliseconds"),
+        default: "100",
+        live: true,
+        short: "how long its first message waits for others",
+        long: "",
+        source: "",
+        set: |sink, value| sink.batch.wait_ms = value.u32(),
+    },
+    Row {
+        key: "timeout_ms",
+        kind: count(10, 3_600_000, "milliseconds"),
+        default: "10000",
+        live: true,
+        short: "how long connecting may take, and taking a batch",
+        long: "",
+        source: "",
+        set: |sink, value| sink.timeout_ms = value.u32(),
+    },
+    Row {
+        key: "retry_min_ms",
+        kind: count(10, 3_600_000, "milliseconds"),
+        default: "500",
+        live: true,
+        short: "the first wait before it tries again",
+        long: "Each further one is twice as long, by a random part shorter, up to `retry_max_s`.",
+        source: "",
+        set: |sink, value| sink.retry_min_ms = value.u32(),
+    },
+    Row {
+        key: "retry_max_s",
+        kind: count(1, 86_400, "seconds"),
+        default: "30",
+        live: true,
+        short: "the longest wait before it tries again",
+        long: "A server that asks for a longer one (Retry-After) gets this one.",
+        source: "",
+        set: |sink, value| sink.retry_max_s = value.u32(),
+    },
+    Row {
+        key: "refused_tries",
+        kind: count(1, 1000, "tries"),
+        default: "3",
+        live: true,
+        short: "how often a batch is tried that is refused for good",
+        long: "As by HTTP 400, or for a value that its column does not take. Then halves of it \
+               are tried, so that only what is refused by itself is not taken.",
+        source: "",
+        set: |sink, value| sink.refused_tries = value.u32(),
+    },
+    Row {
+        key: "refused",
+        kind: Kind::Choice(&["skip", "stop"]),
+        default: "skip",
+        live: true,
+        short: "what becomes of a message that is refused for good",
+        long: "It is passed over and counted; or the sink stops and keeps its queue, until its \
+               options change or the broker is started again.",
+        source: "",
+        set: |sink, value| sink.refused_stops = value.text() == "stop",
+    },
+    Row {
+        key: "columns",
+        kind: Kind::List { of: "NAME=${...}", check: check_column },
+        default: "timestamp_ms=${timestamp_ms},event=${event},clientid=${clientid},topic=${topic},\
+                  qos=${qos},retain=${retain},payload=${payload}",
+        live: true,
+        short: "what is written of a message, in this order: into a file, or by HTTP as an object",
+        long: "In JSON a payload that is JSON stays JSON. What is no UTF-8 becomes a data URL, \
+               `data:;base64,...`.",
+        source: "",
+        set: |sink, value| sink.given.columns = value.list().to_vec(),
+    },
+    Row {
+        key: "file.path",
+        kind: TEMPLATE,
+        default: "",
+        live: true,
+        short: "the file that it appends to",
+        long: "With `${topic[1]}` and the like there are several. A value stays within its part \
+               of the path: what is no letter, digit, `-`, `_` or `.` is written as %XX.",
+        source: "",
+        set: |sink, value| sink.given.file_path = value.text().into(),
+    },
+    Row {
+        key: "file.format",
+        kind: Kind::Choice(&["json", "csv"]),
+        default: "json",
+        live: true,
+        short: "a JSON object a line, or CSV with the columns' names in its first line",
+        long: "",
+        source: "RFC 4180",
+        set: |sink, value| {
+            sink.given.file.format = match value.text() {
+                "csv" => FileFormat::Csv,
+                _ => FileFormat::Json,
+            };
+        },
+    },
+    Row {
+        key: "file.rotate_bytes",
+        kind: never(1024, 1 << 50, Unit::Bytes),
+        default: "64MiB",
+        live: true,
+        short: "how large a file may be; then it is renamed, and another one begun",
+        long: "Its name gets the time, as in `messages.jsonl.20261122T163000-000`.",
+        source: "",
+        set: |sink, value| sink.given.file.rotate_bytes = value.number(),
+    },
+    Row {
+        key: "file.rotate_s",
+        kind: never(1, 366 * 86_400, Unit::Of("seconds")),
+        default: "never",
+        live: true,
+        short: "how long one file is written: 3600 is from one full hour (UTC) to the next",
+        long: "It is renamed when the next message comes.",
+        source: "",
+        set: |sink, value| sink.given.file.rotate_s = value.u32(),
+    },
+    Row {
+        key: "file.keep",
+        kind: Kind::Number {
+            min: 1,
+            max: 100_000,
+            unit: Unit::Of("files"),
+            word: Some(("all", 0)),
+        },
+        default: "all",
+        live: true,
+        short: "how many renamed files stay; older ones are removed",
+        long: "",
+        source: "",
+        set: |sink, value| sink.given.file.keep = value.u32(),
+    },
+    Row {
+        key: "file.sync",
+        kind: Kind::Bool,
+        default: "true",
+        live: true,
+        short: "whether a batch is on the disk before it is acknowledged",
+        long: "Without, what was written last may be gone after a power cut.",
+        source: "",
+        set: |sink, value| sink.given.file.sync = value.bool(),
+    },
+    Row {
+        key: "http.url",
+        kind: Kind::Hidden(&Kind::Text {
+            of: "a URL like https://example/hook",
+            check: |text| match text {
+                "" => Ok(()),
+                text => Url::parse(text, http::SCHEMES).map(drop),
+            },
+        }),
+        default: "",
+        live: true,
+        short: "the server that gets requests; it may have a user and a password",
+        long: "2xx is taken; 408, 429 and 5xx are tried again, after Retry-After where the \
+               server says so; other 4xx are refused for good. Redirections are not followed.",
+        source: "",
+        set: |sink, value| sink.given.url = value.text().into(),
+    },
+    Row {
+        key: "http.method",
+        kind: Kind::Choice(&["POST", "PUT"]),
+        default: "POST",
+        live: true,
+        short: "how it is asked",
+        long: "",
+        source: "",
+        set: |sink, value| sink.given.method = value.text().into(),
+    },
+    Row {
+        key: "http.headers",
+        kind: Kind::Hidden(&Kind::Map { of: "NAME", value: "VALUE", check: http::check_header }),
+        default: "",
+        live: true,
+        short: "headers of each request",
+        long: "",
+        source: "",
+        set: |sink, value| {
+            let secret = |text: &String| Secret(text.as_bytes().into());
+            let all = value.map().iter().map(|(name, value)| (name.clone(), secret(value)));
+            sink.given.headers = all.collect();
+        },
+    },
+    Row {
+        key: "http.content_type",
+        kind: Kind::Text {
+            of: "a media type",
+            check: |text| http::check_header("content-type", text),
+        },
+        default: "application/json",
+        live: true,
+        short: "what the body is, and so how values are written into it",
+        long: "Into JSON as JSON, into application/x-www-form-urlencoded percent-encoded, into \
+               everything else as they are.",
+        source: "",
+        set: |sink, value| sink.given.content_type = value.text().into(),
+    },
+    Row {
+        key: "http.body",
+        kind: TEMPLATE,
+        default: "",
+        live: true,
+        short: "the body of one message; empty is an object of its columns",
+        long: "In JSON, `\"${topic}\"` within quotes becomes a part of the string, and \
+               `${payload}` without them a value.",
+        source: "",
+        set: |sink, value| sink.given.body = value.text().into(),
+    },
+    Row {
+        key: "http.batch",
+        kind: Kind::Choice(&["array", "lines", "alone"]),
+        default: "array",
+        live: true,
+        short: "how a batch is sent: as an array of JSON, a line each, or a request each",
+        long: "",
+        source: "",
+        set: |sink, value| {
+            sink.given.together = match value.text() {
+                "lines" => Together::Lines,
+                "alone" => Together::Alone,
+                _ => Together::Array,
+            };
+        },
+    },
+    Row {
+        key: "sql.url",
+        kind: Kind::Hidden(&Kind::Text {
+            of: "postgres://USER:PASSWORD@HOST/DATABASE, mysql://... or sqlite:PATH",
+            check: check_database,
+        }),
+        default: "",
+        live: true,
+        short: "the database that gets rows: PostgreSQL, MySQL or MariaDB, or a file of SQLite",
+        long: "TimescaleDB is PostgreSQL. A batch is one transaction.",
+        source: "",
+        set: |sink, value| sink.given.sql = value.text().into(),
+    },
+    Row {
+        key: "sql.statement",
+        kind: TEMPLATE,
+        default: "",
+        live: true,
+        short: "what inserts one message",
+        long: "Placeholders stand without quotes: each is bound as a value of the statement, and \
+               never becomes a part of its text. What is not there is NULL.",
+        source: "",
+        set: |sink, value| sink.given.statement = value.text().into(),
+    },
+    Row {
+        key: "sql.setup",
+        kind: Kind::List { of: "statements", check: |_| Ok(()) },
+        default: "",
+        live: true,
+        short: "statements that every new connection begins with, as CREATE TABLE IF NOT EXISTS",
+        long: "",
+        source: "",
+        set: |sink, value| sink.given.setup = value.list().to_vec(),
+    },
+    Row {
+        key: "sql.tls",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether the database is asked to speak TLS; one that does not is not spoken to",
+        long: "",
+        source: "",
+        set: |sink, value| sink.given.sql_tls = value.bool(),
+    },
+    Row {
+        key: "tls.ca",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "PEM file of the CAs that vouch for the server",
+        long: "Empty are those that this host trusts. There is no way to trust everyone.",
+        source: "",
+        set: |sink, value| sink.tls.authorities = value.text().into(),
+    },
+    Row {
+        key: "tls.certificate",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "our own certificate, PEM, with the chain below it; needs tls.key",
+        long: "",
+        source: "",
+        set: |sink, value| sink.tls.certificate = value.text().into(),
+    },
+    Row {
+        key: "tls.key",
+        kind: PATH,
+        default: "",
+        live: true,
+        short: "its private key, PEM",
+        long: "",
+        source: "",
+        set: |sink, value| sink.tls.key = value.text().into(),
+    },
+];

@@ -1,0 +1,271 @@
+//! Options of a `[[sink]]`: a table as the other options have one, and what its rows come to.
+
+use super::columns::{self, Columns};
+use super::message::Field;
+use super::sql::SqlSettings;
+use super::sqlite::SqliteSettings;
+use super::template::{Template, Tongue};
+use super::web::{Body, Together, WebSettings};
+use crate::identity::remote::http;
+use crate::identity::remote::url::Url;
+use crate::identity::tables::sql::Database;
+use crate::identity::tables::{mysql, postgres};
+use crate::links::LinkKind;
+use crate::links::bridge::settings::TlsSettings;
+use broker::judge::Secret;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(crate) use super::rows::ROWS;
+
+/// One sink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SinkSettings {
+    pub(crate) name: Arc<str>,
+    pub(crate) filters: Vec<String>,
+    pub(crate) takes_retained: bool,
+    /// By their names.
+    pub(crate) events: Vec<String>,
+    pub(crate) events_max: usize,
+    pub(crate) batch: Batch,
+    pub(crate) timeout_ms: u32,
+    pub(crate) retry_min_ms: u32,
+    pub(crate) retry_max_s: u32,
+    pub(crate) refused_tries: u32,
+    /// Waits for somebody who looks at it, where others pass over what is refused.
+    pub(crate) refused_stops: bool,
+    pub(crate) tls: TlsSettings,
+    pub(super) given: Given,
+    pub(crate) target: Target,
+    /// Limits of its session here.
+    pub(crate) limits: Arc<broker::Options>,
+}
+
+/// When what was gathered goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub(crate) messages_max: u32,
+    pub(crate) bytes_max: u32,
+    pub(crate) wait_ms: u32,
+}
+
+/// What its rows say of where it leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) columns: Vec<String>,
+    pub(super) file: FileSettings,
+    pub(super) file_path: String,
+    pub(super) url: String,
+    pub(super) method: String,
+    pub(super) headers: Vec<(String, Secret)>,
+    pub(super) content_type: String,
+    pub(super) body: String,
+    pub(super) together: Together,
+    pub(super) sql: String,
+    pub(super) statement: String,
+    pub(super) setup: Vec<String>,
+    pub(super) sql_tls: bool,
+}
+
+/// Where it leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Files(FileSettings),
+    Mysql(SqlSettings),
+    Postgres(SqlSettings),
+    Sqlite(SqliteSettings),
+    Web(WebSettings),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileSettings {
+    pub(super) path: Template,
+    pub(super) format: FileFormat,
+    pub(super) columns: Columns,
+    /// 0 is never.
+    pub(super) rotate_bytes: u64,
+    pub(super) rotate_s: u32,
+    /// 0 is all.
+    pub(super) keep: u32,
+    pub(super) sync: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FileFormat {
+    Csv,
+    #[default]
+    Json,
+}
+
+/// A statement for each message, whose values travel beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Insertion {
+    pub(super) text: String,
+    pub(super) fields: Vec<Field>,
+    /// Statements that come before the first.
+    pub(super) setup: Vec<String>,
+}
+
+impl Default for Target {
+    fn default() -> Target {
+        Target::Files(FileSettings::default())
+    }
+}
+
+/// Options of the session here that a sink may have for itself.
+pub(crate) const LIMIT_KEYS: &[&str] =
+    &["queue.age_s_max", "queue.bytes_max", "queue.messages_max", "queue.policy", "queue.qos0"];
+
+pub(super) const SQLITE: &str = "sqlite:";
+const SERVERS: &[&str] = &["postgres", "postgresql", "mysql", "mariadb"];
+
+impl SinkSettings {
+    /// Whether the other one is the same sink: limits of its queue change without it.
+    pub(crate) fn is_same(&self, other: &SinkSettings) -> bool {
+        let limits = |one: &SinkSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
+        let plain = |one: &SinkSettings| SinkSettings { limits: Arc::default(), ..one.clone() };
+        plain(self) == plain(other) && limits(self) == limits(other)
+    }
+
+    /// What the session here is called.
+    pub(crate) fn link_id(&self) -> String {
+        LinkKind::Sink.link_id(&self.name)
+    }
+
+    /// Whether something at the other end has a certificate.
+    pub(crate) fn speaks_tls(&self) -> bool {
+        match &self.target {
+            Target::Mysql(_) | Target::Postgres(_) => self.given.sql_tls,
+            Target::Web(web) => web.url.scheme == "https",
+            Target::Files(_) | Target::Sqlite(_) => false,
+        }
+    }
+
+    /// So that one batch can be gathered while another is under way.
+    pub(crate) fn inflight_max(&self) -> u16 {
+        u16::try_from(2 * self.batch.messages_max).unwrap_or(u16::MAX)
+    }
+
+    /// What the rows come to, or what they leave out.
+    pub(crate) fn finish(&mut self) -> Result<(), String> {
+        let given = &self.given;
+        let named = [&given.file_path, &given.url, &given.sql];
+        let several = "a sink leads to one place: give it one of file.path, http.url and sql.url";
+        if named.iter().filter(|text| !text.is_empty()).count() != 1 {
+            return Err(several.to_string());
+        }
+        if self.filters.is_empty() && self.events.is_empty() {
+            return Err("a sink needs filters = [\"sensors/#\"], or events".to_string());
+        }
+        if u64::from(self.retry_min_ms) > u64::from(self.retry_max_s) * 1000 {
+            return Err("retry_min_ms is more than retry_max_s".to_string());
+        }
+        self.target = if !given.file_path.is_empty() {
+            given.files()?
+        } else if !given.url.is_empty() {
+            given.web()?
+        } else {
+            given.database()?
+        };
+        Ok(())
+    }
+}
+
+impl Given {
+    fn files(&self) -> Result<Target, String> {
+        let (path, columns) = (Template::parse(&self.file_path)?, Columns::parse(&self.columns)?);
+        Ok(Target::Files(FileSettings { path, columns, ..self.file.clone() }))
+    }
+
+    fn web(&self) -> Result<Target, String> {
+        let kind = self.content_type.to_ascii_lowercase();
+        let tongue = match () {
+            () if kind.contains("json") => Tongue::Json,
+            () if kind.contains("form-urlencoded") => Tongue::Url,
+            () => Tongue::Plain,
+        };
+        let body = match self.body.is_empty() {
+            true => Body::Columns(Columns::parse(&self.columns)?),
+            false => Body::Template(Template::parse(&self.body)?),
+        };
+        match &body {
+            Body::Template(template) if tongue == Tongue::Json => {
+                template.check_json().map_err(|why| format!("http.body: {why}"))?;
+            }
+            Body::Template(_) if self.together == Together::Array => {
+                let why = "http.batch = \"array\" is JSON: use \"lines\" or \"alone\"";
+                return Err(why.to_string());
+            }
+            Body::Columns(_) if tongue != Tongue::Json => {
+                return Err("without http.body it is JSON: let http.content_type say so".into());
+            }
+            _ => {}
+        }
+        let mut headers = self.headers.clone();
+        let kind = Secret(self.content_type.as_bytes().into());
+        headers.push(("content-type".into(), kind));
+        let url = Url::parse(&self.url, http::SCHEMES)?;
+        let (method, together) = (self.method.clone(), self.together);
+        Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together }))
+    }
+
+    fn database(&self) -> Result<Target, String> {
+        if let Some(path) = self.sql.strip_prefix(SQLITE) {
+            let (path, insertion) = (PathBuf::from(path), self.insertion(|n| format!("?{n}"))?);
+            return Ok(Target::Sqlite(SqliteSettings { path, insertion }));
+        }
+        let url = Url::parse(&self.sql, SERVERS)?;
+        match url.scheme.as_str() {
+            "postgres" | "postgresql" => {
+                let insertion = self.insertion(postgres::Postgres::mark)?;
+                Ok(Target::Postgres(SqlSettings { url, insertion }))
+            }
+            _ => {
+                let insertion = self.insertion(mysql::Mysql::mark)?;
+                Ok(Target::Mysql(SqlSettings { url, insertion }))
+            }
+        }
+    }
+
+    fn insertion(&self, mark: fn(usize) -> String) -> Result<Insertion, String> {
+        if self.statement.is_empty() {
+            return Err("sql.url needs sql.statement, which inserts one message".to_string());
+        }
+        let (text, fields) = Template::parse(&self.statement)?.bind(mark)?;
+        Ok(Insertion { text, fields, setup: self.setup.clone() })
+    }
+}
+
+/// Where a database is, for the check of its option.
+pub(super) fn check_database(text: &str) -> Result<(), String> {
+    match text.strip_prefix(SQLITE) {
+        _ if text.is_empty() => Ok(()),
+        Some("") => Err("sqlite: needs a path, use sqlite:/var/lib/messages.db".to_string()),
+        Some(_) => Ok(()),
+        None => Url::parse(text, SERVERS).map(drop).map_err(|why| format!("{why} or sqlite:PATH")),
+    }
+}
+
+pub(super) fn check_template(text: &str) -> Result<(), String> {
+    Template::parse(text).map(drop)
+}
+
+pub(super) fn check_column(text: &str) -> Result<(), String> {
+    columns::parse(text).map(drop)
+}
+
+/// For logs: where, and nothing more.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Files(files) => match files.path.only_text() {
+                Some(path) => f.write_str(&path),
+                None => f.write_str("files"),
+            },
+            Target::Mysql(sql) | Target::Postgres(sql) => write!(f, "{}", sql.url),
+            Target::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
+            Target::Web(web) => write!(f, "{}", web.url),
+        }
+    }
+}

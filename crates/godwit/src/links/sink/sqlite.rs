@@ -1,0 +1,111 @@
+//! A sink that is a file of SQLite.
+
+use super::far::Setback;
+use super::message::{Field, Message, Value};
+use super::settings::Insertion;
+use super::worker::Blocking;
+use rusqlite::types::Value as Bound;
+use rusqlite::{Connection, Error, ErrorCode, params_from_iter};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the options say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SqliteSettings {
+    pub(crate) path: PathBuf,
+    pub(crate) insertion: Insertion,
+}
+
+pub(super) struct Sqlite {
+    settings: SqliteSettings,
+    conn: Option<Connection>,
+}
+
+/// Somebody else may be writing.
+const BUSY_MAX: Duration = Duration::from_secs(2);
+
+impl Sqlite {
+    pub(super) fn new(settings: &SqliteSettings) -> Sqlite {
+        Sqlite { settings: settings.clone(), conn: None }
+    }
+
+    fn connect(&self) -> Result<Connection, Error> {
+        let conn = Connection::open(&self.settings.path)?;
+        conn.busy_timeout(BUSY_MAX)?;
+        // Readers do not wait for us, and what was committed is on the disk all the same.
+        conn.pragma_update(None, "journal_mode", "wal")?;
+        conn.pragma_update(None, "synchronous", "full")?;
+        for statement in &self.settings.insertion.setup {
+            conn.execute_batch(statement)?;
+        }
+        conn.prepare(&self.settings.insertion.text)?;
+        Ok(conn)
+    }
+
+    fn insert(&mut self, batch: &[Arc<Message>]) -> Result<(), Error> {
+        let insertion = &self.settings.insertion;
+        let Some(conn) = &mut self.conn else { return Err(Error::InvalidQuery) };
+        let transaction = conn.transaction()?;
+        {
+            let mut statement = transaction.prepare(&insertion.text)?;
+            for message in batch {
+                let values = insertion.fields.iter().map(|field| bound(message, field));
+                statement.execute(params_from_iter(values))?;
+            }
+        }
+        transaction.commit()
+    }
+}
+
+impl Clone for Sqlite {
+    fn clone(&self) -> Sqlite {
+        Sqlite::new(&self.settings)
+    }
+}
+
+impl Blocking for Sqlite {
+    const NAME: &'static str = "sink-sqlite";
+
+    fn open(&mut self) -> Result<(), String> {
+        self.conn = None;
+        self.conn = Some(self.connect().map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+        self.insert(batch).map_err(|error| match is_for_good(&error) {
+            true => Setback::refused(error.to_string()),
+            false => Setback::down(error.to_string()),
+        })
+    }
+}
+
+/// With the type that it has by itself.
+fn bound(message: &Message, field: &Field) -> Bound {
+    match message.value(field) {
+        Value::Nothing => Bound::Null,
+        Value::Bool(is) => Bound::Integer(is.into()),
+        Value::Number(number) => Bound::Integer(number as i64),
+        Value::Json(json) => match (json.as_i64(), json.as_f64()) {
+            (Some(number), _) => Bound::Integer(number),
+            (None, Some(number)) => Bound::Real(number),
+            (None, None) => Bound::Text(json.to_string()),
+        },
+        Value::Bytes(bytes) => match String::from_utf8(bytes.into_owned()) {
+            Ok(text) => Bound::Text(text),
+            Err(error) => Bound::Blob(error.into_bytes()),
+        },
+    }
+}
+
+/// Whether it is about the row, and not about the database.
+fn is_for_good(error: &Error) -> bool {
+    match error {
+        Error::SqliteFailure(failure, _) => matches!(
+            failure.code,
+            ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
+        ),
+        _ => false,
+    }
+}

@@ -1,0 +1,182 @@
+//! A sink that is an HTTP server: a webhook.
+
+use super::columns::Columns;
+use super::far::{Setback, What};
+use super::message::Message;
+use super::template::{Template, Tongue};
+use crate::identity::remote::Trouble;
+use crate::identity::remote::http::Site;
+use crate::identity::remote::url::Url;
+use crate::links::{Credentials, lock};
+use broker::judge::Secret;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the options say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WebSettings {
+    pub(crate) url: Url,
+    pub(crate) method: String,
+    /// Values may be keys of an API. One of them says the content type.
+    pub(crate) headers: Vec<(String, Secret)>,
+    pub(crate) body: Body,
+    pub(crate) tongue: Tongue,
+    pub(crate) together: Together,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    Columns(Columns),
+    Template(Template),
+}
+
+/// How messages of a batch share a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Together {
+    /// As an array of JSON.
+    #[default]
+    Array,
+    /// A line each.
+    Lines,
+    /// A request each.
+    Alone,
+}
+
+pub(super) struct Web {
+    settings: WebSettings,
+    tls: Credentials,
+    headers: Vec<(String, String)>,
+    conn: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Web {
+    pub(super) fn new(settings: &WebSettings, tls: Credentials) -> Web {
+        let text = |secret: &Secret| String::from_utf8_lossy(&secret.0).into_owned();
+        let headers = settings.headers.iter();
+        let headers = headers.map(|(name, value)| (name.clone(), text(value))).collect();
+        Web { settings: settings.clone(), tls, headers, conn: None }
+    }
+
+    /// With what its TLS goes by now.
+    fn site(&self) -> Site {
+        Site::new(&self.settings.url, lock(&self.tls).clone())
+    }
+
+    pub(super) async fn connect(&mut self) -> Result<(), String> {
+        self.conn = None;
+        self.conn = Some(self.site().connect().await?);
+        Ok(())
+    }
+
+    pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+        if self.settings.together != Together::Alone {
+            return self
+                .send(self.together(batch))
+                .await
+                .map_err(|what| Setback { taken: 0, what });
+        }
+        for (taken, message) in batch.iter().enumerate() {
+            let mut body = Vec::new();
+            self.write(message, &mut body);
+            self.send(body).await.map_err(|what| Setback { taken, what })?;
+        }
+        Ok(())
+    }
+
+    fn together(&self, batch: &[Arc<Message>]) -> Vec<u8> {
+        let is_array = self.settings.together == Together::Array;
+        let mut body = if is_array { vec![b'['] } else { Vec::new() };
+        for (at, message) in batch.iter().enumerate() {
+            if is_array && at > 0 {
+                body.push(b',');
+            }
+            self.write(message, &mut body);
+            if !is_array {
+                body.push(b'\n');
+            }
+        }
+        if is_array {
+            body.push(b']');
+        }
+        body
+    }
+
+    fn write(&self, message: &Message, out: &mut Vec<u8>) {
+        match &self.settings.body {
+            Body::Columns(columns) => columns.write_json(message, out),
+            Body::Template(template) => template.fill(message, self.settings.tongue, out),
+        }
+    }
+
+    async fn send(&mut self, body: Vec<u8>) -> Result<(), What> {
+        let down = |why| What::Down { why, after: None };
+        let site = self.site();
+        let path = match self.settings.url.path.as_str() {
+            "" => "/".to_string(),
+            query if query.starts_with('?') => format!("/{query}"),
+            path => path.to_string(),
+        };
+        // A server may close what nobody used for a while, and that is no failure.
+        for is_again in [false, true] {
+            let mut conn = match self.conn.take() {
+                Some(conn) if !conn.is_closed() => conn,
+                _ => site.connect().await.map_err(down)?,
+            };
+            let (method, headers) = (&self.settings.method, &self.headers);
+            match site.request(&mut conn, method, &path, headers, body.clone()).await {
+                Ok(answer) => {
+                    self.conn = Some(conn);
+                    let after = answer.retry_after_s.map(Duration::from_secs);
+                    return outcome(answer.status, after, &answer.body);
+                }
+                Err(Trouble::Answered(why)) => return Err(down(why)),
+                Err(Trouble::Broken(why)) if is_again => return Err(down(why)),
+                Err(Trouble::Broken(_)) => {}
+            }
+        }
+        unreachable!("the second time it is one or the other")
+    }
+}
+
+fn outcome(status: u16, after: Option<Duration>, body: &[u8]) -> Result<(), What> {
+    let said = String::from_utf8_lossy(&body[..body.len().min(SAID_BYTES_MAX)]);
+    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let why = format!("HTTP {status} {said}").trim_end().to_string();
+    match status {
+        200..=299 => Ok(()),
+        408 | 429 => Err(What::Down { why, after }),
+        400..=499 => Err(What::Refused(why)),
+        _ => Err(What::Down { why, after }),
+    }
+}
+
+/// Of an answer that says no, for the log.
+const SAID_BYTES_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_refused_again_is_told_from_what_passes() {
+        for (status, is_taken, is_refused) in [
+            (200, true, false),
+            (204, true, false),
+            (301, false, false),
+            (400, false, true),
+            (404, false, true),
+            (408, false, false),
+            (413, false, true),
+            (429, false, false),
+            (500, false, false),
+            (503, false, false),
+        ] {
+            let found = outcome(status, None, b"no\n");
+            assert_eq!(found.is_ok(), is_taken, "{status}");
+            assert_eq!(matches!(found, Err(What::Refused(_))), is_refused, "{status}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What `[[bridge]]` and `[[sink]]` have in common in a file.
+
+use super::file::Reader;
+use super::table::Row;
+use super::value::{Misfit, Value};
+use super::{Given, Origin, nearest};
+use std::collections::BTreeMap;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One as it stands in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkGiven<S> {
+    pub(crate) origin: Origin,
+    /// Without its limits.
+    pub(super) settings: S,
+    pub(super) limits: BTreeMap<&'static str, Given>,
+}
+
+/// Options of a link's own, and those of all that it may have for itself.
+pub(super) type Tables<S> = (&'static [Row<S>], &'static [&'static str]);
+
+impl<S: Clone + Default> LinkGiven<S> {
+    pub(super) fn new(origin: Origin, rows: &[Row<S>]) -> LinkGiven<S> {
+        LinkGiven { origin, settings: defaults(rows), limits: BTreeMap::new() }
+    }
+
+    /// What makes it another one.
+    pub(super) fn values(&self) -> (S, Vec<(&'static str, Value)>) {
+        let limits = self.limits.iter().map(|(key, given)| (*key, given.value.clone()));
+        (self.settings.clone(), limits.collect())
+    }
+}
+
+impl Reader<'_> {
+    /// Each table below `[[kind]]`, with where it begins.
+    pub(super) fn links(
+        &mut self,
+        kind: &str,
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+        mut read: impl FnMut(&mut Self, usize, &DeTable<'_>),
+    ) {
+        let DeValue::Array(all) = value.get_ref() else {
+            return self.wrong(at, format!("a {kind} stands under [[{kind}]]"));
+        };
+        for one in all.iter() {
+            match one.get_ref() {
+                DeValue::Table(table) => read(self, one.span().start, table),
+                _ => self.wrong(one.span().start, format!("use [[{kind}]] and name = ...")),
+            }
+        }
+    }
+
+    /// `key = value`, or a table of such.
+    pub(super) fn link_option<S>(
+        &mut self,
+        own: &mut LinkGiven<S>,
+        tables: Tables<S>,
+        key: &str,
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        match value.get_ref() {
+            _ if tables.1.contains(&key) => self.own_option(&mut own.limits, key, at, value),
+            DeValue::Table(options) if find(tables.0, key).is_none() => {
+                for (name, value) in options {
+                    let key = format!("{key}.{}", name.get_ref());
+                    self.link_option(own, tables, &key, name.span().start, value);
+                }
+            }
+            _ => self.own_row(&mut own.settings, tables, key, at, value),
+        }
+    }
+
+    /// Sets what a row of another table than that of all options says.
+    pub(super) fn own_row<S>(
+        &mut self,
+        settings: &mut S,
+        (rows, limit_keys): Tables<S>,
+        key: &str,
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        let Some(row) = find(rows, key) else {
+            let names = rows.iter().map(|row| row.key).chain(limit_keys.iter().copied());
+            let why = match nearest::nearest(key, names.clone()) {
+                Some(meant) => format!("{key} is no option of it, did you mean {meant}?"),
+                None => {
+                    let names: Vec<&str> = rows.iter().map(|row| row.key).collect();
+                    format!("{key} is no option of it, it has {}", names.join(", "))
+                }
+            };
+            return self.wrong(at, why);
+        };
+        match row.kind.read_toml(value) {
+            Ok(value) => (row.set)(settings, &value),
+            Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
+        }
+    }
+}
+
+/// What is wrong with the name of a link, where others of its kind have these.
+pub(super) fn name_misfit<'a>(
+    kind: &str,
+    name: &str,
+    mut others: impl Iterator<Item = &'a str>,
+) -> Option<String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_legal = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(legal);
+    (!is_legal || others.any(|other| other == name)).then(|| {
+        format!(
+            "a {kind} needs a name of its own, of at most {NAME_BYTES_MAX} letters, digits, \
+             \"-\", \"_\" and \".\""
+        )
+    })
+}
+
+const NAME_BYTES_MAX: usize = 64;
+
+/// With every row's default.
+pub(super) fn defaults<S: Default>(rows: &[Row<S>]) -> S {
+    let mut settings = S::default();
+    for row in rows {
+        (row.set)(&mut settings, &row.default_value());
+    }
+    settings
+}
+
+/// One option of a table, if it has it.
+fn find<S>(rows: &'static [Row<S>], key: &str) -> Option<&'static Row<S>> {
+    rows.iter().find(|row| row.key == key)
+}

@@ -1,0 +1,74 @@
+//! `[[sink]]` in a file.
+
+use super::file::Reader;
+use super::links::{LinkGiven, Tables, name_misfit};
+use super::{Plan, Wrong, overruled};
+use crate::links::near;
+use crate::links::sink::settings::{LIMIT_KEYS, ROWS, SinkSettings};
+use crate::options::settings::Settings;
+use broker::Options;
+use toml::de::DeTable;
+
+pub(crate) type SinkGiven = LinkGiven<SinkSettings>;
+
+const TABLES: Tables<SinkSettings> = (ROWS, LIMIT_KEYS);
+
+impl Reader<'_> {
+    pub(super) fn sink(&mut self, at: usize, table: &DeTable<'_>) {
+        let mut own = LinkGiven::new(self.origin(at), ROWS);
+        for (name, value) in table {
+            self.link_option(&mut own, TABLES, name.get_ref(), name.span().start, value);
+        }
+        match self.sink_misfit(&mut own.settings) {
+            Some(why) => self.wrong(at, why),
+            None => self.plan.sinks.push(own),
+        }
+    }
+
+    /// What no row can see alone.
+    fn sink_misfit(&self, own: &mut SinkSettings) -> Option<String> {
+        let others = self.plan.sinks.iter().map(|other| &*other.settings.name);
+        if let Some(why) = name_misfit("sink", &own.name, others) {
+            return Some(why);
+        }
+        let (certificate, key) = (&own.tls.certificate, &own.tls.key);
+        if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
+            return Some("tls.certificate and tls.key go together".to_string());
+        }
+        let wants_tls = !own.tls.authorities.as_os_str().is_empty() || !key.as_os_str().is_empty();
+        if let Err(why) = own.finish() {
+            return Some(why);
+        }
+        (wants_tls && !own.speaks_tls())
+            .then(|| "tls options are for https, and for sql.tls = true: it is neither".to_string())
+    }
+}
+
+impl Plan {
+    /// Every sink with the limits of its session.
+    pub(super) fn sinks(&self, settings: &Settings) -> Vec<SinkSettings> {
+        let sink = |given: &SinkGiven| {
+            let own = near::limits(&overruled(settings, &given.limits).broker);
+            let limits = Options { inflight_max: given.settings.inflight_max(), ..own };
+            let mut sink = given.settings.clone();
+            sink.limits = limits.into();
+            sink
+        };
+        self.sinks.iter().map(sink).collect()
+    }
+
+    /// What differs between the sinks of two plans makes them change.
+    pub(super) fn sinks_differ(&self, next: &Plan) -> bool {
+        let own = |plan: &Plan| plan.sinks.iter().map(LinkGiven::values).collect::<Vec<_>>();
+        own(self) != own(next)
+    }
+
+    pub(super) fn check_sinks(&self, wrongs: &mut Vec<Wrong>) {
+        let others = self.groups.len() + self.bridges.len();
+        let most = broker::limits::CLASSES_MAX.saturating_sub(others);
+        if let Some(beyond) = self.sinks.get(most) {
+            let why = format!("with {others} groups and bridges there is room for {most} sinks");
+            wrongs.push(Wrong { origin: beyond.origin.clone(), why });
+        }
+    }
+}
