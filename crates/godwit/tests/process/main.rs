@@ -18,7 +18,10 @@ mod permits;
 #[cfg(feature = "psk")]
 mod psk;
 mod security;
+#[path = "../../src/identity/contract/servers.rs"]
+mod servers;
 mod signals;
+mod sinks;
 #[allow(dead_code, reason = "the contract of backends uses the rest")]
 #[path = "../../src/identity/contract/web.rs"]
 mod stub;

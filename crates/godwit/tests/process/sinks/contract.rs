@@ -1,0 +1,291 @@
+//! What every sink stands: right rows in the right order, somebody who is not there yet, who goes
+//! and comes back, who has no room; kills; hostile names and payloads; options that change.
+
+use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::clients;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Files, servers and locks of the test itself.
+pub(super) const OURS: &str = "it is the test's own";
+
+/// A topic and a payload.
+pub(super) type Row = (String, String);
+
+/// What a sink leads to.
+pub(super) trait Place {
+    /// Options below `[[sink]]`, besides name and filters.
+    fn options(&self) -> String;
+    /// What it has, in the order in which it came.
+    fn rows(&self) -> Vec<Row>;
+    fn stop(&mut self);
+    fn start(&mut self);
+    fn clear(&mut self);
+    /// Whether it keeps a text with NUL in it; who does not refuses it.
+    fn takes_nul(&self) -> bool {
+        true
+    }
+}
+
+pub(super) fn stands(place: &mut impl Place) {
+    rows_are_right_and_in_order(place);
+    what_is_written_stays_a_value(place);
+    who_is_not_there_yet_gets_it_later(place);
+    who_goes_and_comes_back_loses_nothing(place);
+    a_broker_that_is_killed_loses_nothing(place);
+    options_change_live(place);
+}
+
+pub(super) struct Edge {
+    pub(super) broker: Broker,
+    pub(super) file: PathBuf,
+}
+
+impl Edge {
+    pub(super) fn start(name: &str, text: &str, more: &[&str]) -> Edge {
+        let file = scratch(name).join("godwit.toml");
+        std::fs::write(&file, text).expect("the file can be written");
+        Edge::again(file, more)
+    }
+
+    fn again(file: PathBuf, more: &[&str]) -> Edge {
+        let named = file.display().to_string();
+        let fixed = ["--config", &named, "--set", "sys.interval_s=1"];
+        Edge { broker: Broker::start(&[&fixed, more].concat()), file }
+    }
+
+    pub(super) fn reload(&mut self, text: &str) {
+        std::fs::write(&self.file, text).expect("the file can be written");
+        self.broker.program.signal("HUP");
+        self.broker.program.wait_for("options read again");
+    }
+
+    pub(super) fn publish(&self, arguments: &[&str]) {
+        clients::publish(&self.broker.port(), &[&["-V", "5"], arguments].concat());
+    }
+
+    /// Payloads of these numbers, and how long it took until all were acknowledged.
+    pub(super) fn count(&self, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
+        count(&self.broker.port(), topic, qos, numbers)
+    }
+
+    pub(super) fn wait_for_value(&self, value: &str, is_right: impl Fn(&str) -> bool) {
+        let (port, topic) = (self.broker.port(), format!("$SYS/broker/sink/s/{value}"));
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let (_, found, _) = run(&["sub", "-p", &port, "-t", &topic, "-C", "1", "-W", "2"]);
+            if is_right(found.trim()) {
+                return;
+            }
+            assert!(Instant::now() < until, "{value} stays {found:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn count(port: &str, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
+    let begun = Instant::now();
+    let arguments = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
+    let mut publisher = Program::start(godwit(&arguments));
+    numbers.for_each(|number| publisher.write(&format!("{number}\n")));
+    assert_eq!(publisher.finish().0, Some(0));
+    begun.elapsed()
+}
+
+pub(super) fn sink(place: &impl Place, filters: &str, more: &str) -> String {
+    let pace = "retry_min_ms = 50\nretry_max_s = 1\nbatch.wait_ms = 20\n";
+    let options = place.options();
+    format!("[[sink]]\nname = \"s\"\nfilters = [{filters}]\n{pace}{more}{options}")
+}
+
+/// Waits until it is so many, and none is too much.
+pub(super) fn wait_for(place: &impl Place, what: &str, is_right: impl Fn(&[Row]) -> bool) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let rows = place.rows();
+        if is_right(&rows) {
+            return;
+        }
+        assert!(Instant::now() < until, "{what}: {} rows, {:?}", rows.len(), rows.last());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn numbers(topic: &str, numbers: Range<u32>) -> Vec<Row> {
+    numbers.map(|number| (topic.to_string(), number.to_string())).collect()
+}
+
+/// Each at least once, and first in their order.
+fn has_all(rows: &[Row], wanted: &[Row]) -> bool {
+    let mut firsts: Vec<&Row> = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for row in rows.iter().filter(|row| wanted.contains(row)) {
+        if seen.insert(row) {
+            firsts.push(row);
+        }
+    }
+    firsts.into_iter().eq(wanted)
+}
+
+fn rows_are_right_and_in_order(place: &mut impl Place) {
+    place.clear();
+    let edge = Edge::start("sink-order", &sink(place, "\"a/+\", \"b\"", ""), &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let mut wanted = Vec::new();
+    for (qos, from) in [("0", 0), ("1", 1000), ("2", 2000)] {
+        edge.count("a/x", qos, from..from + 700);
+        wanted.extend(numbers("a/x", from..from + 700));
+    }
+    edge.publish(&["-t", "elsewhere", "-m", "not ours"]);
+    edge.publish(&["-t", "b", "-m", "last", "-q", "1"]);
+    wanted.push(("b".into(), "last".into()));
+    wait_for(place, "in order", |rows| rows == wanted);
+    edge.wait_for_value("out/messages", |value| value == "2101");
+    edge.wait_for_value("queue/in_flight", |value| value == "0");
+}
+
+fn what_is_written_stays_a_value(place: &mut impl Place) {
+    place.clear();
+    let topics = [
+        "a/'; DROP TABLE m; --",
+        "a/\"},{\"x\":\"",
+        "a/${payload}",
+        "a/../../etc",
+        "a/%s%n\\u0000\\",
+        "a/$1 ?",
+    ];
+    let mut edge = Edge::start("sink-hostile", &sink(place, "\"a/#\"", "refused_tries = 1\n"), &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let mut wanted: Vec<Row> = Vec::new();
+    for topic in topics {
+        let payload = format!("'{topic}\", \r\n\t\\ `$(x)` \u{1f426}\n");
+        let file = edge.file.with_file_name("payload");
+        std::fs::write(&file, &payload).expect(OURS);
+        edge.publish(&["-t", topic, "-q", "1", "-f", &file.display().to_string()]);
+        wanted.push((topic.into(), payload));
+    }
+    let file = edge.file.with_file_name("payload");
+    std::fs::write(&file, "nul\0nul").expect(OURS);
+    edge.publish(&["-t", "a/nul", "-q", "1", "-f", &file.display().to_string()]);
+    if place.takes_nul() {
+        wanted.push(("a/nul".into(), "nul\0nul".into()));
+    }
+    let huge = "\"huge\\\n".repeat(200_000);
+    std::fs::write(&file, &huge).expect(OURS);
+    edge.publish(&["-t", "a/huge", "-q", "1", "-f", &file.display().to_string()]);
+    wanted.push(("a/huge".into(), huge));
+    wait_for(place, "hostile", |rows| rows == wanted);
+    if !place.takes_nul() {
+        let line = edge.broker.program.wait_for("not passed on");
+        assert!(line.contains("reason=refused") && line.contains("a/nul"), "{line}");
+        edge.wait_for_value("dropped/refused", |value| value == "1");
+    }
+}
+
+fn who_is_not_there_yet_gets_it_later(place: &mut impl Place) {
+    place.clear();
+    place.stop();
+    let data = scratch("sink-absent-data").display().to_string();
+    let edge = Edge::start("sink-absent", &sink(place, "\"a\"", ""), &["--data", &data]);
+    edge.wait_for_value("state", |value| value == "0");
+    edge.wait_for_value("last_error", |value| !value.is_empty());
+    let took = edge.count("a", "1", 0..2000);
+    assert!(took < Duration::from_secs(10), "the publisher waited: {took:?}");
+    edge.wait_for_value("queue/messages", |value| value == "2000");
+    edge.wait_for_value("queue/oldest_ms", |value| !value.is_empty());
+    place.start();
+    let wanted = numbers("a", 0..2000);
+    wait_for(place, "later", |rows| rows == wanted);
+    edge.wait_for_value("queue/messages", |value| value == "0");
+    edge.wait_for_value("state", |value| value == "1");
+}
+
+fn who_goes_and_comes_back_loses_nothing(place: &mut impl Place) {
+    place.clear();
+    let edge = Edge::start("sink-returns", &sink(place, "\"a\"", ""), &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    for round in 0..3 {
+        let from = round * 1000;
+        thread::scope(|scope| {
+            let port = edge.broker.port();
+            let publishing = scope.spawn(move || count(&port, "a", "1", from..from + 1000));
+            thread::sleep(Duration::from_millis(10 + 15 * u64::from(round)));
+            place.stop();
+            publishing.join().expect("nothing keeps a publisher");
+        });
+        place.start();
+    }
+    let wanted = numbers("a", 0..3000);
+    wait_for(place, "returns", |rows| has_all(rows, &wanted));
+    edge.wait_for_value("queue/in_flight", |value| value == "0");
+}
+
+fn a_broker_that_is_killed_loses_nothing(place: &mut impl Place) {
+    place.clear();
+    let data = scratch("sink-killed-data").display().to_string();
+    let text = sink(place, "\"a\"", "");
+    let mut edge = Edge::start("sink-killed", &text, &["--data", &data]);
+    let mut wanted = Vec::new();
+    for round in 0..4 {
+        let port = edge.broker.port();
+        let publishing = thread::spawn(move || {
+            let message = |number: &u32| {
+                let text = number.to_string();
+                let wants = ["pub", "-p", &port, "-V", "5", "-t", "a", "-q", "1", "-m", &text];
+                run(&wants).0 == Some(0)
+            };
+            (round * 1000..round * 1000 + 60).take_while(message).collect::<Vec<u32>>()
+        });
+        thread::sleep(Duration::from_millis(300 + 70 * u64::from(round)));
+        edge.broker.program.signal("KILL");
+        wanted.extend(publishing.join().expect("it counts"));
+        let file = edge.file.clone();
+        drop(edge);
+        edge = Edge::again(file, &["--data", &data]);
+    }
+    assert!(wanted.len() > 20, "{}", wanted.len());
+    let wanted: Vec<Row> =
+        wanted.iter().map(|number| ("a".to_string(), number.to_string())).collect();
+    wait_for(place, "killed", |rows| has_all(rows, &wanted));
+}
+
+fn options_change_live(place: &mut impl Place) {
+    place.clear();
+    let other = |text: &str, folder: &Path| {
+        let path = folder.join("other.jsonl");
+        let more = format!(
+            "[[sink]]\nname = \"other\"\nfilters = [\"#\"]\nfile.path = {:?}\n",
+            path.display().to_string()
+        );
+        text.to_string() + "\n" + &more
+    };
+    let folder = scratch("sink-live-other");
+    let text = other(&sink(place, "\"a\"", ""), &folder);
+    let mut edge = Edge::start("sink-live", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    edge.reload(&other(&sink(place, "\"b\"", ""), &folder));
+    edge.wait_for_value("connects", |value| value == "2");
+    let port = edge.broker.port();
+    let connects = "$SYS/broker/sink/other/connects";
+    let (_, found, _) = run(&["sub", "-p", &port, "-t", connects, "-C", "1", "-W", "5"]);
+    assert_eq!(found, "1\n", "the other one goes on");
+    edge.publish(&["-t", "a", "-m", "no more", "-q", "1"]);
+    edge.publish(&["-t", "b", "-m", "now", "-q", "1"]);
+    wait_for(place, "changed", |rows| rows == [("b".to_string(), "now".to_string())]);
+    // Limits of the queue change without a new connection.
+    edge.reload(&other(&sink(place, "\"b\"", "queue.messages_max = 7\n"), &folder));
+    edge.wait_for_value("connects", |value| value == "2");
+    // Taken out, it goes with its session, and what it said of itself goes too.
+    std::fs::write(&edge.file, other("", &folder)).expect(OURS);
+    edge.broker.program.signal("HUP");
+    edge.broker.program.wait_for("gone, with what it had queued");
+    edge.wait_for_value("state", str::is_empty);
+    edge.publish(&["-t", "b", "-m", "nobody", "-q", "1"]);
+    std::fs::write(&edge.file, "[[sink]]\nname = \"s\"\nfilters = [\"a\"]\n").expect(OURS);
+    edge.broker.program.signal("HUP");
+    let line = edge.broker.program.wait_for("not reloaded");
+    assert!(line.contains("godwit.toml:1: a sink leads to one place"), "{line}");
+    assert_eq!(place.rows().len(), 1);
+}

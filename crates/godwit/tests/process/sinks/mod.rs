@@ -1,0 +1,6 @@
+//! Sinks on the real program, with the real thing at their other end. `contract` is what all of
+//! them stand, `places` are what they lead to, `own` is what only one of them does.
+
+mod contract;
+mod own;
+mod places;

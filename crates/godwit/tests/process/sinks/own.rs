@@ -1,0 +1,307 @@
+//! What only some sinks do: rotation and full disks, what an HTTP server says, events, values that
+//! a column does not take.
+
+use super::contract::Edge;
+use super::places::row_of;
+use crate::broker::{PATIENCE, run, scratch};
+use crate::servers::free_port;
+use crate::stub::{Said, Web};
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn files_are_by_topic_and_rotate() {
+    let folder = scratch("sink-rotates");
+    let text = format!(
+        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nbatch.wait_ms = 0\n\
+         file.path = \"{}/${{topic[2]}}.jsonl\"\nfile.rotate_bytes = 1024\nfile.keep = 3\n",
+        folder.display()
+    );
+    let edge = Edge::start("sink-rotates-options", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    for topic in ["a/x", "a/..", "a/y/z"] {
+        edge.publish(&["-t", topic, "-m", "1", "-q", "1"]);
+    }
+    let all = ["x.jsonl", "%2E..jsonl", "y.jsonl"];
+    wait_until("a file a topic", || all.iter().all(|name| folder.join(name).exists()));
+    edge.count("a/x", "1", 0..200);
+    edge.wait_for_value("out/messages", |value| value == "203");
+    let names = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name());
+    let old = names.filter(|name| name.to_string_lossy().starts_with("x.jsonl.")).count();
+    assert_eq!(old, 3);
+    let largest =
+        fs::read_dir(&folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    assert!(largest.max().unwrap() <= 1024);
+    assert_eq!(edge.file.parent().unwrap().read_dir().unwrap().count(), 1, "nothing is elsewhere");
+}
+
+#[test]
+fn a_full_disk_is_waited_for() {
+    let folder = scratch("sink-full");
+    let shown = folder.display().to_string();
+    let mount = ["-t", "tmpfs", "-o", "size=64k", "none", &shown];
+    if !Command::new("mount").args(mount).status().is_ok_and(|status| status.success()) {
+        println!("left out: mount(8) is for root");
+        return;
+    }
+    let text = format!(
+        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 50\nretry_max_s = 1\n\
+         columns = [\"p=${{payload}}\"]\nfile.path = \"{shown}/rows\"\n"
+    );
+    let edge = Edge::start("sink-full-options", &text, &[]);
+    let ballast = folder.join("ballast");
+    fs::write(&ballast, vec![7; 56 << 10]).unwrap();
+    let took = edge.count("a", "1", 0..2000);
+    edge.wait_for_value("state", |value| value == "0");
+    edge.wait_for_value("last_error", |value| value.contains("No space left"));
+    let torn = fs::read_to_string(folder.join("rows")).unwrap();
+    assert!(torn.is_empty() || torn.ends_with('\n'), "a line is whole or not there");
+    fs::remove_file(&ballast).unwrap();
+    edge.wait_for_value("queue/messages", |value| value == "0");
+    edge.wait_for_value("queue/in_flight", |value| value == "0");
+    let rows = fs::read_to_string(folder.join("rows")).unwrap();
+    drop(edge);
+    assert!(Command::new("umount").arg(&shown).status().unwrap().success());
+    let wanted: Vec<String> = (0..2000).map(|number| format!("{{\"p\":{number}}}")).collect();
+    assert!(rows.lines().eq(&wanted), "{} rows", rows.lines().count());
+    assert!(took < Duration::from_secs(10), "the publisher waited: {took:?}");
+}
+
+/// A server that knows what to say, and what it was told in between.
+fn server(
+    port: u16,
+    say: impl Fn(&str) -> Said + Send + Sync + 'static,
+) -> (Web, Arc<Mutex<Vec<String>>>) {
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let own = heard.clone();
+    let web = Web::start(port, None, move |asked| {
+        let said = say(&asked.body);
+        if matches!(said, Said::Json(200, _)) {
+            own.lock().expect("nobody panicked").push(asked.body.clone());
+        }
+        said
+    });
+    (web, heard)
+}
+
+fn hook(port: u16, more: &str) -> String {
+    format!(
+        "[[sink]]\nname = \"s\"\nretry_min_ms = 20\nretry_max_s = 1\nbatch.wait_ms = 100\n\
+         http.url = \"http://u:p@127.0.0.1:{port}\"\n{more}\n"
+    )
+}
+
+#[test]
+fn what_a_server_refuses_is_passed_over_and_nothing_else() {
+    let port = free_port();
+    let (_web, heard) = server(port, |body| match body.contains("poison") {
+        true => Said::Json(400, "{\"why\":\"poison\"}".into()),
+        false => Said::Json(200, String::new()),
+    });
+    let mut edge = Edge::start("sink-refuses", &hook(port, "filters = [\"#\"]"), &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let port = edge.broker.port();
+    let mut publisher = crate::broker::Program::start(crate::broker::godwit(&[
+        "pub", "-p", &port, "-t", "a", "-q", "1", "-l",
+    ]));
+    for number in 0..50 {
+        let text = if number % 20 == 7 { "poison" } else { "good" };
+        publisher.write(&format!("{text} {number}\n"));
+    }
+    assert_eq!(publisher.finish().0, Some(0));
+    edge.wait_for_value("dropped/refused", |value| value == "3");
+    let line = edge.broker.program.wait_for("not passed on");
+    assert!(line.contains("HTTP 400") && line.contains("reason=refused"), "{line}");
+    edge.wait_for_value("out/messages", |value| value == "47");
+    let all: Vec<String> = heard
+        .lock()
+        .unwrap()
+        .iter()
+        .flat_map(|body| {
+            let rows: Vec<serde_json::Value> = serde_json::from_str(body).unwrap();
+            rows.iter().map(|row| row_of(row).1).collect::<Vec<_>>()
+        })
+        .collect();
+    let wanted = (0..50).filter(|number| number % 20 != 7).map(|number| format!("good {number}"));
+    assert!(all.into_iter().eq(wanted));
+}
+
+#[test]
+fn a_sink_that_is_to_stop_keeps_what_is_refused() {
+    let (port, is_content) = (free_port(), Arc::new(AtomicBool::new(false)));
+    let own = is_content.clone();
+    let (_web, heard) = server(port, move |_| match own.load(SeqCst) {
+        true => Said::Json(200, String::new()),
+        false => Said::Json(404, String::new()),
+    });
+    let stop = hook(port, "filters = [\"#\"]\nrefused = \"stop\"\nrefused_tries = 1");
+    let mut edge = Edge::start("sink-stops", &stop, &[]);
+    edge.publish(&["-t", "a", "-m", "kept", "-q", "1"]);
+    edge.broker.program.wait_for("stopped, a message is refused: HTTP 404");
+    edge.wait_for_value("queue/in_flight", |value| value == "1");
+    is_content.store(true, SeqCst);
+    thread::sleep(Duration::from_millis(200));
+    assert!(heard.lock().unwrap().is_empty(), "it has stopped");
+    edge.reload(&hook(port, "filters = [\"#\"]\nrefused = \"skip\"\nrefused_tries = 1"));
+    wait_until("it came", || heard.lock().unwrap().iter().any(|body| body.contains("kept")));
+}
+
+#[test]
+fn who_is_busy_is_asked_again_and_who_is_silent_too() {
+    let (port, count) = (free_port(), Arc::new(AtomicU32::new(0)));
+    let own = count.clone();
+    let (_web, heard) = server(port, move |_| match own.fetch_add(1, SeqCst) {
+        0 => Said::Json(429, String::new()),
+        1 => Said::Json(503, String::new()),
+        2 => Said::Silence,
+        _ => Said::Json(200, String::new()),
+    });
+    let text = hook(port, "filters = [\"#\"]\ntimeout_ms = 300");
+    let edge = Edge::start("sink-busy", &text, &[]);
+    edge.publish(&["-t", "a", "-m", "late", "-q", "1"]);
+    wait_until("it came", || heard.lock().unwrap().len() == 1);
+    assert_eq!(count.load(SeqCst), 4);
+    edge.wait_for_value("out/failures", |value| value == "3");
+    edge.wait_for_value("state", |value| value == "1");
+}
+
+#[test]
+fn a_slow_server_does_not_slow_who_publishes() {
+    let port = free_port();
+    let (_web, heard) = server(port, |_| {
+        thread::sleep(Duration::from_millis(300));
+        Said::Json(200, String::new())
+    });
+    let text = hook(port, "filters = [\"#\"]\nbatch.messages_max = 100");
+    let edge = Edge::start("sink-slow", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let took = edge.count("a", "1", 0..1000);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(heard.lock().unwrap().len() < 9, "it is slower than who publishes");
+    edge.wait_for_value("out/messages", |value| value == "1000");
+}
+
+#[test]
+fn bodies_and_headers_are_as_the_options_say() {
+    let (port, asked) = (free_port(), Arc::new(Mutex::new(Vec::new())));
+    let own = asked.clone();
+    let _web = Web::start(port, None, move |question| {
+        own.lock().unwrap().push(question.clone());
+        Said::Json(201, String::new())
+    });
+    let more = "filters = [\"a/#\"]\nhttp.method = \"PUT\"\nhttp.batch = \"alone\"\n\
+                http.headers = { x-key = \"an api's key\" }\n\
+                http.body = '{\"at\":\"${topic[2]}\",\"v\":${payload.v},\"no\":${payload.w}}'";
+    let edge = Edge::start("sink-bodies", &hook(port, more), &[]);
+    edge.publish(&["-t", "a/b\"c", "-m", "{\"v\": [1, 2.50]}", "-q", "1"]);
+    edge.publish(&["-t", "a/d", "-m", "no JSON", "-q", "2"]);
+    wait_until("both came", || asked.lock().unwrap().len() == 2);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[0].body, "{\"at\":\"b\\\"c\",\"v\":[1,2.5],\"no\":null}");
+    assert_eq!(asked[1].body, "{\"at\":\"d\",\"v\":null,\"no\":null}");
+    assert!(asked[0].line.starts_with("PUT / "), "{}", asked[0].line);
+    for header in
+        ["x-key: an api's key", "content-type: application/json", "authorization: Basic dTpw"]
+    {
+        assert!(asked[0].headers.iter().any(|own| own == header), "{:?}", asked[0].headers);
+    }
+    let config = edge.file.display().to_string();
+    let (_, shown, why) = run(&["check", "--config", &config]);
+    assert!(!shown.contains("api's key") && !why.contains("api's key"));
+}
+
+#[test]
+fn events_are_told_and_those_beyond_the_bound_counted() {
+    let port = free_port();
+    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    let edge = Edge::start("sink-events", &hook(port, "events = [\"*\"]\nevents_max = 50"), &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let client = edge.broker.port();
+    run(&["sub", "-p", &client, "-i", "ann", "-t", "x/+", "-W", "1"]);
+    let names = ["client.connected", "session.subscribed", "client.disconnected"];
+    let of_ann = || -> Vec<String> {
+        let bodies = heard.lock().unwrap().clone();
+        let rows = bodies
+            .iter()
+            .flat_map(|body| serde_json::from_str::<Vec<serde_json::Value>>(body).unwrap());
+        let own = rows.filter(|row| row["clientid"] == "ann");
+        own.map(|row| {
+            assert_eq!(row["payload"]["event"], row["event"]);
+            assert!(
+                row["topic"].is_null() && row["timestamp_ms"].as_u64() > Some(1_700_000_000_000)
+            );
+            row["event"].as_str().unwrap().to_string()
+        })
+        .collect()
+    };
+    wait_until("all came", || names.iter().all(|name| of_ann().iter().any(|own| own == name)));
+    assert!(heard.lock().unwrap().iter().all(|body| !body.contains("$link/")));
+    // Nobody takes them: what is beyond the bound is lost, and said to be.
+    drop(_web);
+    for _ in 0..60 {
+        run(&["pub", "-p", &client, "-t", "a", "-m", "1"]);
+    }
+    edge.wait_for_value("dropped/events_full", |value| {
+        value.parse::<u32>().is_ok_and(|lost| lost > 20)
+    });
+}
+
+#[test]
+fn a_value_that_no_column_takes_is_passed_over() {
+    let folder = scratch("sink-types");
+    let text = format!(
+        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 20\n\
+         sql.url = \"sqlite:{}/rows.db\"\n\
+         sql.setup = [\"CREATE TABLE IF NOT EXISTS m \
+         (v INTEGER NOT NULL CHECK (typeof(v) = 'integer'))\"]\n\
+         sql.statement = \"INSERT INTO m VALUES (${{payload.v}})\"\n",
+        folder.display()
+    );
+    let edge = Edge::start("sink-types-options", &text, &[]);
+    for payload in ["{\"v\":1}", "{\"v\":\"x\"}", "{}", "{\"v\":2}", "none"] {
+        edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
+    }
+    edge.wait_for_value("dropped/refused", |value| value == "3");
+    edge.wait_for_value("out/messages", |value| value == "2");
+    let conn = rusqlite::Connection::open(folder.join("rows.db")).unwrap();
+    let sum: i64 = conn.query_row("SELECT sum(v) FROM m", [], |row| row.get(0)).unwrap();
+    assert_eq!(sum, 3);
+}
+
+#[test]
+fn wrong_options_say_where_and_what_would_be_right() {
+    let folder = scratch("sink-wrong");
+    let file = folder.join("godwit.toml");
+    let named = file.display().to_string();
+    let head = "[[sink]]\nname = \"s\"\nfilters = [\"a\"]\n";
+    for (options, line, why) in [
+        ("file.path = \"x/${user}\"\n", 4, "is no placeholder"),
+        ("file.path = \"x\"\nhttp.url = \"http://h\"\n", 1, "leads to one place"),
+        ("http.url = \"ftp://h\"\n", 4, "use http://HOST"),
+        ("http.url = \"http://h\"\nhttp.body = '{\"a\":${payload}'\n", 1, "not JSON once"),
+        ("sql.url = \"mysql://h/d\"\n", 1, "needs sql.statement"),
+        ("sql.url = \"sqlite:x\"\nsql.statement = \"INSERT '${topic}'\"\n", 1, "without quotes"),
+        ("sql.url = \"oracle://h\"\n", 4, "or sqlite:PATH"),
+        ("file.path = \"x\"\nevents = [\"client.gone\"]\n", 5, "is no event"),
+        ("file.path = \"x\"\nfile.rotate = 1\n", 5, "file.rotate is no option of it"),
+        ("file.path = \"x\"\ntls.ca = \"x.pem\"\n", 1, "tls options are for https"),
+        ("file.path = \"x\"\ncolumns = [\"${topic}\"]\n", 5, "is no column"),
+    ] {
+        fs::write(&file, format!("{head}{options}")).unwrap();
+        let (code, _, said) = run(&["check", "--config", &named]);
+        assert_eq!(code, Some(2), "{options}");
+        assert!(said.contains(&format!("godwit.toml:{line}: ")) && said.contains(why), "{said}");
+    }
+}

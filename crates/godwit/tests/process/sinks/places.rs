@@ -1,0 +1,440 @@
+//! What sinks lead to in tests: files, a web server, SQLite, PostgreSQL and MariaDB.
+
+use super::contract::{OURS, Place, Row, stands};
+use crate::broker::{PATIENCE, scratch};
+use crate::servers::{Started, as_user, folder, free_port, give, run};
+use crate::stub::{Said, Web};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+/// Of `{"topic":...,"payload":...}`; a payload that was JSON comes as it was.
+pub(super) fn row_of(value: &serde_json::Value) -> Row {
+    let text = |name: &str| match &value[name] {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    (text("topic"), text("payload"))
+}
+
+/// Into the table that each database has.
+const INSERT: &str =
+    "sql.statement = \"INSERT INTO m (topic, payload) VALUES (${topic}, ${payload})\"\n";
+
+struct Files {
+    folder: PathBuf,
+    is_csv: bool,
+}
+
+impl Files {
+    fn path(&self) -> PathBuf {
+        self.folder.join("below").join("rows")
+    }
+}
+
+impl Place for Files {
+    fn options(&self) -> String {
+        let format = if self.is_csv { "csv" } else { "json" };
+        format!("file.path = {:?}\nfile.format = \"{format}\"\n", self.path().display().to_string())
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let text = fs::read_to_string(self.path()).unwrap_or_default();
+        if self.is_csv {
+            return csv(&text)
+                .into_iter()
+                .skip(1)
+                .map(|line| (line[3].clone(), line[6].clone()))
+                .collect();
+        }
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| row_of(&serde_json::from_str(line).expect(line))).collect()
+    }
+
+    /// A file where the folder should be.
+    fn stop(&mut self) {
+        let below = self.folder.join("below");
+        let _ = fs::rename(&below, self.folder.join("away"));
+        fs::write(&below, "in the way").expect(OURS);
+    }
+
+    fn start(&mut self) {
+        let below = self.folder.join("below");
+        fs::remove_file(&below).expect(OURS);
+        let _ = fs::rename(self.folder.join("away"), &below);
+    }
+
+    fn clear(&mut self) {
+        let _ = fs::remove_dir_all(self.folder.join("below"));
+    }
+}
+
+/// As RFC 4180 has it; a record without its end does not count.
+fn csv(text: &str) -> Vec<Vec<String>> {
+    let (mut all, mut record, mut value) = (Vec::new(), Vec::new(), String::new());
+    let (mut is_quoted, mut chars) = (false, text.chars().peekable());
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                value.push('"');
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => record.push(std::mem::take(&mut value)),
+            '\r' if !is_quoted && chars.peek() == Some(&'\n') => {
+                chars.next();
+                record.push(std::mem::take(&mut value));
+                all.push(std::mem::take(&mut record));
+            }
+            c => value.push(c),
+        }
+    }
+    all
+}
+
+#[test]
+fn files_of_json_stand_the_contract() {
+    stands(&mut Files { folder: scratch("sink-place-json"), is_csv: false });
+}
+
+#[test]
+fn files_of_csv_stand_the_contract() {
+    stands(&mut Files { folder: scratch("sink-place-csv"), is_csv: true });
+}
+
+struct Hook {
+    web: Option<Web>,
+    port: u16,
+    rows: Arc<Mutex<Vec<Row>>>,
+}
+
+impl Hook {
+    fn new() -> Hook {
+        let mut hook = Hook { web: None, port: free_port(), rows: Arc::default() };
+        hook.start();
+        hook
+    }
+}
+
+impl Place for Hook {
+    fn options(&self) -> String {
+        format!("http.url = \"http://127.0.0.1:{}/hook?a=b\"\n", self.port)
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        self.rows.lock().expect(OURS).clone()
+    }
+
+    fn stop(&mut self) {
+        self.web = None;
+    }
+
+    fn start(&mut self) {
+        let rows = self.rows.clone();
+        let web = Web::start(self.port, None, move |asked| {
+            assert_eq!(asked.line, "POST /hook?a=b HTTP/1.1");
+            let batch: serde_json::Value = serde_json::from_str(&asked.body).expect("JSON");
+            let batch = batch.as_array().expect("an array").iter().map(row_of);
+            rows.lock().expect(OURS).extend(batch);
+            Said::Json(200, String::new())
+        });
+        self.web = Some(web);
+    }
+
+    fn clear(&mut self) {
+        self.rows.lock().expect(OURS).clear();
+    }
+}
+
+#[test]
+fn a_webhook_stands_the_contract() {
+    stands(&mut Hook::new());
+}
+
+struct Sqlite {
+    folder: PathBuf,
+}
+
+impl Sqlite {
+    fn path(&self) -> PathBuf {
+        self.folder.join("below").join("rows.db")
+    }
+}
+
+impl Place for Sqlite {
+    fn options(&self) -> String {
+        format!(
+            "sql.url = \"sqlite:{}\"\n\
+             sql.setup = [\"{TABLE}\"]\n\
+             {INSERT}",
+            self.path().display()
+        )
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let Ok(conn) = rusqlite::Connection::open(self.path()) else { return Vec::new() };
+        let Ok(mut all) = conn.prepare("SELECT topic, payload FROM m ORDER BY n") else {
+            return Vec::new();
+        };
+        let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        rows.map_or_else(|_| Vec::new(), |rows| rows.filter_map(Result::ok).collect())
+    }
+
+    fn stop(&mut self) {
+        if !self.path().exists() {
+            let below = self.folder.join("below");
+            fs::remove_dir(&below).expect(OURS);
+            return fs::write(below, "in the way").expect(OURS);
+        }
+        // Nobody else can take it away while it is open.
+        let conn = rusqlite::Connection::open(self.path()).expect(OURS);
+        conn.busy_timeout(PATIENCE).expect(OURS);
+        conn.execute_batch("ALTER TABLE m RENAME TO away").expect(OURS);
+    }
+
+    fn start(&mut self) {
+        let below = self.folder.join("below");
+        if below.is_file() {
+            fs::remove_file(&below).expect(OURS);
+            fs::create_dir(&below).expect(OURS);
+            return;
+        }
+        let conn = rusqlite::Connection::open(self.path()).expect(OURS);
+        conn.busy_timeout(PATIENCE).expect(OURS);
+        // Meanwhile the sink may have connected, and made an empty one.
+        let back = "BEGIN IMMEDIATE; INSERT INTO away (topic, payload) \
+                    SELECT topic, payload FROM m ORDER BY n; \
+                    DROP TABLE m; ALTER TABLE away RENAME TO m; COMMIT";
+        if conn.execute_batch(back).is_err() {
+            let _ = conn.execute_batch("ROLLBACK");
+            conn.execute_batch("ALTER TABLE away RENAME TO m").expect(OURS);
+        }
+    }
+
+    fn clear(&mut self) {
+        let below = self.folder.join("below");
+        let _ = fs::remove_dir_all(&below);
+        fs::create_dir_all(&below).expect(OURS);
+    }
+}
+
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS m (n INTEGER PRIMARY KEY, topic, payload)";
+
+#[test]
+fn sqlite_stands_the_contract() {
+    let mut place = Sqlite { folder: scratch("sink-place-sqlite") };
+    place.clear();
+    stands(&mut place);
+}
+
+/// Packages of Debian name their programs by version.
+fn program(name: &str) -> String {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = versions.map(|version| version.path().join("bin").join(name));
+    let found = found.filter(|path| path.exists()).max();
+    found.map_or(name.to_string(), |path| path.display().to_string())
+}
+
+struct Postgres {
+    folder: PathBuf,
+    port: u16,
+    started: Option<Started>,
+}
+
+impl Postgres {
+    fn new() -> Postgres {
+        let folder = folder("sink-postgres", "postgres");
+        let password = folder.join("password");
+        fs::write(&password, "it's secret").expect(OURS);
+        give(&password, "postgres");
+        let mut initdb = as_user("postgres", &program("initdb"));
+        initdb.arg("-D").arg(folder.join("data")).arg("--pwfile").arg(&password);
+        initdb.args(["-A", "scram-sha-256", "-U", "godwit", "--no-sync", "-E", "UTF8"]);
+        initdb.args(["--locale=C", "--no-instructions"]);
+        run(initdb, "");
+        let mut place = Postgres { folder, port: free_port(), started: None };
+        place.start();
+        place.ask("CREATE TABLE m (n SERIAL PRIMARY KEY, topic TEXT, payload TEXT)");
+        place
+    }
+
+    fn ask(&self, statement: &str) -> String {
+        let url = format!("host=127.0.0.1 port={} user=godwit dbname=postgres", self.port);
+        let mut psql = Command::new("psql");
+        psql.args([&url, "-XAtq", "-c", statement]).env("PGPASSWORD", "it's secret");
+        let output = psql.output().expect("psql can be run");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+impl Place for Postgres {
+    fn options(&self) -> String {
+        format!(
+            "sql.url = \"postgres://godwit:it's%20secret@127.0.0.1:{}/postgres\"\n\
+             {INSERT}",
+            self.port
+        )
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let all = self.ask(
+            "SELECT coalesce(json_agg(json_build_object('topic', topic, 'payload', payload) \
+             ORDER BY n), '[]') FROM m",
+        );
+        let all: serde_json::Value = serde_json::from_str(&all).unwrap_or_default();
+        all.as_array().map_or_else(Vec::new, |all| all.iter().map(row_of).collect())
+    }
+
+    fn stop(&mut self) {
+        self.started = None;
+    }
+
+    fn start(&mut self) {
+        let (postgres, data) = (program("postgres"), self.folder.join("data"));
+        let (data, port) = (data.display().to_string(), format!("port={}", self.port));
+        let mut command = vec![postgres.as_str(), "-D", &data];
+        let fixed = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", &port];
+        fixed.iter().for_each(|option| command.extend(["-c", option]));
+        let ready = "ready to accept connections";
+        self.started = Some(Started::new(&command, "postgres", "INT", ready));
+    }
+
+    fn clear(&mut self) {
+        self.ask("TRUNCATE m");
+    }
+
+    fn takes_nul(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.started = None;
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn postgres_stands_the_contract() {
+    if !Path::new(&program("initdb")).exists() {
+        println!("left out: PostgreSQL is not installed");
+        return;
+    }
+    stands(&mut Postgres::new());
+}
+
+struct Mysql {
+    folder: PathBuf,
+    port: u16,
+    started: Option<Started>,
+}
+
+const MYSQL_TABLE: &str = "CREATE DATABASE godwit CHARACTER SET utf8mb4;
+    CREATE TABLE godwit.m (n INT AUTO_INCREMENT PRIMARY KEY, topic TEXT, payload LONGTEXT);
+    CREATE USER 'godwit'@'127.0.0.1' IDENTIFIED BY 'it''s secret';
+    GRANT ALL ON godwit.* TO 'godwit'@'127.0.0.1';
+";
+
+impl Mysql {
+    fn new() -> Mysql {
+        let folder = folder("sink-mysql", "mysql");
+        let mut install = Command::new("mariadb-install-db");
+        install.arg(format!("--datadir={}", folder.join("files").display()));
+        install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+        install.args(["--skip-test-db", "--innodb-log-file-size=4M"]);
+        if rustix::process::geteuid().is_root() {
+            install.arg("--user=mysql");
+        }
+        run(install, "");
+        let first = folder.join("first.sql");
+        // A statement a line.
+        fs::write(&first, MYSQL_TABLE.replace("\n    ", "\n")).expect(OURS);
+        give(&first, "mysql");
+        let mut place = Mysql { folder, port: free_port(), started: None };
+        place.serve(&[&format!("--init-file={}", first.display())]);
+        place
+    }
+
+    fn serve(&mut self, more: &[&str]) {
+        let at = |name: &str| self.folder.join(name).display().to_string();
+        let options = [
+            "--bind-address=127.0.0.1".to_string(),
+            format!("--port={}", self.port),
+            format!("--datadir={}", at("files")),
+            format!("--socket={}", at("socket")),
+            format!("--pid-file={}", at("pid")),
+            "--innodb-flush-log-at-trx-commit=0".to_string(),
+            "--innodb-log-file-size=4M".to_string(),
+        ];
+        let mut command = vec!["mariadbd", "--no-defaults"];
+        command.extend(options.iter().map(String::as_str));
+        command.extend(more);
+        self.started = Some(Started::new(&command, "mysql", "TERM", "ready for connections"));
+    }
+
+    fn ask(&self, statement: &str) -> String {
+        let mut client = Command::new("mariadb");
+        client.args(["--no-defaults", "-ugodwit", "-h127.0.0.1", "-N", "--raw", "godwit"]);
+        client.arg(format!("-P{}", self.port)).args(["--default-character-set=utf8mb4", "-e"]);
+        client.arg(statement).env("MYSQL_PWD", "it's secret");
+        let output = client.output().expect("mariadb can be run");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+impl Place for Mysql {
+    fn options(&self) -> String {
+        format!(
+            "sql.url = \"mysql://godwit:it's%20secret@127.0.0.1:{}/godwit\"\n\
+             {INSERT}",
+            self.port
+        )
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let all = self.ask(
+            "SELECT json_object('topic', to_base64(topic), 'payload', to_base64(payload)) \
+             FROM m ORDER BY n",
+        );
+        let decode = |text: &str| {
+            use base64ct::{Base64, Encoding};
+            let text: String = text.split_whitespace().collect();
+            String::from_utf8(Base64::decode_vec(&text).expect("base64")).expect("text")
+        };
+        let row = |line: &str| {
+            let (topic, payload) = row_of(&serde_json::from_str(line).expect(line));
+            (decode(&topic), decode(&payload))
+        };
+        all.lines().map(row).collect()
+    }
+
+    fn stop(&mut self) {
+        self.started = None;
+    }
+
+    fn start(&mut self) {
+        self.serve(&[]);
+    }
+
+    fn clear(&mut self) {
+        self.ask("DELETE FROM m");
+    }
+}
+
+impl Drop for Mysql {
+    fn drop(&mut self) {
+        self.started = None;
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn mariadb_stands_the_contract() {
+    if Command::new("mariadbd").arg("--version").output().is_err() {
+        println!("left out: MariaDB is not installed");
+        return;
+    }
+    stands(&mut Mysql::new());
+}
