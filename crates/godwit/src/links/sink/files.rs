@@ -33,6 +33,9 @@ impl Files {
     fn write(&mut self, path: PathBuf, messages: &[&Message]) -> Result<(), String> {
         let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
         let (settings, mut lines) = (self.settings.clone(), Vec::new());
+        if self.open.get(&path).is_some_and(|open| open.file.is_elsewhere()) {
+            self.open.remove(&path);
+        }
         for message in messages {
             let before = lines.len();
             self.line(message, &mut lines);

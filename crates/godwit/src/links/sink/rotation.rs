@@ -8,6 +8,7 @@ use super::settings::{FileFormat, FileSettings};
 use crate::timestamp::Timestamp;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,6 +46,13 @@ impl Appended {
         let (len, most) = (self.len + waiting as u64, settings.rotate_bytes);
         let is_large = most > 0 && len + more as u64 > most;
         len > 0 && (is_large || self.period != period(SystemTime::now(), settings))
+    }
+
+    /// Somebody else may have renamed or removed it.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        let place = |known: &fs::Metadata| (known.dev(), known.ino());
+        let here = self.file.metadata().map(|known| place(&known));
+        !matches!((here, fs::metadata(&self.path)), (Ok(here), Ok(now)) if here == place(&now))
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -3,6 +3,7 @@
 
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
 use crate::clients;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -16,6 +17,7 @@ pub(super) type Row = (String, String);
 
 /// What a sink leads to.
 pub(super) trait Place {
+    const NAME: &'static str;
     /// Options below `[[sink]]`, besides name and filters.
     fn options(&self) -> String;
     /// What it has, in the order in which it came.
@@ -85,6 +87,11 @@ impl Edge {
     }
 }
 
+/// Places are looked at side by side.
+fn own<P: Place>(_: &P, name: &str) -> String {
+    format!("{name}-{}", P::NAME)
+}
+
 fn count(port: &str, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
     let begun = Instant::now();
     let arguments = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
@@ -118,20 +125,25 @@ fn numbers(topic: &str, numbers: Range<u32>) -> Vec<Row> {
 }
 
 /// Each at least once, and first in their order.
-fn has_all(rows: &[Row], wanted: &[Row]) -> bool {
-    let mut firsts: Vec<&Row> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    for row in rows.iter().filter(|row| wanted.contains(row)) {
-        if seen.insert(row) {
-            firsts.push(row);
+fn wait_for_all(place: &impl Place, what: &str, wanted: &[Row]) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (rows, mut seen) = (place.rows(), HashSet::new());
+        let firsts: Vec<&Row> = rows.iter().filter(|row| seen.insert(*row)).collect();
+        let firsts: Vec<&Row> = firsts.into_iter().filter(|row| wanted.contains(row)).collect();
+        if firsts.iter().copied().eq(wanted) {
+            return;
         }
+        let missing: Vec<&Row> = wanted.iter().filter(|row| !rows.contains(row)).collect();
+        let late = firsts.iter().zip(wanted).find(|(found, wanted)| **found != *wanted);
+        assert!(Instant::now() < until, "{what}: missing {missing:?}, out of order {late:?}");
+        thread::sleep(Duration::from_millis(50));
     }
-    firsts.into_iter().eq(wanted)
 }
 
 fn rows_are_right_and_in_order(place: &mut impl Place) {
     place.clear();
-    let edge = Edge::start("sink-order", &sink(place, "\"a/+\", \"b\"", ""), &[]);
+    let edge = Edge::start(&own(place, "sink-order"), &sink(place, "\"a/+\", \"b\"", ""), &[]);
     edge.wait_for_value("state", |value| value == "1");
     let mut wanted = Vec::new();
     for (qos, from) in [("0", 0), ("1", 1000), ("2", 2000)] {
@@ -156,7 +168,11 @@ fn what_is_written_stays_a_value(place: &mut impl Place) {
         "a/%s%n\\u0000\\",
         "a/$1 ?",
     ];
-    let mut edge = Edge::start("sink-hostile", &sink(place, "\"a/#\"", "refused_tries = 1\n"), &[]);
+    let mut edge = Edge::start(
+        &own(place, "sink-hostile"),
+        &sink(place, "\"a/#\"", "refused_tries = 1\n"),
+        &[],
+    );
     edge.wait_for_value("state", |value| value == "1");
     let mut wanted: Vec<Row> = Vec::new();
     for topic in topics {
@@ -187,8 +203,9 @@ fn what_is_written_stays_a_value(place: &mut impl Place) {
 fn who_is_not_there_yet_gets_it_later(place: &mut impl Place) {
     place.clear();
     place.stop();
-    let data = scratch("sink-absent-data").display().to_string();
-    let edge = Edge::start("sink-absent", &sink(place, "\"a\"", ""), &["--data", &data]);
+    let data = scratch(&own(place, "sink-absent-data")).display().to_string();
+    let edge =
+        Edge::start(&own(place, "sink-absent"), &sink(place, "\"a\"", ""), &["--data", &data]);
     edge.wait_for_value("state", |value| value == "0");
     edge.wait_for_value("last_error", |value| !value.is_empty());
     let took = edge.count("a", "1", 0..2000);
@@ -204,29 +221,35 @@ fn who_is_not_there_yet_gets_it_later(place: &mut impl Place) {
 
 fn who_goes_and_comes_back_loses_nothing(place: &mut impl Place) {
     place.clear();
-    let edge = Edge::start("sink-returns", &sink(place, "\"a\"", ""), &[]);
+    let edge = Edge::start(&own(place, "sink-returns"), &sink(place, "\"a\"", ""), &[]);
     edge.wait_for_value("state", |value| value == "1");
     for round in 0..3 {
         let from = round * 1000;
         thread::scope(|scope| {
             let port = edge.broker.port();
-            let publishing = scope.spawn(move || count(&port, "a", "1", from..from + 1000));
+            let publishing = scope.spawn(move || count(&port, "a", "1", from..from + 500));
             thread::sleep(Duration::from_millis(10 + 15 * u64::from(round)));
             place.stop();
             publishing.join().expect("nothing keeps a publisher");
         });
+        // It finds out by these that nobody is there.
+        edge.count("a", "1", from + 500..from + 1000);
+        edge.wait_for_value("state", |value| value == "0");
         place.start();
+        edge.wait_for_value("state", |value| value == "1");
     }
     let wanted = numbers("a", 0..3000);
-    wait_for(place, "returns", |rows| has_all(rows, &wanted));
+    wait_for_all(place, "returns", &wanted);
     edge.wait_for_value("queue/in_flight", |value| value == "0");
 }
 
 fn a_broker_that_is_killed_loses_nothing(place: &mut impl Place) {
     place.clear();
-    let data = scratch("sink-killed-data").display().to_string();
+    let data = scratch(&own(place, "sink-killed-data")).display().to_string();
     let text = sink(place, "\"a\"", "");
-    let mut edge = Edge::start("sink-killed", &text, &["--data", &data]);
+    let mut edge = Edge::start(&own(place, "sink-killed"), &text, &["--data", &data]);
+    // From now on its session is there.
+    edge.wait_for_value("state", |value| value == "1");
     let mut wanted = Vec::new();
     for round in 0..4 {
         let port = edge.broker.port();
@@ -248,7 +271,7 @@ fn a_broker_that_is_killed_loses_nothing(place: &mut impl Place) {
     assert!(wanted.len() > 20, "{}", wanted.len());
     let wanted: Vec<Row> =
         wanted.iter().map(|number| ("a".to_string(), number.to_string())).collect();
-    wait_for(place, "killed", |rows| has_all(rows, &wanted));
+    wait_for_all(place, "killed", &wanted);
 }
 
 fn options_change_live(place: &mut impl Place) {
@@ -261,9 +284,9 @@ fn options_change_live(place: &mut impl Place) {
         );
         text.to_string() + "\n" + &more
     };
-    let folder = scratch("sink-live-other");
+    let folder = scratch(&own(place, "sink-live-other"));
     let text = other(&sink(place, "\"a\"", ""), &folder);
-    let mut edge = Edge::start("sink-live", &text, &[]);
+    let mut edge = Edge::start(&own(place, "sink-live"), &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.reload(&other(&sink(place, "\"b\"", ""), &folder));
     edge.wait_for_value("connects", |value| value == "2");

@@ -4,3 +4,11 @@
 mod contract;
 mod own;
 mod places;
+#[allow(
+    clippy::duplicate_mod,
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a helper of other tests, which use the rest"
+)]
+#[path = "../../../src/identity/contract/tls.rs"]
+mod tls;

@@ -3,6 +3,7 @@
 
 use super::contract::Edge;
 use super::places::row_of;
+use super::tls::{certificates, served};
 use crate::broker::{PATIENCE, run, scratch};
 use crate::servers::free_port;
 use crate::stub::{Said, Web};
@@ -304,4 +305,26 @@ fn wrong_options_say_where_and_what_would_be_right() {
         assert_eq!(code, Some(2), "{options}");
         assert!(said.contains(&format!("godwit.toml:{line}: ")) && said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn over_tls_only_a_server_that_is_vouched_for_gets_anything() {
+    let folder = certificates("sink-tls");
+    let web = Web::start(0, Some(served(&folder)), |_| Said::Json(200, String::new()));
+    let options = |authority: &str| {
+        format!(
+            "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 20\nretry_max_s = 1\n\
+             http.url = \"{}\"\ntls.ca = \"{}/{authority}\"\n",
+            web.url(),
+            folder.display()
+        )
+    };
+    let mut edge = Edge::start("sink-tls-options", &options("stranger-ca.pem"), &[]);
+    edge.publish(&["-t", "a", "-m", "secret", "-q", "1"]);
+    edge.wait_for_value("last_error", |value| value.contains("certificate"));
+    assert!(web.asked().is_empty());
+    // The files of TLS are read again, and count from the next connection on.
+    edge.reload(&options("ca.pem"));
+    wait_until("it came", || web.asked().iter().any(|asked| asked.body.contains("secret")));
+    fs::remove_dir_all(folder).unwrap();
 }

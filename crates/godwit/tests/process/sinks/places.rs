@@ -22,26 +22,27 @@ pub(super) fn row_of(value: &serde_json::Value) -> Row {
 const INSERT: &str =
     "sql.statement = \"INSERT INTO m (topic, payload) VALUES (${topic}, ${payload})\"\n";
 
-struct Files {
+struct Files<const CSV: bool> {
     folder: PathBuf,
-    is_csv: bool,
 }
 
-impl Files {
+impl<const CSV: bool> Files<CSV> {
     fn path(&self) -> PathBuf {
         self.folder.join("below").join("rows")
     }
 }
 
-impl Place for Files {
+impl<const CSV: bool> Place for Files<CSV> {
+    const NAME: &'static str = if CSV { "csv" } else { "json" };
+
     fn options(&self) -> String {
-        let format = if self.is_csv { "csv" } else { "json" };
+        let format = Self::NAME;
         format!("file.path = {:?}\nfile.format = \"{format}\"\n", self.path().display().to_string())
     }
 
     fn rows(&self) -> Vec<Row> {
         let text = fs::read_to_string(self.path()).unwrap_or_default();
-        if self.is_csv {
+        if CSV {
             return csv(&text)
                 .into_iter()
                 .skip(1)
@@ -95,12 +96,12 @@ fn csv(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn files_of_json_stand_the_contract() {
-    stands(&mut Files { folder: scratch("sink-place-json"), is_csv: false });
+    stands(&mut Files::<false> { folder: scratch("sink-place-json") });
 }
 
 #[test]
 fn files_of_csv_stand_the_contract() {
-    stands(&mut Files { folder: scratch("sink-place-csv"), is_csv: true });
+    stands(&mut Files::<true> { folder: scratch("sink-place-csv") });
 }
 
 struct Hook {
@@ -118,6 +119,8 @@ impl Hook {
 }
 
 impl Place for Hook {
+    const NAME: &'static str = "webhook";
+
     fn options(&self) -> String {
         format!("http.url = \"http://127.0.0.1:{}/hook?a=b\"\n", self.port)
     }
@@ -154,6 +157,8 @@ fn a_webhook_stands_the_contract() {
 
 struct Sqlite {
     folder: PathBuf,
+    /// Who keeps it from being written.
+    lock: Option<rusqlite::Connection>,
 }
 
 impl Sqlite {
@@ -163,6 +168,8 @@ impl Sqlite {
 }
 
 impl Place for Sqlite {
+    const NAME: &'static str = "sqlite";
+
     fn options(&self) -> String {
         format!(
             "sql.url = \"sqlite:{}\"\n\
@@ -187,10 +194,10 @@ impl Place for Sqlite {
             fs::remove_dir(&below).expect(OURS);
             return fs::write(below, "in the way").expect(OURS);
         }
-        // Nobody else can take it away while it is open.
-        let conn = rusqlite::Connection::open(self.path()).expect(OURS);
-        conn.busy_timeout(PATIENCE).expect(OURS);
-        conn.execute_batch("ALTER TABLE m RENAME TO away").expect(OURS);
+        let lock = rusqlite::Connection::open(self.path()).expect(OURS);
+        lock.busy_timeout(PATIENCE).expect(OURS);
+        lock.execute_batch("BEGIN IMMEDIATE").expect(OURS);
+        self.lock = Some(lock);
     }
 
     fn start(&mut self) {
@@ -198,18 +205,8 @@ impl Place for Sqlite {
         if below.is_file() {
             fs::remove_file(&below).expect(OURS);
             fs::create_dir(&below).expect(OURS);
-            return;
         }
-        let conn = rusqlite::Connection::open(self.path()).expect(OURS);
-        conn.busy_timeout(PATIENCE).expect(OURS);
-        // Meanwhile the sink may have connected, and made an empty one.
-        let back = "BEGIN IMMEDIATE; INSERT INTO away (topic, payload) \
-                    SELECT topic, payload FROM m ORDER BY n; \
-                    DROP TABLE m; ALTER TABLE away RENAME TO m; COMMIT";
-        if conn.execute_batch(back).is_err() {
-            let _ = conn.execute_batch("ROLLBACK");
-            conn.execute_batch("ALTER TABLE away RENAME TO m").expect(OURS);
-        }
+        self.lock = None;
     }
 
     fn clear(&mut self) {
@@ -223,7 +220,7 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS m (n INTEGER PRIMARY KEY, topic,
 
 #[test]
 fn sqlite_stands_the_contract() {
-    let mut place = Sqlite { folder: scratch("sink-place-sqlite") };
+    let mut place = Sqlite { folder: scratch("sink-place-sqlite"), lock: None };
     place.clear();
     stands(&mut place);
 }
@@ -269,6 +266,8 @@ impl Postgres {
 }
 
 impl Place for Postgres {
+    const NAME: &'static str = "postgres";
+
     fn options(&self) -> String {
         format!(
             "sql.url = \"postgres://godwit:it's%20secret@127.0.0.1:{}/postgres\"\n\
@@ -385,6 +384,8 @@ impl Mysql {
 }
 
 impl Place for Mysql {
+    const NAME: &'static str = "mysql";
+
     fn options(&self) -> String {
         format!(
             "sql.url = \"mysql://godwit:it's%20secret@127.0.0.1:{}/godwit\"\n\
