@@ -128,6 +128,6 @@ pub(super) fn defaults<S: Default>(rows: &[Row<S>]) -> S {
 }
 
 /// One option of a table, if it has it.
-fn find<S>(rows: &'static [Row<S>], key: &str) -> Option<&'static Row<S>> {
+pub(crate) fn find<S>(rows: &'static [Row<S>], key: &str) -> Option<&'static Row<S>> {
     rows.iter().find(|row| row.key == key)
 }

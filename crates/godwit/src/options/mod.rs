@@ -11,7 +11,7 @@ pub(crate) mod environment;
 pub(crate) mod file;
 pub(crate) mod flags;
 #[cfg(feature = "bridge")]
-mod links;
+pub(crate) mod links;
 pub(crate) mod nearest;
 pub(crate) mod settings;
 #[cfg(feature = "sink")]
