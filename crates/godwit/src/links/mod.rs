@@ -66,7 +66,6 @@ type Task = watch::Receiver<()>;
 pub(crate) enum LinkKind {
     #[default]
     Bridge,
-    #[cfg_attr(not(feature = "sink"), expect(dead_code, reason = "nobody makes one"))]
     Sink,
 }
 
