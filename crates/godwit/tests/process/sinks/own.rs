@@ -62,6 +62,7 @@ fn a_full_disk_is_waited_for() {
          columns = [\"p=${{payload}}\"]\nfile.path = \"{shown}/rows\"\n"
     );
     let edge = Edge::start("sink-full-options", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
     let ballast = folder.join("ballast");
     fs::write(&ballast, vec![7; 56 << 10]).unwrap();
     let took = edge.count("a", "1", 0..2000);
@@ -149,6 +150,7 @@ fn a_sink_that_is_to_stop_keeps_what_is_refused() {
     });
     let stop = hook(port, "filters = [\"#\"]\nrefused = \"stop\"\nrefused_tries = 1");
     let mut edge = Edge::start("sink-stops", &stop, &[]);
+    edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "kept", "-q", "1"]);
     edge.broker.program.wait_for("stopped, a message is refused: HTTP 404");
     edge.wait_for_value("queue/in_flight", |value| value == "1");
@@ -171,6 +173,7 @@ fn who_is_busy_is_asked_again_and_who_is_silent_too() {
     });
     let text = hook(port, "filters = [\"#\"]\ntimeout_ms = 300");
     let edge = Edge::start("sink-busy", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "late", "-q", "1"]);
     wait_until("it came", || heard.lock().unwrap().len() == 1);
     assert_eq!(count.load(SeqCst), 4);
@@ -206,6 +209,7 @@ fn bodies_and_headers_are_as_the_options_say() {
                 http.headers = { x-key = \"an api's key\" }\n\
                 http.body = '{\"at\":\"${topic[2]}\",\"v\":${payload.v},\"no\":${payload.w}}'";
     let edge = Edge::start("sink-bodies", &hook(port, more), &[]);
+    edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a/b\"c", "-m", "{\"v\": [1, 2.50]}", "-q", "1"]);
     edge.publish(&["-t", "a/d", "-m", "no JSON", "-q", "2"]);
     wait_until("both came", || asked.lock().unwrap().len() == 2);
@@ -271,6 +275,7 @@ fn a_value_that_no_column_takes_is_passed_over() {
         folder.display()
     );
     let edge = Edge::start("sink-types-options", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
     for payload in ["{\"v\":1}", "{\"v\":\"x\"}", "{}", "{\"v\":2}", "none"] {
         edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
     }
@@ -320,8 +325,8 @@ fn over_tls_only_a_server_that_is_vouched_for_gets_anything() {
         )
     };
     let mut edge = Edge::start("sink-tls-options", &options("stranger-ca.pem"), &[]);
-    edge.publish(&["-t", "a", "-m", "secret", "-q", "1"]);
     edge.wait_for_value("last_error", |value| value.contains("certificate"));
+    edge.publish(&["-t", "a", "-m", "secret", "-q", "1"]);
     assert!(web.asked().is_empty());
     // The files of TLS are read again, and count from the next connection on.
     edge.reload(&options("ca.pem"));
