@@ -333,6 +333,12 @@ pub(crate) mod tests {
                 let _ = judged(&token);
             }
         });
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn whatever_a_set_of_keys_says_is_understood_or_refused() {
+        use crate::mutations;
         let set = format!(
             r#"{{"keys":[{{"kty":"oct","k":"{}"}},{{"kty":"RSA","n":"AQAB","e":"AQAB"}}]}}"#,
             Alphabet::Url.encode(SECRET)

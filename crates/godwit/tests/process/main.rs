@@ -18,9 +18,11 @@ mod permits;
 #[cfg(feature = "psk")]
 mod psk;
 mod security;
+#[cfg(feature = "sink")]
 #[path = "../../src/identity/contract/servers.rs"]
 mod servers;
 mod signals;
+#[cfg(feature = "sink")]
 mod sinks;
 #[allow(dead_code, reason = "the contract of backends uses the rest")]
 #[path = "../../src/identity/contract/web.rs"]
