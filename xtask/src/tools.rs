@@ -162,7 +162,7 @@ const STEPS: &[Step] = &[
     },
     Step { what: "strace, which sees what a disk is told", install: || debian(&["strace"]) },
     Step {
-        what: "servers that are asked who a client is",
+        what: "servers that are asked who a client is, or that messages go to",
         install: || debian(&["mariadb-server", "postgresql", "redis-server"]),
     },
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },

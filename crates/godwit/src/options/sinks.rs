@@ -39,8 +39,9 @@ impl Reader<'_> {
         if let Err(why) = own.finish() {
             return Some(why);
         }
-        (wants_tls && !own.speaks_tls())
-            .then(|| "tls options are for https, and for sql.tls = true: it is neither".to_string())
+        (wants_tls && !own.speaks_tls()).then(|| {
+            "tls options are for https, rediss and sql.tls = true: it is none of these".to_string()
+        })
     }
 }
 

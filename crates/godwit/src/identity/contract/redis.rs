@@ -3,7 +3,8 @@
 use super::super::password::{Form, Kind, Salt};
 use super::super::remote::url::Url;
 use super::super::remote::{Bounds, Remote};
-use super::super::tables::redis::{Command, Redis, RedisSettings, SCHEMES};
+use super::super::tables::redis::{Command, Redis, RedisSettings};
+use super::super::tables::resp::SCHEMES;
 use super::servers::{Started, folder, free_port, give, run};
 use super::*;
 use crate::runtime::Runtime;

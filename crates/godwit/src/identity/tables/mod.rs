@@ -9,6 +9,8 @@ mod packets;
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis")]
+pub(crate) mod resp;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod sql;
 

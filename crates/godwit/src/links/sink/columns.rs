@@ -12,6 +12,10 @@ impl Columns {
         columns.iter().map(|column| parse(column)).collect::<Result<_, _>>().map(Columns)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn write_json(&self, message: &Message, out: &mut Vec<u8>) {
         out.push(b'{');
         for (at, (name, template)) in self.0.iter().enumerate() {
@@ -24,6 +28,15 @@ impl Columns {
             template.fill_value(message, out);
         }
         out.push(b'}');
+    }
+
+    /// A name, a value, and so on.
+    pub(crate) fn push_words(&self, message: &Message, out: &mut Vec<Vec<u8>>) {
+        for (name, template) in &self.0 {
+            let mut value = Vec::new();
+            template.fill(message, Tongue::Bytes, &mut value);
+            out.extend([name.clone().into_bytes(), value]);
+        }
     }
 
     /// With the end of the line (RFC 4180).

@@ -5,6 +5,7 @@ use super::message::Message;
 use super::settings::{SinkSettings, Target};
 use super::sql::Tables;
 use super::sqlite::Sqlite;
+use super::stream::Stream;
 use super::web::Web;
 use super::worker::Worker;
 use crate::identity::tables::mysql::Mysql;
@@ -44,6 +45,7 @@ pub(super) enum Far {
     Mysql(Tables<Mysql>),
     Postgres(Tables<Postgres>),
     Sqlite(Worker<Sqlite>),
+    Stream(Stream),
     Web(Web),
 }
 
@@ -54,6 +56,7 @@ impl Far {
             Target::Mysql(own) => Far::Mysql(Tables::new(own, tls)),
             Target::Postgres(own) => Far::Postgres(Tables::new(own, tls)),
             Target::Sqlite(own) => Far::Sqlite(Worker::new(Sqlite::new(own))),
+            Target::Stream(own) => Far::Stream(Stream::new(own, tls)),
             Target::Web(own) => Far::Web(Web::new(own, tls)),
         }
     }
@@ -65,6 +68,7 @@ impl Far {
             Far::Mysql(tables) => tables.connect().await,
             Far::Postgres(tables) => tables.connect().await,
             Far::Sqlite(tables) => tables.connect().await,
+            Far::Stream(stream) => stream.connect().await,
             Far::Web(web) => web.connect().await,
         }
     }
@@ -76,6 +80,7 @@ impl Far {
             Far::Mysql(tables) => tables.take(batch).await,
             Far::Postgres(tables) => tables.take(batch).await,
             Far::Sqlite(tables) => tables.take(batch).await,
+            Far::Stream(stream) => stream.take(batch).await,
             Far::Web(web) => web.take(batch).await,
         }
     }

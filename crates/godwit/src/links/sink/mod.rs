@@ -21,6 +21,7 @@ mod rows;
 pub(crate) mod settings;
 mod sql;
 mod sqlite;
+mod stream;
 mod template;
 mod web;
 mod worker;

@@ -4,6 +4,7 @@ use super::settings::{FileFormat, SinkSettings, check_column, check_database, ch
 use super::web::Together;
 use crate::identity::remote::http;
 use crate::identity::remote::url::Url;
+use crate::identity::tables::resp;
 use crate::links::events::NAMES;
 use crate::options::table::{Row, count};
 use crate::options::value::{Kind, Unit};
@@ -172,7 +173,7 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         default: "timestamp_ms=${timestamp_ms},event=${event},clientid=${clientid},topic=${topic},\
                   qos=${qos},retain=${retain},payload=${payload}",
         live: true,
-        short: "what is written of a message, in this order: into a file, or by HTTP as an object",
+        short: "what is written of a message, in this order: to a file, by HTTP, into Redis",
         long: "In JSON a payload that is JSON stays JSON. What is no UTF-8 becomes a data URL, \
                `data:;base64,...`.",
         source: "",
@@ -330,6 +331,48 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
                 _ => Together::Array,
             };
         },
+    },
+    Row {
+        key: "redis.url",
+        kind: Kind::Hidden(&Kind::Text {
+            of: "a URL like redis://USER:PASSWORD@HOST/0",
+            check: |text| match text {
+                "" => Ok(()),
+                text => Url::parse(text, resp::SCHEMES).map(drop),
+            },
+        }),
+        default: "",
+        live: true,
+        short: "the Redis server whose stream gets an entry a message; rediss is with TLS",
+        long: "The number behind the host is the database. An entry's fields are the `columns`. \
+               A batch is one pipeline. It needs Redis 5.0.",
+        source: "",
+        set: |sink, value| sink.given.redis = value.text().into(),
+    },
+    Row {
+        key: "redis.key",
+        kind: TEMPLATE,
+        default: "",
+        live: true,
+        short: "the key of the stream",
+        long: "With `${topic[1]}` and the like there are several.",
+        source: "",
+        set: |sink, value| sink.given.redis_key = value.text().into(),
+    },
+    Row {
+        key: "redis.entries_max",
+        kind: Kind::Number {
+            min: 1,
+            max: 1 << 40,
+            unit: Unit::Of("entries"),
+            word: Some(("all", 0)),
+        },
+        default: "all",
+        live: true,
+        short: "how many entries a stream keeps, roughly (MAXLEN ~); older ones go",
+        long: "",
+        source: "",
+        set: |sink, value| sink.given.redis_entries_max = value.number(),
     },
     Row {
         key: "sql.url",

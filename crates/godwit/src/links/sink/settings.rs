@@ -4,10 +4,12 @@ use super::columns::{self, Columns};
 use super::message::Field;
 use super::sql::SqlSettings;
 use super::sqlite::SqliteSettings;
+use super::stream::StreamSettings;
 use super::template::{Template, Tongue};
 use super::web::{Body, Together, WebSettings};
 use crate::identity::remote::http;
 use crate::identity::remote::url::Url;
+use crate::identity::tables::resp;
 use crate::identity::tables::sql::Database;
 use crate::identity::tables::{mysql, postgres};
 use crate::links::LinkKind;
@@ -62,6 +64,9 @@ pub(super) struct Given {
     pub(super) content_type: String,
     pub(super) body: String,
     pub(super) together: Together,
+    pub(super) redis: String,
+    pub(super) redis_key: String,
+    pub(super) redis_entries_max: u64,
     pub(super) sql: String,
     pub(super) statement: String,
     pub(super) setup: Vec<String>,
@@ -75,6 +80,7 @@ pub(crate) enum Target {
     Mysql(SqlSettings),
     Postgres(SqlSettings),
     Sqlite(SqliteSettings),
+    Stream(StreamSettings),
     Web(WebSettings),
 }
 
@@ -137,6 +143,7 @@ impl SinkSettings {
     pub(crate) fn speaks_tls(&self) -> bool {
         match &self.target {
             Target::Mysql(_) | Target::Postgres(_) => self.given.sql_tls,
+            Target::Stream(stream) => stream.url.scheme == "rediss",
             Target::Web(web) => web.url.scheme == "https",
             Target::Files(_) | Target::Sqlite(_) => false,
         }
@@ -150,8 +157,9 @@ impl SinkSettings {
     /// What the rows come to, or what they leave out.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         let given = &self.given;
-        let named = [&given.file_path, &given.url, &given.sql];
-        let several = "a sink leads to one place: give it one of file.path, http.url and sql.url";
+        let named = [&given.file_path, &given.url, &given.redis, &given.sql];
+        let several = "a sink leads to one place: give it one of file.path, http.url, redis.url \
+                       and sql.url";
         if named.iter().filter(|text| !text.is_empty()).count() != 1 {
             return Err(several.to_string());
         }
@@ -165,6 +173,8 @@ impl SinkSettings {
             given.files()?
         } else if !given.url.is_empty() {
             given.web()?
+        } else if !given.redis.is_empty() {
+            given.stream()?
         } else {
             given.database()?
         };
@@ -208,6 +218,20 @@ impl Given {
         let url = Url::parse(&self.url, http::SCHEMES)?;
         let (method, together) = (self.method.clone(), self.together);
         Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together }))
+    }
+
+    fn stream(&self) -> Result<Target, String> {
+        if self.redis_key.is_empty() {
+            return Err("redis.url needs redis.key, which names the stream".to_string());
+        }
+        let (url, key) =
+            (Url::parse(&self.redis, resp::SCHEMES)?, Template::parse(&self.redis_key)?);
+        let fields = Columns::parse(&self.columns)?;
+        if fields.is_empty() {
+            return Err("redis.url needs columns, which are an entry's fields".to_string());
+        }
+        let entries_max = self.redis_entries_max;
+        Ok(Target::Stream(StreamSettings { url, key, fields, entries_max }))
     }
 
     fn database(&self) -> Result<Target, String> {
@@ -265,6 +289,7 @@ impl fmt::Display for Target {
             },
             Target::Mysql(sql) | Target::Postgres(sql) => write!(f, "{}", sql.url),
             Target::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
+            Target::Stream(stream) => write!(f, "{}", stream.url),
             Target::Web(web) => write!(f, "{}", web.url),
         }
     }

@@ -34,6 +34,8 @@ pub(crate) enum Tongue {
     /// Percent-encoded.
     Url,
     Plain,
+    /// As they are, bytes that are no text among them.
+    Bytes,
 }
 
 impl Template {
@@ -83,6 +85,10 @@ impl Template {
                         encode(text_of(&message.value(field)).as_bytes(), &mut text);
                         out.extend_from_slice(text.as_bytes());
                     }
+                    Tongue::Bytes => match message.value(field) {
+                        Value::Bytes(bytes) => out.extend_from_slice(&bytes),
+                        value => out.extend_from_slice(text_of(&value).as_bytes()),
+                    },
                     Tongue::Plain => {
                         out.extend_from_slice(text_of(&message.value(field)).as_bytes());
                     }

@@ -2,7 +2,8 @@
 
 use super::Row;
 use crate::identity::remote::url::Url;
-use crate::identity::tables::redis::{Command, SCHEMES};
+use crate::identity::tables::redis::Command;
+use crate::identity::tables::resp::SCHEMES;
 use crate::options::value::Kind;
 
 const URL: Kind = Kind::Text {

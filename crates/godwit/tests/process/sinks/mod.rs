@@ -4,6 +4,7 @@
 mod contract;
 mod own;
 mod places;
+mod streams;
 #[allow(
     clippy::duplicate_mod,
     clippy::unwrap_used,
