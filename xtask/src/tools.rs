@@ -78,6 +78,7 @@ fn program_of(package: &str) -> &str {
         "golang-go" => "go",
         "mariadb-server" => "mariadbd",
         "postgresql" => "pg_ctlcluster",
+        "influxdb" => "influxd",
         other => other,
     }
 }
@@ -165,6 +166,7 @@ const STEPS: &[Step] = &[
         what: "servers that are asked who a client is, or that messages go to",
         install: || debian(&["mariadb-server", "postgresql", "redis-server"]),
     },
+    Step { what: "InfluxDB, which messages go to", install: || debian(&["influxdb"]) },
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
     Step { what: "podman, which runs a container", install: || debian(&["podman", "runc"]) },
     Step { what: "paho-mqtt", install: paho },

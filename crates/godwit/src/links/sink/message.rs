@@ -4,6 +4,7 @@ use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The `${event}` of what clients publish.
 pub(crate) const PUBLISHED: &str = "message.publish";
@@ -17,6 +18,9 @@ pub(crate) struct Message {
     pub(crate) retain: bool,
     /// When the sink took it.
     pub(crate) timestamp_ms: u64,
+    /// The same in nanoseconds, and of no two the same: databases of time series tell points apart
+    /// by it.
+    pub(crate) taken_ns: u64,
     pub(crate) properties: PropertiesBuf,
     /// Present exactly where somebody waits for an acknowledgement.
     pub(crate) packet_id: Option<PacketId>,
@@ -79,6 +83,7 @@ impl Message {
             retain: publish.retain,
             packet_id: publish.packet_id,
             timestamp_ms,
+            taken_ns: rising_ns(timestamp_ms),
             properties,
             ..Message::default()
         }
@@ -95,6 +100,7 @@ impl Message {
             client_id: Some(client_id.into()),
             payload: body.to_string().into_bytes(),
             timestamp_ms,
+            taken_ns: rising_ns(timestamp_ms),
             ..Message::default()
         }
     }
@@ -146,6 +152,14 @@ impl Message {
             Some(other) => Value::Json(other),
         }
     }
+}
+
+/// Also where the clock stands or is put back.
+fn rising_ns(timestamp_ms: u64) -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let next = |last: u64| (last + 1).max(timestamp_ms.saturating_mul(1_000_000));
+    let last = LAST.fetch_update(Relaxed, Relaxed, |last| Some(next(last)));
+    last.map_or_else(next, next)
 }
 
 impl Named {

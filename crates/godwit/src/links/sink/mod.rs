@@ -14,6 +14,7 @@
 mod columns;
 mod far;
 mod files;
+mod influx;
 mod intake;
 pub(crate) mod message;
 mod rotation;

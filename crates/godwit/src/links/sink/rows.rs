@@ -1,6 +1,9 @@
 //! The table of a sink's options.
 
-use super::settings::{FileFormat, SinkSettings, check_column, check_database, check_template};
+use super::influx;
+use super::settings::{
+    FileFormat, SinkSettings, check_column, check_database, check_template, influx_url,
+};
 use super::web::Together;
 use crate::identity::remote::http;
 use crate::identity::remote::url::Url;
@@ -331,6 +334,75 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
                 _ => Together::Array,
             };
         },
+    },
+    Row {
+        key: "influx.url",
+        kind: Kind::Hidden(&Kind::Text {
+            of: "a URL like http://HOST:8086/write?db=NAME",
+            check: |text| match text {
+                "" => Ok(()),
+                text => influx_url(text).map(drop),
+            },
+        }),
+        default: "",
+        live: true,
+        short: "where InfluxDB, or who speaks its line protocol, takes lines",
+        long: "`http://HOST:8086/api/v2/write?org=ORG&bucket=BUCKET` of 2.x; \
+               `http://USER:PASSWORD@HOST:8086/write?db=NAME` of 1.x.",
+        source: "",
+        set: |sink, value| sink.given.influx.url = value.text().into(),
+    },
+    Row {
+        key: "influx.token",
+        kind: Kind::Hidden(&Kind::Text {
+            of: "a token",
+            check: |text| http::check_header("authorization", text),
+        }),
+        default: "",
+        live: true,
+        short: "the token of an InfluxDB 2.x",
+        long: "",
+        source: "",
+        set: |sink, value| {
+            let token = value.text();
+            sink.given.influx.token = (!token.is_empty()).then(|| Secret(token.as_bytes().into()));
+        },
+    },
+    Row {
+        key: "influx.measurement",
+        kind: TEMPLATE,
+        default: "",
+        live: true,
+        short: "the measurement of a line",
+        long: "",
+        source: "",
+        set: |sink, value| sink.given.influx.measurement = value.text().into(),
+    },
+    Row {
+        key: "influx.tags",
+        kind: Kind::List { of: "NAME=${...}", check: check_column },
+        default: "",
+        live: true,
+        short: "the tags of a line; one that is empty is left out",
+        long: "Each value makes a series: take levels of topics that clients cannot choose as \
+               they like.",
+        source: "",
+        set: |sink, value| sink.given.influx.tags = value.list().to_vec(),
+    },
+    Row {
+        key: "influx.fields",
+        kind: Kind::List {
+            of: "NAME=${...}, NAME=${...}i or NAME=\"${...}\"",
+            check: |text| influx::field(text).map(drop),
+        },
+        default: "",
+        live: true,
+        short: "the fields of a line; one that is not there is left out",
+        long: "`x=${payload.x}` is what it is in JSON: a number (a float), true or false, or a \
+               string. `x=${payload.x}i` is an integer, `x=\"${payload.x}\"` a string whatever \
+               it is.",
+        source: "",
+        set: |sink, value| sink.given.influx.fields = value.list().to_vec(),
     },
     Row {
         key: "redis.url",

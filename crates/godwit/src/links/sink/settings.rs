@@ -1,6 +1,7 @@
 //! Options of a `[[sink]]`: a table as the other options have one, and what its rows come to.
 
 use super::columns::{self, Columns};
+use super::influx::Lines;
 use super::message::Field;
 use super::sql::SqlSettings;
 use super::sqlite::SqliteSettings;
@@ -64,6 +65,7 @@ pub(super) struct Given {
     pub(super) content_type: String,
     pub(super) body: String,
     pub(super) together: Together,
+    pub(super) influx: InfluxGiven,
     pub(super) redis: String,
     pub(super) redis_key: String,
     pub(super) redis_entries_max: u64,
@@ -71,6 +73,15 @@ pub(super) struct Given {
     pub(super) statement: String,
     pub(super) setup: Vec<String>,
     pub(super) sql_tls: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct InfluxGiven {
+    pub(super) url: String,
+    pub(super) token: Option<Secret>,
+    pub(super) measurement: String,
+    pub(super) tags: Vec<String>,
+    pub(super) fields: Vec<String>,
 }
 
 /// Where it leads to.
@@ -157,9 +168,9 @@ impl SinkSettings {
     /// What the rows come to, or what they leave out.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         let given = &self.given;
-        let named = [&given.file_path, &given.url, &given.redis, &given.sql];
-        let several = "a sink leads to one place: give it one of file.path, http.url, redis.url \
-                       and sql.url";
+        let named = [&given.file_path, &given.url, &given.influx.url, &given.redis, &given.sql];
+        let several = "a sink leads to one place: give it one of file.path, http.url, \
+                       influx.url, redis.url and sql.url";
         if named.iter().filter(|text| !text.is_empty()).count() != 1 {
             return Err(several.to_string());
         }
@@ -173,6 +184,8 @@ impl SinkSettings {
             given.files()?
         } else if !given.url.is_empty() {
             given.web()?
+        } else if !given.influx.url.is_empty() {
+            given.influx.target()?
         } else if !given.redis.is_empty() {
             given.stream()?
         } else {
@@ -258,6 +271,42 @@ impl Given {
         }
         let (text, fields) = Template::parse(&self.statement)?.bind(mark)?;
         Ok(Insertion { text, fields, setup: self.setup.clone() })
+    }
+}
+
+impl InfluxGiven {
+    fn target(&self) -> Result<Target, String> {
+        if self.measurement.is_empty() || self.fields.is_empty() {
+            return Err("influx.url needs influx.measurement and influx.fields".to_string());
+        }
+        let lines = Lines::parse(&self.measurement, &self.tags, &self.fields)?;
+        let url = influx_url(&self.url)?;
+        let kind = ("content-type".to_string(), Secret(b"text/plain; charset=utf-8"[..].into()));
+        let mut headers = vec![kind];
+        if let Some(token) = &self.token {
+            if url.user.is_some() {
+                return Err("influx.token and a user in influx.url: use one of them".to_string());
+            }
+            let token = [b"Token ", &token.0[..]].concat();
+            headers.push(("authorization".to_string(), Secret(token.into())));
+        }
+        let (method, body) = ("POST".to_string(), Body::Lines(lines));
+        let (tongue, together) = (Tongue::Plain, Together::Lines);
+        Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together }))
+    }
+}
+
+/// Where lines are written, for the check of its option too.
+pub(super) fn influx_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text, http::SCHEMES)?;
+    match url.path.split_once('?') {
+        Some((_, query)) if query.contains("precision=") => {
+            Err("precision is ours to say, it is nanoseconds: leave it out".to_string())
+        }
+        Some((path, _)) if path.ends_with("/write") => Ok(url),
+        _ => Err("no place to write to, use http://HOST:8086/write?db=NAME, or \
+                  http://HOST:8086/api/v2/write?org=ORG&bucket=BUCKET"
+            .to_string()),
     }
 }
 

@@ -122,6 +122,14 @@ impl Template {
         path
     }
 
+    /// Where it is a single placeholder.
+    pub(crate) fn only_field(&self) -> Option<&Field> {
+        match &self.pieces[..] {
+            [Piece::Field { field, .. }] => Some(field),
+            _ => None,
+        }
+    }
+
     /// The whole, where nothing of it comes from messages.
     pub(crate) fn only_text(&self) -> Option<String> {
         let text = |piece: &Piece| match piece {

@@ -2,6 +2,7 @@
 
 use super::columns::Columns;
 use super::far::{Setback, What};
+use super::influx::Lines;
 use super::message::Message;
 use super::template::{Template, Tongue};
 use crate::identity::remote::Trouble;
@@ -31,6 +32,8 @@ pub(crate) struct WebSettings {
 pub(crate) enum Body {
     Columns(Columns),
     Template(Template),
+    /// Of InfluxDB.
+    Lines(Lines),
 }
 
 /// How messages of a batch share a request.
@@ -73,10 +76,14 @@ impl Web {
 
     pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
         if self.settings.together != Together::Alone {
-            return self
-                .send(self.together(batch))
-                .await
-                .map_err(|what| Setback { taken: 0, what });
+            let (body, count) = self.together(batch);
+            if count > 0 {
+                self.send(body).await.map_err(|what| Setback { taken: 0, what })?;
+            }
+            if count < batch.len() {
+                return Err(Setback { taken: count, what: What::Refused(NO_LINE.into()) });
+            }
+            return Ok(());
         }
         for (taken, message) in batch.iter().enumerate() {
             let mut body = Vec::new();
@@ -86,14 +93,17 @@ impl Web {
         Ok(())
     }
 
-    fn together(&self, batch: &[Arc<Message>]) -> Vec<u8> {
+    /// And how many of the batch are in it, from the front.
+    fn together(&self, batch: &[Arc<Message>]) -> (Vec<u8>, usize) {
         let is_array = self.settings.together == Together::Array;
         let mut body = if is_array { vec![b'['] } else { Vec::new() };
         for (at, message) in batch.iter().enumerate() {
             if is_array && at > 0 {
                 body.push(b',');
             }
-            self.write(message, &mut body);
+            if !self.write(message, &mut body) {
+                return (body, at);
+            }
             if !is_array {
                 body.push(b'\n');
             }
@@ -101,14 +111,17 @@ impl Web {
         if is_array {
             body.push(b']');
         }
-        body
+        (body, batch.len())
     }
 
-    fn write(&self, message: &Message, out: &mut Vec<u8>) {
+    /// Says whether there is anything to say of it.
+    fn write(&self, message: &Message, out: &mut Vec<u8>) -> bool {
         match &self.settings.body {
             Body::Columns(columns) => columns.write_json(message, out),
             Body::Template(template) => template.fill(message, self.settings.tongue, out),
+            Body::Lines(lines) => return lines.write(message, out),
         }
+        true
     }
 
     async fn send(&mut self, body: Vec<u8>) -> Result<(), What> {
@@ -153,6 +166,7 @@ fn outcome(status: u16, after: Option<Duration>, body: &[u8]) -> Result<(), What
     }
 }
 
+const NO_LINE: &str = "none of influx.fields has a value, or there is no measurement";
 /// Of an answer that says no, for the log.
 const SAID_BYTES_MAX: usize = 200;
 

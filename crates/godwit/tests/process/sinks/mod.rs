@@ -2,6 +2,7 @@
 //! them stand, `places` are what they lead to, `own` is what only one of them does.
 
 mod contract;
+mod influx;
 mod own;
 mod places;
 mod streams;

@@ -1,0 +1,209 @@
+//! Messages as lines of InfluxDB's protocol. What a client wrote stays in its place: what the
+//! protocol has no way to write there is written as %XX.
+//!
+//! ```text
+//! MEASUREMENT,TAG=VALUE,... FIELD=VALUE,... NANOSECONDS
+//! ```
+
+use super::columns;
+use super::message::{Field, Message, Value};
+use super::template::{Template, Tongue, text_of};
+use serde_json::Value as Json;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lines {
+    pub(crate) measurement: Template,
+    pub(crate) tags: Vec<(String, Template)>,
+    pub(crate) fields: Vec<(String, Shape)>,
+}
+
+/// What a field is, by how its template is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// `${payload.x}`: what it is in JSON, and a number with a fraction or without is one kind.
+    Own(Field),
+    /// `${payload.x}i`
+    Integer(Field),
+    /// Anything else, with quotes around it or without.
+    Text(Template),
+}
+
+impl Lines {
+    pub(crate) fn parse(
+        measurement: &str,
+        tags: &[String],
+        fields: &[String],
+    ) -> Result<Lines, String> {
+        let named = |text: &String| {
+            columns::parse(text).map(|(name, template)| (escaped(&name, NAME), template))
+        };
+        Ok(Lines {
+            measurement: Template::parse(measurement)?,
+            tags: tags.iter().map(named).collect::<Result<_, _>>()?,
+            fields: fields.iter().map(|text| field(text)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Says whether there is a line: without a field or a measurement there is none.
+    pub(crate) fn write(&self, message: &Message, out: &mut Vec<u8>) -> bool {
+        let filled = |template: &Template, special| escaped(&plain(template, message), special);
+        let mut line = filled(&self.measurement, MEASUREMENT);
+        if line.is_empty() {
+            return false;
+        }
+        for (name, template) in &self.tags {
+            let value = filled(template, NAME);
+            if !value.is_empty() {
+                line.push_str(&format!(",{name}={value}"));
+            }
+        }
+        let mut mark = ' ';
+        for (name, shape) in &self.fields {
+            if let Some(value) = shape.value(message) {
+                line.push_str(&format!("{mark}{name}={value}"));
+                mark = ',';
+            }
+        }
+        if mark == ' ' {
+            return false;
+        }
+        line.push_str(&format!(" {}", message.taken_ns));
+        out.extend_from_slice(line.as_bytes());
+        true
+    }
+}
+
+impl Shape {
+    fn value(&self, message: &Message) -> Option<String> {
+        match self {
+            Shape::Own(field) => match own(message, field) {
+                Value::Nothing => None,
+                Value::Bool(is) => Some(is.to_string()),
+                Value::Number(number) => Some(number.to_string()),
+                Value::Json(Json::Number(number)) => Some(number.to_string()),
+                value => Some(quoted(&text_of(&value))),
+            },
+            Shape::Integer(field) => match own(message, field) {
+                Value::Number(number) => i64::try_from(number).ok().map(|n| format!("{n}i")),
+                Value::Json(json) => json.as_i64().map(|number| format!("{number}i")),
+                _ => None,
+            },
+            Shape::Text(template) => Some(quoted(&plain(template, message))),
+        }
+    }
+}
+
+/// A payload that is a number or a truth of JSON is one here too.
+fn own<'a>(message: &'a Message, field: &Field) -> Value<'a> {
+    match (field, message.json()) {
+        (Field::Payload(steps), Some(Json::Bool(is))) if steps.is_empty() => Value::Bool(*is),
+        (Field::Payload(steps), Some(json @ Json::Number(_))) if steps.is_empty() => {
+            Value::Json(json)
+        }
+        _ => message.value(field),
+    }
+}
+
+/// `NAME=${...}`, `NAME=${...}i` or `NAME="text with ${...}"`; for the check of its option too.
+pub(super) fn field(text: &str) -> Result<(String, Shape), String> {
+    let (name, template) = columns::parse(text)?;
+    let (_, value) = text.split_once('=').unwrap_or_default();
+    let shape = match value.trim() {
+        value if value.len() > 1 && value.starts_with('"') && value.ends_with('"') => {
+            Shape::Text(Template::parse(&value[1..value.len() - 1])?)
+        }
+        value => match (template.only_field(), value.strip_suffix('i').map(Template::parse)) {
+            (Some(field), _) => Shape::Own(field.clone()),
+            (None, Some(Ok(counted))) => match counted.only_field() {
+                Some(field) => Shape::Integer(field.clone()),
+                None => Shape::Text(template),
+            },
+            _ => Shape::Text(template),
+        },
+    };
+    Ok((escaped(&name, NAME), shape))
+}
+
+fn plain(template: &Template, message: &Message) -> String {
+    let mut text = Vec::new();
+    template.fill(message, Tongue::Plain, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+const MEASUREMENT: &[char] = &[',', ' '];
+/// Of a tag or a field, and a tag's value.
+const NAME: &[char] = &[',', ' ', '='];
+
+fn escaped(text: &str, special: &[char]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            // Before a comma it would make that the end of its own place.
+            '\\' => out.push_str("%5C"),
+            // A line that begins with it is a comment.
+            '#' if out.is_empty() => out.push_str("%23"),
+            c if c.is_ascii_control() => out.push_str(&format!("%{:02X}", u32::from(c))),
+            c => {
+                if special.contains(&c) {
+                    out.push('\\');
+                }
+                out.push(c);
+            }
+        }
+    }
+    out
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(fields: &[&str], topic: &str, payload: &str) -> String {
+        let owned = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let tags = owned(&["a b=${topic}", "none=${clientid}"]);
+        let lines = Lines::parse("m ${topic[1]}", &tags, &owned(fields)).unwrap();
+        let payload = payload.as_bytes().to_vec();
+        let message = Message { topic: topic.into(), payload, taken_ns: 7, ..Message::default() };
+        let mut out = Vec::new();
+        let is_one = lines.write(&message, &mut out);
+        assert_eq!(is_one, !out.is_empty());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn values_are_what_they_are_in_json() {
+        let fields = ["x=${payload.x}", "n=${payload.x}i", "t=\"${payload.x}\"", "q=${qos}i"];
+        for (payload, expected) in [
+            (r#"{"x":21}"#, r#"x=21,n=21i,t="21",q=0i"#),
+            (r#"{"x":-2.5}"#, r#"x=-2.5,t="-2.5",q=0i"#),
+            (r#"{"x":true}"#, r#"x=true,t="true",q=0i"#),
+            (r#"{"x":"a\\\"b"}"#, r#"x="a\\\"b",t="a\\\"b",q=0i"#),
+            (r#"{"x":[1]}"#, r#"x="[1]",t="[1]",q=0i"#),
+            (r#"{"x":null}"#, r#"t="",q=0i"#),
+        ] {
+            let expected = format!("m\\ a,a\\ b=a {expected} 7");
+            assert_eq!(line(&fields, "a", payload), expected);
+        }
+        let whole = ["p=${payload}", "n=${payload}i"];
+        assert_eq!(line(&whole, "a", "5"), "m\\ a,a\\ b=a p=5,n=5i 7");
+        assert_eq!(line(&whole, "a", "true"), "m\\ a,a\\ b=a p=true 7");
+        assert_eq!(line(&whole, "a", "x y"), "m\\ a,a\\ b=a p=\"x y\" 7");
+        assert_eq!(line(&["p=${payload.gone}"], "a", "5"), "", "no field, no line");
+    }
+
+    #[test]
+    fn a_value_does_not_leave_its_place() {
+        for (topic, expected) in [
+            ("a,b=c d", "m\\ a\\,b=c\\ d,a\\ b=a\\,b\\=c\\ d"),
+            ("a\nb\\", "m\\ a%0Ab%5C,a\\ b=a%0Ab%5C"),
+            ("a\\,b=\\ ", "m\\ a%5C\\,b=%5C\\ ,a\\ b=a%5C\\,b\\=%5C\\ "),
+        ] {
+            assert_eq!(line(&["x=1"], topic, ""), format!("{expected} x=\"1\" 7"));
+        }
+        assert_eq!(escaped("#no comment", MEASUREMENT), "%23no\\ comment");
+    }
+}

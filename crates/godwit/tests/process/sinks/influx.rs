@@ -1,0 +1,176 @@
+//! Sinks into InfluxDB, with a real one of 1.x.
+
+use super::contract::{Edge, OURS, Place, Row, sink, stands, wait_for};
+use crate::servers::{Started, folder, free_port};
+use crate::stub::{Said, Web};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+
+struct Influx {
+    folder: PathBuf,
+    port: u16,
+    started: Option<Started>,
+}
+
+const WHO: &str = "godwit:it%27s";
+
+impl Influx {
+    fn new(name: &str) -> Influx {
+        let mut influx = Influx { folder: folder(name, "root"), port: free_port(), started: None };
+        influx.start();
+        influx.ask("CREATE USER godwit WITH PASSWORD 'it\\'s' WITH ALL PRIVILEGES");
+        influx.ask("CREATE DATABASE plant");
+        influx
+    }
+
+    fn ask(&self, statement: &str) -> Value {
+        let mut encoded = String::new();
+        statement.bytes().for_each(|byte| encoded.push_str(&format!("%{byte:02X}")));
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
+            return Value::Null;
+        };
+        let target = format!("/query?db=plant&u=godwit&p=it%27s&q={encoded}");
+        let method = if statement.starts_with("SELECT") { "GET" } else { "POST" };
+        write!(stream, "{method} {target} HTTP/1.0\r\n\r\n").expect(OURS);
+        let mut said = String::new();
+        let _ = stream.read_to_string(&mut said);
+        let (_, body) = said.split_once("\r\n\r\n").unwrap_or_default();
+        serde_json::from_str(body).unwrap_or_default()
+    }
+
+    /// Values of a column, by time.
+    fn values(&self, column: &str) -> Vec<Value> {
+        let said = self.ask(&format!("SELECT {column} FROM m"));
+        let values = said["results"][0]["series"][0]["values"].as_array().cloned();
+        values.unwrap_or_default().into_iter().map(|row| row[1].clone()).collect()
+    }
+}
+
+impl Place for Influx {
+    const NAME: &'static str = "influx";
+
+    fn options(&self) -> String {
+        format!(
+            "influx.url = \"http://{WHO}@127.0.0.1:{}/write?db=plant\"\n\
+             influx.measurement = \"m\"\ninflux.tags = [\"at=${{topic}}\"]\n\
+             influx.fields = ['topic=\"${{topic}}\"', 'payload=\"${{payload}}\"']\n",
+            self.port
+        )
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let said = self.ask("SELECT topic, payload FROM m");
+        let rows = said["results"][0]["series"][0]["values"].as_array().cloned();
+        let text = |value: &Value| value.as_str().expect("a string").to_string();
+        rows.unwrap_or_default().iter().map(|row| (text(&row[1]), text(&row[2]))).collect()
+    }
+
+    fn stop(&mut self) {
+        self.started = None;
+    }
+
+    fn start(&mut self) {
+        let Influx { folder, port, .. } = self;
+        let (folder, backups) = (folder.display(), free_port());
+        let options = format!(
+            "reporting-disabled = true\nbind-address = \"127.0.0.1:{backups}\"\n\
+             [meta]\ndir = \"{folder}/meta\"\n[data]\ndir = \"{folder}/data\"\n\
+             wal-dir = \"{folder}/wal\"\n[monitor]\nstore-enabled = false\n\
+             [http]\nbind-address = \"127.0.0.1:{port}\"\nauth-enabled = true\n\
+             log-enabled = false\n"
+        );
+        let file = self.folder.join("influxdb.conf");
+        fs::write(&file, options).expect(OURS);
+        let file = file.display().to_string();
+        let command = ["influxd", "-config", &file];
+        self.started = Some(Started::new(&command, "root", "TERM", "Listening for signals"));
+    }
+
+    fn clear(&mut self) {
+        self.ask("DROP MEASUREMENT m");
+    }
+}
+
+impl Drop for Influx {
+    fn drop(&mut self) {
+        self.started = None;
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn is_installed() -> bool {
+    let is_there = Command::new("influxd").arg("version").output().is_ok();
+    if !is_there {
+        println!("left out: InfluxDB is not installed");
+    }
+    is_there
+}
+
+#[test]
+fn influxdb_stands_the_contract() {
+    if is_installed() {
+        stands(&mut Influx::new("sink-influx"));
+    }
+}
+
+#[test]
+fn influxdb_gets_values_with_their_types_and_one_bad_line_keeps_no_other_back() {
+    if !is_installed() {
+        return;
+    }
+    let influx = Influx::new("sink-influx-own-server");
+    let fields = "influx.fields = ['v=${payload.v}', 'n=${payload.n}i', 'is=${payload.is}']";
+    let options = sink(&influx, "\"a/#\"", "refused_tries = 1\n");
+    let text: Vec<&str> = options
+        .lines()
+        .map(|line| if line.starts_with("influx.fields") { fields } else { line })
+        .collect();
+    let text = text.join("\n").replace("batch.wait_ms = 20", "batch.wait_ms = 700");
+    let edge = Edge::start("sink-influx-own", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let tag = "a/x,at=b c\\";
+    for payload in [
+        r#"{"v": 1, "n": 3, "is": true}"#,
+        r#"{"v": "a text where numbers are"}"#,
+        r#"{"w": "no field"}"#,
+        r#"{"v": 2.5, "n": 4}"#,
+    ] {
+        edge.publish(&["-t", tag, "-m", payload, "-q", "1"]);
+    }
+    edge.wait_for_value("dropped/refused", |value| value == "2");
+    edge.wait_for_value("queue/in_flight", |value| value == "0");
+    wait_for(&influx, "types", |_| influx.values("v").len() == 2);
+    let numbers: Vec<f64> = influx.values("v").iter().filter_map(Value::as_f64).collect();
+    assert_eq!(numbers, [1.0, 2.5]);
+    assert_eq!(influx.values("n"), [3, 4].map(Value::from).to_vec());
+    assert_eq!(influx.values("\"is\"")[0], Value::from(true));
+    let tags = influx.ask("SHOW TAG VALUES WITH KEY = at");
+    let expected = "a/x,at=b c%5C";
+    assert_eq!(tags["results"][0]["series"][0]["values"][0][1], expected);
+}
+
+#[test]
+fn influxdb_of_2_is_asked_as_it_wants() {
+    let web = Web::start(0, None, |_| Said::Json(204, String::new()));
+    let text = format!(
+        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\ninflux.token = \"it's secret\"\n\
+         influx.url = \"{}/api/v2/write?org=o&bucket=b\"\ninflux.measurement = \"m\"\n\
+         influx.fields = [\"v=${{payload}}\"]\n",
+        web.url().trim_end_matches('/')
+    );
+    let edge = Edge::start("sink-influx-2", &text, &[]);
+    edge.publish(&["-t", "a", "-m", "21.5", "-q", "1"]);
+    edge.wait_for_value("out/messages", |value| value == "1");
+    let asked = web.asked();
+    assert_eq!(asked[0].line, "POST /api/v2/write?org=o&bucket=b HTTP/1.1");
+    let line: Vec<&str> = asked[0].body.split(' ').collect();
+    assert_eq!(line[..2], ["m", "v=21.5"]);
+    assert!(line[2].trim_end().parse::<u64>().is_ok_and(|ns| ns > 1_700_000_000_000_000_000));
+    let token = "authorization: token it's secret";
+    let headers: Vec<String> = asked[0].headers.iter().map(|one| one.to_lowercase()).collect();
+    assert!(headers.iter().any(|header| header == token), "{headers:?}");
+}
