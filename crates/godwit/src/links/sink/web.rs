@@ -160,7 +160,8 @@ fn outcome(status: u16, after: Option<Duration>, body: &[u8]) -> Result<(), What
     let why = format!("HTTP {status} {said}").trim_end().to_string();
     match status {
         200..=299 => Ok(()),
-        408 | 429 => Err(What::Down { why, after }),
+        // About who asks and where, and not about what: somebody mends that, and nothing is lost.
+        401 | 403 | 404 | 407 | 408 | 425 | 429 => Err(What::Down { why, after }),
         400..=499 => Err(What::Refused(why)),
         _ => Err(What::Down { why, after }),
     }
@@ -181,7 +182,8 @@ mod tests {
             (204, true, false),
             (301, false, false),
             (400, false, true),
-            (404, false, true),
+            (401, false, false),
+            (404, false, false),
             (408, false, false),
             (413, false, true),
             (429, false, false),

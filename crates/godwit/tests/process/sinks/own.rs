@@ -146,13 +146,13 @@ fn a_sink_that_is_to_stop_keeps_what_is_refused() {
     let own = is_content.clone();
     let (_web, heard) = server(port, move |_| match own.load(SeqCst) {
         true => Said::Json(200, String::new()),
-        false => Said::Json(404, String::new()),
+        false => Said::Json(422, String::new()),
     });
     let stop = hook(port, "filters = [\"#\"]\nrefused = \"stop\"\nrefused_tries = 1");
     let mut edge = Edge::start("sink-stops", &stop, &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "kept", "-q", "1"]);
-    edge.broker.program.wait_for("stopped, a message is refused: HTTP 404");
+    edge.broker.program.wait_for("stopped, a message is refused: HTTP 422");
     edge.wait_for_value("queue/in_flight", |value| value == "1");
     is_content.store(true, SeqCst);
     thread::sleep(Duration::from_millis(200));
