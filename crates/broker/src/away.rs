@@ -40,7 +40,12 @@ impl Shard {
         session.gate = Gate::default();
         if let Some(rights) = &mut session.rights {
             rights.presence = None;
+            let before = rights.bytes();
+            rights.forget_decided();
+            let after = rights.bytes();
+            self.sessions.count_rights(before, after);
         }
+        let session = self.sessions.get_mut(id);
         if let Some(rare) = &mut session.rare {
             rare.meter = None;
         }

@@ -11,20 +11,44 @@ use crate::outbox::{Effect, Outbox};
 use crate::shard::Shard;
 use crate::timer::Timer;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     /// Sessions that are still to be compared with the rules.
-    queue: Vec<Doubt>,
+    queue: Round,
     /// Those with subscriptions of which the rules say nothing.
-    open: BTreeMap<SessionId, Doubt>,
+    open: Round,
     /// What is asked just now.
     batch: Option<Batch>,
     /// Of which nobody could say anything: it is asked again, ...
     again: VecDeque<Held>,
     /// ... after a while.
     pause: Option<Now>,
+    /// Nobody answers at all: neither is anything else asked before the pause is over.
+    is_silent: bool,
     timer_at: Option<Now>,
+}
+
+/// Sessions that have their turn one after the other, once each.
+#[derive(Debug, Default)]
+struct Round {
+    all: BTreeMap<SessionId, Doubt>,
+    last: Option<SessionId>,
+}
+
+impl Round {
+    fn put(&mut self, doubt: Doubt) {
+        self.all.insert(doubt.session, doubt);
+    }
+
+    fn take(&mut self) -> Option<Doubt> {
+        let after = |last| (Bound::Excluded(last), Bound::Unbounded);
+        let next = self.last.and_then(|last| self.all.range(after(last)).next());
+        let session = *next.or_else(|| self.all.iter().next())?.0;
+        self.last = Some(session);
+        self.all.remove(&session)
+    }
 }
 
 /// A session, and how many of its subscriptions and shares are not compared yet. They are taken
@@ -60,7 +84,7 @@ struct Held {
 const DOUBTED_PER_TICK: usize = 1_024;
 /// Questions of a shard about them at a time: clients that wait for theirs wait behind no more.
 const BATCH_MAX: usize = 32;
-/// With so many that nobody can say anything about no others are asked about.
+/// So many of which nobody could say anything are remembered one by one; of others their session.
 const AGAIN_MAX: usize = 1_024;
 /// Who could not say is left alone for so long.
 const PAUSE_MS: u64 = 1_000;
@@ -68,12 +92,17 @@ const PAUSE_MS: u64 = 1_000;
 impl Doubts {
     /// Whether something is to be done now, and not when an answer or the time comes.
     pub(crate) fn is_due(&self, now: Now) -> bool {
-        !self.queue.is_empty() || self.may_ask(now)
+        !self.queue.all.is_empty() || self.may_ask(now)
+    }
+
+    fn is_over(&self, now: Now) -> bool {
+        self.pause.is_none_or(|until| until <= now)
     }
 
     fn may_ask(&self, now: Now) -> bool {
-        let has_open = !self.open.is_empty() || !self.again.is_empty();
-        has_open && self.batch.is_none() && self.pause.is_none_or(|until| until <= now)
+        let is_over = self.is_over(now);
+        let has_open = !self.open.all.is_empty() && (is_over || !self.is_silent);
+        self.batch.is_none() && (has_open || !self.again.is_empty() && is_over)
     }
 }
 
@@ -102,7 +131,7 @@ impl Shard {
         if self.options.permissions.is_some() {
             let all = self.sessions.iter().filter(|(_, session)| session.rights.is_some());
             let all = all.map(|(id, session)| Doubt::new(id, session.generation));
-            self.doubts.queue = all.collect();
+            self.doubts.queue.all = all.map(|doubt| (doubt.session, doubt)).collect();
         }
     }
 
@@ -114,18 +143,15 @@ impl Shard {
         let mut left = self.doubted_per_tick();
         while left > 0
             && !out.is_full()
-            && let Some(mut doubt) = self.doubts.queue.pop()
+            && let Some(mut doubt) = self.doubts.queue.take()
         {
             if !self.sessions.current(doubt.session, doubt.generation) {
                 continue;
             }
             left = left.saturating_sub(1 + self.compare_all(&mut doubt, left, out));
             if doubt.own + doubt.shares > 0 {
-                self.doubts.queue.push(doubt);
+                self.doubts.queue.put(doubt);
             }
-        }
-        if self.doubts.queue.is_empty() {
-            self.doubts.queue = Vec::new();
         }
         if self.doubts.may_ask(self.now) {
             self.ask_on(left, out);
@@ -139,27 +165,23 @@ impl Shard {
 
     /// The next batch: half of it is for those that nobody could say anything about.
     fn ask_on(&mut self, mut left: usize, out: &mut Outbox) {
-        let fresh = match self.doubts.again.len() {
-            AGAIN_MAX.. => 0,
-            _ if self.doubts.open.is_empty() => 0,
-            again => BATCH_MAX - again.min(BATCH_MAX / 2),
-        };
-        let again = self.doubts.again.len().min(BATCH_MAX - fresh);
+        let again = if self.doubts.is_over(self.now) { self.doubts.again.len() } else { 0 };
+        let has_open = !self.doubts.open.all.is_empty();
+        let again = again.min(if has_open { BATCH_MAX / 2 } else { BATCH_MAX });
         let mut asked: Vec<Held> = self.doubts.again.drain(..again).collect();
-        let most = asked.len() + fresh;
         while left > 0
-            && asked.len() < most
+            && asked.len() < BATCH_MAX
             && !out.is_full()
-            && let Some((session, mut doubt)) = self.doubts.open.pop_first()
+            && let Some(mut doubt) = self.doubts.open.take()
         {
             if !self.sessions.current(doubt.session, doubt.generation) {
                 continue;
             }
-            let most = left.min(most - asked.len());
+            let most = left.min(BATCH_MAX - asked.len());
             let looked = self.compare(&mut doubt, most, out, |held| asked.push(held));
             left = left.saturating_sub(1 + looked);
             if doubt.own + doubt.shares > 0 {
-                self.doubts.open.insert(session, doubt);
+                self.doubts.open.put(doubt);
             }
         }
         self.ask_about(asked, out);
@@ -171,7 +193,7 @@ impl Shard {
         let mut doubt = Doubt::new(id, self.sessions.get(id).generation);
         self.compare_all(&mut doubt, self.doubted_per_tick(), out);
         if doubt.own + doubt.shares > 0 {
-            self.doubts.queue.push(doubt);
+            self.doubts.queue.put(doubt);
         }
     }
 
@@ -181,7 +203,7 @@ impl Shard {
         let looked = self.compare(doubt, most, out, |_| is_open = true);
         if is_open {
             let (session, generation) = (doubt.session, doubt.generation);
-            self.doubts.open.insert(session, Doubt::new(session, generation));
+            self.doubts.open.put(Doubt::new(session, generation));
         }
         looked
     }
@@ -249,7 +271,6 @@ impl Shard {
         self.sessions.counters.asked += batch.unanswered as u64;
         let is_over = batch.unanswered == 0;
         self.doubts.batch = Some(batch);
-        self.doubts.pause = None;
         match is_over {
             true => self.settle_doubts(out),
             false => self.time_doubts(deadline),
@@ -292,6 +313,9 @@ impl Shard {
     /// The batch is answered, or it is too late.
     fn settle_doubts(&mut self, out: &mut Outbox) {
         let Some(batch) = self.doubts.batch.take() else { return };
+        let is_said = |held: &Held| matches!(held.answer, Some(Answer::Allow | Answer::Deny));
+        self.doubts.is_silent = !batch.all.iter().any(is_said);
+        let mut pauses = false;
         for held in batch.all {
             match held.answer {
                 Some(Answer::Allow) => {}
@@ -302,11 +326,16 @@ impl Shard {
                 }
                 None | Some(Answer::Silence) => {
                     self.sessions.counters.unanswered += 1;
-                    self.doubts.again.push_back(Held { answer: None, ..held });
+                    pauses = true;
+                    if self.doubts.again.len() < AGAIN_MAX {
+                        self.doubts.again.push_back(Held { answer: None, ..held });
+                    } else {
+                        self.doubts.open.put(Doubt::new(held.session, held.generation));
+                    }
                 }
             }
         }
-        if !self.doubts.again.is_empty() {
+        if pauses {
             let until = Now(self.now.0 + PAUSE_MS);
             self.doubts.pause = Some(until);
             self.time_doubts(until);
@@ -331,4 +360,28 @@ impl Shard {
 /// The filter in what a subscription is known by.
 fn named_filter(filter: &str) -> &str {
     share_of(filter).map_or(filter, |share| share.filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_again_and_again_does_not_keep_others_from_their_turn() {
+        let mut round = Round::default();
+        for session in 0..10 {
+            round.put(Doubt::new(SessionId(session), 0));
+        }
+        let mut seen = Vec::new();
+        for _ in 0..10 {
+            let doubt = round.take().expect("all want their turn");
+            seen.push(doubt.session.0);
+            // The first is back at once, twice, and there once.
+            round.put(Doubt::new(SessionId(0), 0));
+            round.put(Doubt::new(SessionId(0), 0));
+        }
+        assert_eq!(seen, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(round.all.len(), 1);
+        assert!(round.take().is_some() && round.take().is_none());
+    }
 }

@@ -473,7 +473,8 @@ impl Shard {
             expiry_s: session.expiry_s,
             away_at: away.then_some(away_at),
             will_at: rare.and_then(|rare| rare.will_at).map(|at| at.0),
-            owner: session.owner().map(Into::into),
+            // What is nobody's is whoever's comes.
+            owner: session.owner().filter(|owner| !owner.is_empty()).map(Into::into),
             will: None,
         };
         let will = rare.and_then(|rare| rare.will.as_deref());

@@ -107,6 +107,11 @@ impl Rights {
         who.is_superuser.then_some(true).or_else(own).or_else(|| all.decide(who, id, deed))
     }
 
+    /// Nobody publishes for now.
+    pub(crate) fn forget_decided(&mut self) {
+        self.decided = None;
+    }
+
     /// What was decided by other rules is forgotten.
     pub(crate) fn follow(&mut self, generation: u32) {
         if self.generation != generation {
@@ -232,7 +237,8 @@ impl Shard {
     pub(crate) fn decide(&mut self, id: SessionId, wish: &Wish<'_>) -> Option<bool> {
         let Some(all) = &self.options.permissions else { return Some(true) };
         let asked = self.options.asks.map(|asks| (asks, self.now));
-        let keeps = !self.sessions.is_tight();
+        // Long before queues have to do without the room.
+        let keeps = self.sessions.messages.held() < self.sessions.crowded_at / 2;
         let session = self.sessions.get_mut(id);
         // Without any its client has not been here since there are rules.
         let Some(rights) = &mut session.rights else { return Some(false) };

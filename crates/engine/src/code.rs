@@ -21,10 +21,12 @@ fn untouched() -> Vec<Range<usize>> {
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let (mut all, mut mapping) = (Vec::new(), None);
+    // Pages that were changed are anonymous, or swapped out.
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
         match (words.next(), words.next()) {
-            (Some("Anonymous:"), Some("0")) => all.extend(mapping.take()),
+            (Some("Anonymous:" | "Swap:"), Some(pages)) if pages != "0" => mapping = None,
+            (Some("VmFlags:"), _) => all.extend(mapping.take()),
             (Some(name), Some(rights)) if !name.ends_with(':') => {
                 let is_own = words.nth(3).is_some_and(|path| *program == *path);
                 mapping = range(name).filter(|_| is_own && rights.as_bytes().get(1) == Some(&b'-'));

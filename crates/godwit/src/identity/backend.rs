@@ -123,7 +123,10 @@ impl Case {
         let chain = porter.state().chain.clone();
         if !Arc::ptr_eq(&chain, &self.chain) {
             (self.chain, self.at, self.work) = (chain, 0, None);
-            return porter.go_on_later(self);
+            return match is_nobody(&self.claim) && self.claim.certificate.is_none() {
+                true => self.end_unknown(porter),
+                false => porter.go_on_later(self),
+            };
         }
         let (peer, client_id) = (self.claim.peer, &self.claim.client_id);
         let claimed = shown(self.claim.user_name.as_deref().unwrap_or_default());

@@ -256,7 +256,9 @@ fn read_rules(value: &Value) -> Result<Permissions, &'static str> {
                 _ => return None,
             }
         }
-        (deeds == 1 && !rule.topics.is_empty()).then_some(rule)
+        // RETAIN is no condition of a subscription, as in a file.
+        let fits = rule.qos != 0 && !(rule.subscribe && rule.retain.is_some());
+        (deeds == 1 && fits && !rule.topics.is_empty()).then_some(rule)
     };
     let rules: Option<Vec<Rule>> = value.as_array().ok_or(WRONG)?.iter().map(rule).collect();
     rules.map(Permissions::new).ok_or(WRONG)
@@ -393,6 +395,14 @@ pub(crate) mod tests {
             (r#","device":null"#, "the token does not say the client id"),
             (r#","acl":{"pub":["a"]}"#, "the token's rules are not as they have to be"),
             (r#","acl":[{"allow":"all"}]"#, "the token's rules are not as they have to be"),
+            (
+                r#","acl":[{"deny":"all","topic":"a","retain":true}]"#,
+                "the token's rules are not as they have to be",
+            ),
+            (
+                r#","acl":[{"deny":"all","topic":"a","qos":[]}]"#,
+                "the token's rules are not as they have to be",
+            ),
             (
                 r#","acl":[{"allow":"all","topic":"a","user":"bob"}]"#,
                 "the token's rules are not as they have to be",

@@ -55,6 +55,8 @@ struct State {
     limits: Limits,
     /// Notes of whom we did not let in.
     refusals: Few,
+    /// The same of addresses.
+    barred: Few,
     threads: usize,
     /// Of those the ones that wait at the bell.
     idle: usize,
@@ -87,6 +89,7 @@ impl Porter {
             queue_bytes: 0,
             limits,
             refusals: Few::default(),
+            barred: Few::default(),
             threads: 0,
             idle: 0,
         };
@@ -200,11 +203,16 @@ impl Porter {
         let now = Instant::now();
         state.throttle.fail(source, now);
         if state.throttle.is_barred(source, now) {
+            let told = Now(now.saturating_duration_since(self.began).as_millis() as u64);
+            let told = state.barred.count(told);
             drop(state);
-            info!(
-                target: "godwit::auth", address = %source,
-                "too many failed attempts: refused now"
-            );
+            if let Some(withheld) = told {
+                let withheld = (withheld > 0).then_some(withheld);
+                info!(
+                    target: "godwit::auth", address = %source, withheld,
+                    "too many failed attempts: refused now"
+                );
+            }
         }
     }
 

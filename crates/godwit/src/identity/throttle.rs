@@ -10,6 +10,7 @@ pub(crate) struct Throttle {
     /// Tries that an address has; 0 never bars anybody.
     tries: u32,
     sources: HashMap<Source, Failures>,
+    swept: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +22,12 @@ struct Failures {
 /// In which all tries come back.
 const WINDOW: Duration = Duration::from_secs(60);
 const SOURCES_MAX: usize = 16 * 1024;
+/// Whoever looks through all of them holds up who asks.
+const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
 impl Throttle {
     pub(crate) fn new(tries: u32) -> Throttle {
-        Throttle { tries, sources: HashMap::new() }
+        Throttle { tries, sources: HashMap::new(), swept: Instant::now() }
     }
 
     pub(crate) fn set_tries(&mut self, tries: u32) {
@@ -41,16 +44,17 @@ impl Throttle {
             return;
         }
         let tries = self.tries;
-        if self.sources.len() >= SOURCES_MAX {
+        if self.sources.len() >= SOURCES_MAX && now >= self.swept + SWEPT_EVERY {
+            self.swept = now;
             self.sources.retain(|_, failed| failed.left(now, tries) > 0);
         }
-        // A crowd of addresses that are all wrong: the one that has least to make good goes, or
-        // whoever has so many would guess from all others as often as it likes.
-        if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&source) {
-            let left = |(_, failed): &(&Source, &Failures)| failed.left(now, tries);
-            if let Some(least) = self.sources.iter().min_by_key(left).map(|(source, _)| *source) {
-                self.sources.remove(&least);
-            }
+        // A crowd of addresses that are all wrong: any of them goes, or whoever has so many would
+        // guess from all others as often as it likes.
+        if self.sources.len() >= SOURCES_MAX
+            && !self.sources.contains_key(&source)
+            && let Some(any) = self.sources.keys().next().copied()
+        {
+            self.sources.remove(&any);
         }
         let failed = self.sources.entry(source).or_insert(Failures { count: 0, since: now });
         *failed = Failures { count: failed.left(now, tries) + 1, since: now };
