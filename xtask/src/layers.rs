@@ -83,6 +83,7 @@ fn clippy() -> Result<(), String> {
         finish(command.args(["--", "-D", "warnings"]))
     };
     clippy(&["--workspace"])?;
+    clippy(&["-p", "godwit", "--no-default-features"])?;
     match psk() {
         [] => Ok(()),
         features => clippy(&[&["-p", "engine", "-p", "godwit"], features].concat()),
