@@ -5,7 +5,6 @@
 
 use crate::ask::{Answer, Slip, Wish, question};
 use crate::input::{Now, SessionId};
-use crate::limits::RULES_PER_TICK;
 use crate::mount::share_of;
 use crate::outbox::{Effect, Outbox};
 use crate::shard::Shard;
@@ -159,8 +158,7 @@ impl Shard {
     }
 
     fn doubted_per_tick(&self) -> usize {
-        let rules = self.options.permissions.as_ref().map_or(0, |rules| rules.len());
-        (RULES_PER_TICK / rules.max(1)).clamp(1, DOUBTED_PER_TICK)
+        self.filters_per_tick().clamp(1, DOUBTED_PER_TICK)
     }
 
     /// The next batch: half of it is for those that nobody could say anything about.

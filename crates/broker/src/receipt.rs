@@ -1,9 +1,9 @@
 //! PUBACK, PUBREC, PUBREL and PUBCOMP from a client: its side of the handshakes.
 
-use crate::flight::{Slot, State};
+use crate::flight::{Flight, Slot, State};
 use crate::input::SessionId;
 use crate::outbox::Outbox;
-use crate::session::Sessions;
+use crate::session::{Session, Sessions};
 use mqtt::{Ack, PacketId, PacketType, Properties, QoS, Reason};
 
 impl Sessions {
@@ -26,11 +26,7 @@ impl Sessions {
     /// the session is looked up once for all.
     fn pubacks_in_step(&mut self, id: SessionId, bytes: &[u8]) -> usize {
         let (session, messages) = self.with_messages(id);
-        let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
-        let Some(flight) = &mut session.flight else { return 0 };
-        if session.is_member || session.lasting.is_some() || feeds || !flight.waiting.is_empty() {
-            return 0;
-        }
+        let Some(flight) = in_step(session) else { return 0 };
         let mut taken = 0;
         while let Some(packet_id) = ack_id(PUBACK, &bytes[taken..])
             && let Some(message) = flight.finish_oldest(packet_id)
@@ -77,12 +73,7 @@ impl Sessions {
     /// A run of PUBCOMPs without a reason, as far as they come in the order of the messages and
     /// nothing waits for any of them.
     pub(crate) fn pubcomps(&mut self, id: SessionId, bytes: &[u8]) -> usize {
-        let session = self.get_mut(id);
-        let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
-        let Some(flight) = &mut session.flight else { return 0 };
-        if session.is_member || session.lasting.is_some() || feeds || !flight.waiting.is_empty() {
-            return 0;
-        }
+        let Some(flight) = in_step(self.get_mut(id)) else { return 0 };
         let mut taken = 0;
         while let Some(packet_id) = ack_id(PUBCOMP, &bytes[taken..])
             && flight.finish_oldest_released(packet_id)
@@ -208,6 +199,14 @@ pub(crate) const PUBACK: u8 = (PacketType::PubAck as u8) << 4;
 pub(crate) const PUBREC: u8 = (PacketType::PubRec as u8) << 4;
 pub(crate) const PUBCOMP: u8 = (PacketType::PubComp as u8) << 4;
 const PUBREL: u8 = (PacketType::PubRel as u8) << 4 | 2; // [MQTT-3.6.1-1]
+
+/// The flight of a session in which nothing waits for an acknowledgement, here or in the store.
+#[inline]
+fn in_step(session: &mut Session) -> Option<&mut Flight> {
+    let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+    let is_bound = session.is_member || session.lasting.is_some() || feeds;
+    session.flight.as_deref_mut().filter(|flight| !is_bound && flight.waiting.is_empty())
+}
 
 /// What the next four bytes acknowledge, if they are such a packet without a reason.
 #[inline]

@@ -6,6 +6,7 @@ use crate::classes::{ClassId, Presence};
 use crate::decisions::Decisions;
 use crate::input::{ConnId, Now, SessionId};
 use crate::judge::Pass;
+use crate::limits::RULES_PER_TICK;
 use crate::note::Note;
 use crate::options::{Asks, Options};
 use crate::outbox::Outbox;
@@ -231,6 +232,12 @@ impl Shard {
         let rights = self.sessions.get(id).rights.as_ref();
         let was_allowed = rights.is_some_and(|rights| rights.will_is_allowed);
         (was_asked && was_allowed) || self.may_publish(id, topic, manner, out)
+    }
+
+    /// How many filters may be compared with the rules at a time.
+    pub(crate) fn filters_per_tick(&self) -> usize {
+        let rules = self.options.permissions.as_ref().map_or(0, |rules| rules.len());
+        RULES_PER_TICK / rules.max(1)
     }
 
     /// What is known of a wish: of that for which somebody has to be asked, nothing.

@@ -4,7 +4,7 @@ use crate::conn::{End, HeldSubAck, State};
 use crate::explain::explained;
 use crate::feed::Cursor;
 use crate::input::{ConnId, Cross, Member, SessionId};
-use crate::limits::{RULES_PER_TICK, SHARES_MAX};
+use crate::limits::SHARES_MAX;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
@@ -43,8 +43,7 @@ impl Shard {
         let mut what = None;
         // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
         let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
-        let rules = self.options.permissions.as_ref().map_or(0, |rules| rules.len());
-        let most = RULES_PER_TICK / rules.max(1);
+        let most = self.filters_per_tick();
         for (at, (filter, options)) in packet.filters.iter().enumerate() {
             let options = if is_bridge { for_bridge(filter, options) } else { options };
             let asked = (filter, at < most);

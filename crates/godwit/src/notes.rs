@@ -73,7 +73,7 @@ pub(crate) fn log(note: &Note) {
 }
 
 /// Said only where there is something to say.
-fn some(count: u64) -> Option<u64> {
+pub(crate) fn some(count: u64) -> Option<u64> {
     (count > 0).then_some(count)
 }
 

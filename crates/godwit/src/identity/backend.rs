@@ -5,6 +5,7 @@
 //! nor each other. `contract.rs` is what each of them has to stand.
 
 use super::{Porter, is_nobody};
+use crate::notes::some;
 use broker::judge::{Grant, Secret, Verdict};
 use broker::{Claim, Refusal};
 use std::sync::Arc;
@@ -138,7 +139,7 @@ impl Case {
             }
             Err((backend, why, refusal)) => {
                 if let Some(withheld) = porter.tells_refusal() {
-                    let withheld = (withheld > 0).then_some(withheld);
+                    let withheld = some(withheld);
                     info!(
                         target: "godwit::auth", %peer, %client_id, user = %claimed, backend, why,
                         withheld, "not let in"

@@ -28,6 +28,7 @@ pub(crate) mod tables;
 pub(crate) mod throttle;
 pub(crate) mod users;
 
+use crate::notes::some;
 use backend::{Case, Chain};
 use broker::judge::Verdict;
 use broker::{Claim, Few, Now, Refusal, Source};
@@ -194,8 +195,11 @@ impl Porter {
 
     /// Whether one more refusal may be told of, and how many before it were not.
     fn tells_refusal(&self) -> Option<u64> {
-        let now = Now(self.began.elapsed().as_millis() as u64);
-        self.state().refusals.count(now)
+        self.state().refusals.count(self.now())
+    }
+
+    fn now(&self) -> Now {
+        Now(self.began.elapsed().as_millis() as u64)
     }
 
     fn fail(&self, source: Source) {
@@ -203,11 +207,10 @@ impl Porter {
         let now = Instant::now();
         state.throttle.fail(source, now);
         if state.throttle.is_barred(source, now) {
-            let told = Now(now.saturating_duration_since(self.began).as_millis() as u64);
-            let told = state.barred.count(told);
+            let told = state.barred.count(self.now());
             drop(state);
             if let Some(withheld) = told {
-                let withheld = (withheld > 0).then_some(withheld);
+                let withheld = some(withheld);
                 info!(
                     target: "godwit::auth", address = %source, withheld,
                     "too many failed attempts: refused now"

@@ -2,6 +2,7 @@
 //! on rules. The healthy client beside them talks plain MQTT to the same shards.
 
 use crate::broker::Broker;
+use crate::chance::Chance;
 use crate::handshakes::{client, start_with};
 use crate::peer::{Peer, hello, open};
 use crate::web::{CONNECT, UPGRADE};
@@ -93,13 +94,8 @@ fn garbage_and_silence_on_a_unix_socket_end_in_time() {
             stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
             stream
         };
-        let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = |below: usize| {
-            chance ^= chance << 13;
-            chance ^= chance >> 7;
-            chance ^= chance << 17;
-            chance as usize % below
-        };
+        let mut chance = Chance::new();
+        let mut draw = |below: usize| chance.draw(below);
         let connect = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
         for round in 0..2000 {
             let mut stream = open();

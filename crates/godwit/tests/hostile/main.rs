@@ -5,6 +5,7 @@ mod broker;
 mod bytes;
 #[path = "../process/certs.rs"]
 mod certs;
+mod chance;
 mod crowds;
 mod doors;
 mod floods;

@@ -3,6 +3,7 @@
 //! `psk`.
 
 use crate::broker::Broker;
+use crate::chance::Chance;
 use crate::peer::{all_are_ended, end, open};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -97,13 +98,8 @@ fn what_is_no_handshake_by_keys_ends_its_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     let whole = [hello(), answer(b"sensor-7")].concat();
     broker.withstand("no handshakes by keys", |_| {
-        let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = |below: usize| {
-            chance ^= chance << 13;
-            chance ^= chance >> 7;
-            chance ^= chance << 17;
-            chance as usize % below
-        };
+        let mut chance = Chance::new();
+        let mut draw = |below: usize| chance.draw(below);
         for round in 0..2000 {
             let mut stream = open(address);
             let mut bytes = whole.clone();

@@ -2,6 +2,7 @@
 //! read. The healthy client beside them talks plain MQTT to the same shards.
 
 use crate::broker::Broker;
+use crate::chance::Chance;
 use crate::handshakes::{folder, start_with};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
@@ -168,23 +169,12 @@ fn socket_to(address: SocketAddr) -> UdpSocket {
     socket
 }
 
-struct Chance(u64);
-
-impl Chance {
-    fn draw(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 as usize % below
-    }
-}
-
 #[test]
 fn datagrams_of_every_kind_that_are_no_quic_cost_nothing() {
     let (broker, address) = start(&[]);
     let whole = initials(address, 8);
     broker.withstand("datagrams", |_| {
-        let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+        let mut chance = Chance::new();
         let socket = socket_to(address);
         for round in 0..20_000 {
             let mut bytes = whole[round % whole.len()].clone();

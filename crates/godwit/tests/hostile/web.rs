@@ -3,6 +3,7 @@
 //! same shards.
 
 use crate::broker::Broker;
+use crate::chance::Chance;
 use crate::peer::{all_are_ended, end, open};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -118,13 +119,8 @@ fn long_frames_are_given_no_room() {
 fn frames_that_no_client_sends_end_their_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     broker.withstand("wrong frames", |_| {
-        let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = |below: usize| {
-            chance ^= chance << 13;
-            chance ^= chance >> 7;
-            chance ^= chance << 17;
-            chance as usize % below
-        };
+        let mut chance = Chance::new();
+        let mut draw = |below: usize| chance.draw(below);
         for round in 0..2000 {
             let mut stream = connect(address);
             let bytes = match round % 6 {

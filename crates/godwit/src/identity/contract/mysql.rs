@@ -5,7 +5,7 @@ use super::super::remote::template::Template;
 use super::super::remote::url::Url;
 use super::super::tables::mysql::{Mysql, SCHEMES};
 use super::super::tables::sql::{TableSettings, Tables};
-use super::servers::{Started, folder, free_port, give, run};
+use super::servers::{Started, folder, free_port, give, install_mariadb};
 use super::sql::{Asks, PASSWORD, SqlServer, stands_with_tables};
 use super::*;
 use crate::runtime::Runtime;
@@ -32,14 +32,7 @@ impl Server {
             give(&folder.join(name), USER);
         }
         let _ = fs::remove_dir_all(certificates);
-        let mut install = Command::new("mariadb-install-db");
-        install.arg(format!("--datadir={}", folder.join("files").display()));
-        install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-        install.args(["--skip-test-db", "--innodb-log-file-size=4M"]);
-        if rustix::process::geteuid().is_root() {
-            install.arg("--user=mysql");
-        }
-        run(install, "");
+        install_mariadb(&folder.join("files"));
         let tables = folder.join("tables.sql");
         let hash = include_str!("../vectors/mosquitto_7.txt").trim().trim_start_matches("ann:");
         let sql = include_str!("mysql.sql").replace("HASH", hash);

@@ -94,3 +94,16 @@ pub(super) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     listener.local_addr().expect("it is bound").port()
 }
+
+/// An empty MariaDB, whose server runs as `mysql` where we may do so.
+#[cfg(feature = "mysql")]
+pub(super) fn install_mariadb(files: &Path) {
+    let mut install = Command::new("mariadb-install-db");
+    install.arg(format!("--datadir={}", files.display()));
+    install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+    install.args(["--skip-test-db", "--innodb-log-file-size=4M"]);
+    if rustix::process::geteuid().is_root() {
+        install.arg("--user=mysql");
+    }
+    run(install, "");
+}

@@ -2,7 +2,7 @@
 
 use super::contract::{OURS, Place, Row, stands};
 use crate::broker::{PATIENCE, scratch};
-use crate::servers::{Started, as_user, folder, free_port, give, run};
+use crate::servers::{Started, as_user, folder, free_port, give, install_mariadb, run};
 use crate::stub::{Said, Web};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -339,14 +339,7 @@ const MYSQL_TABLE: &str = "CREATE DATABASE godwit CHARACTER SET utf8mb4;
 impl Mysql {
     fn new() -> Mysql {
         let folder = folder("sink-mysql", "mysql");
-        let mut install = Command::new("mariadb-install-db");
-        install.arg(format!("--datadir={}", folder.join("files").display()));
-        install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-        install.args(["--skip-test-db", "--innodb-log-file-size=4M"]);
-        if rustix::process::geteuid().is_root() {
-            install.arg("--user=mysql");
-        }
-        run(install, "");
+        install_mariadb(&folder.join("files"));
         let first = folder.join("first.sql");
         // A statement a line.
         fs::write(&first, MYSQL_TABLE.replace("\n    ", "\n")).expect(OURS);
