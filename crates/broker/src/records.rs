@@ -183,7 +183,7 @@ pub(crate) struct SessionRecord {
     /// Since when the client is away; none while it is here.
     pub(crate) away_at: Option<u64>,
     pub(crate) will_at: Option<u64>,
-    /// Whose it is, if that was found out: empty is nobody's in particular.
+    /// Whose it is, if it is somebody's.
     pub(crate) owner: Option<Box<str>>,
     /// Read; what is written is lent.
     pub(crate) will: Option<Box<Will>>,
