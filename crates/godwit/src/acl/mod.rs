@@ -8,8 +8,8 @@ mod rules;
 #[cfg(feature = "http")]
 pub(crate) mod warden;
 
-use crate::source;
-use broker::permissions::{Members, Permissions};
+use crate::source::{self, Wrongs};
+use broker::permissions::{Members, Pattern, Permissions, Rule};
 use std::path::Path;
 
 /// Reads a file by its name: what ends in `.toml` is ours. `ports` are those of the listeners, in
@@ -23,12 +23,32 @@ pub(crate) fn read(path: &Path, ports: &[Option<u16>]) -> Result<Permissions, Ve
     rules.map(|(rules, members)| Permissions::new(rules).with_members(members))
 }
 
+/// A text is understood, or told by line, whichever format it is taken for.
+pub(crate) fn probe(text: &str) {
+    look_at(text, rules::read(text, &[Some(1883)]).map(|(rules, _)| rules));
+    look_at(text, mosquitto::read(text));
+}
+
+fn look_at(text: &str, rules: Result<Vec<Rule>, Wrongs>) {
+    match rules {
+        Ok(rules) => {
+            for pattern in rules.iter().flat_map(|rule| &rule.topics) {
+                assert_eq!(Pattern::parse(&pattern.to_string()).as_ref(), Ok(pattern), "{text:?}");
+            }
+            Permissions::new(rules);
+        }
+        Err(wrongs) => {
+            let lines = text.matches('\n').count() + 1;
+            let named = wrongs.iter().all(|(line, why)| *line <= lines && !why.is_empty());
+            assert!(!wrongs.is_empty() && named, "{text:?}: {wrongs:?}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mutations;
-    use crate::source::Wrongs;
-    use broker::permissions::{Pattern, Rule};
 
     const OURS: &[&str] = &[
         "[groups]\noperators = [\"ann\", \"bob\"]\n",
@@ -43,27 +63,9 @@ mod tests {
         "pattern write dev/%c/%u\npattern read +/%u/#\n",
     ];
 
-    fn look_at(text: &str, rules: Result<Vec<Rule>, Wrongs>) {
-        match rules {
-            Ok(rules) => {
-                for pattern in rules.iter().flat_map(|rule| &rule.topics) {
-                    assert_eq!(Pattern::parse(&pattern.to_string()).as_ref(), Ok(pattern));
-                }
-                Permissions::new(rules);
-            }
-            Err(wrongs) => {
-                let lines = text.matches('\n').count() + 1;
-                let named = wrongs.iter().all(|(line, why)| *line <= lines && !why.is_empty());
-                assert!(!wrongs.is_empty() && named, "{text:?}: {wrongs:?}");
-            }
-        }
-    }
-
     #[test]
     fn whatever_stands_in_a_file_is_understood_or_told_by_line() {
-        mutations::each(OURS, |text| {
-            look_at(text, rules::read(text, &[Some(1883)]).map(|(rules, _)| rules));
-        });
-        mutations::each(MOSQUITTOS, |text| look_at(text, mosquitto::read(text)));
+        mutations::each(OURS, probe);
+        mutations::each(MOSQUITTOS, probe);
     }
 }

@@ -77,7 +77,12 @@ impl Reading {
         }
     }
 
-    fn read(&self, keys: &Keys, token: &Token<'_>, now: u64) -> Result<Grant, &'static str> {
+    pub(super) fn read(
+        &self,
+        keys: &Keys,
+        token: &Token<'_>,
+        now: u64,
+    ) -> Result<Grant, &'static str> {
         let word = |name: &str| token.word(name);
         if token.header.get("crit").is_some() {
             return Err("the token asks for what we do not know");
@@ -166,7 +171,7 @@ fn read_groups(value: &Value) -> Result<Vec<Arc<str>>, &'static str> {
 }
 
 /// `HEADER.BODY.SIGNATURE`, of which only the first is understood yet.
-struct Token<'a> {
+pub(super) struct Token<'a> {
     header: Value,
     body: &'a str,
     /// What was signed.
@@ -175,7 +180,7 @@ struct Token<'a> {
 }
 
 impl Token<'_> {
-    fn parse(text: &str) -> Option<Token<'_>> {
+    pub(super) fn parse(text: &str) -> Option<Token<'_>> {
         let (said, by) = text.rsplit_once('.')?;
         let (header, body) = said.split_once('.')?;
         let header = serde_json::from_slice(&Alphabet::Url.decode(header)?).ok()?;
@@ -267,40 +272,13 @@ fn read_rules(value: &Value) -> Result<Permissions, &'static str> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use ring::hmac;
-
-    pub(crate) const SECRET: &[u8] = b"a secret of thirty-two bytes, ok";
-
-    pub(crate) fn signed(header: &str, body: &str) -> String {
-        signed_by(SECRET, header, body)
-    }
-
-    pub(crate) fn signed_by(secret: &[u8], header: &str, body: &str) -> String {
-        let text = |text: &str| Alphabet::Url.encode(text.as_bytes());
-        let said = format!("{}.{}", text(header), text(body));
-        let by = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), said.as_bytes());
-        format!("{said}.{}", Alphabet::Url.encode(by.as_ref()))
-    }
+    use crate::identity::forge::{self, HS256, SECRET, judged, reading, signed};
+    use crate::{mutations, probes};
 
     pub(crate) fn tokens() -> Tokens {
-        let claims = Claims {
-            user: "sub".into(),
-            client_id: "device".into(),
-            groups: "groups".into(),
-            namespace: String::new(),
-            permissions: "acl".into(),
-            issuer: "us".into(),
-            audience: "mqtt".into(),
-        };
         let keys = Source::File(Keys::from_secret(SECRET));
-        Tokens { keys, reading: Reading { place: Place::Password, claims }.into() }
+        Tokens { keys, reading: reading().into() }
     }
-
-    fn judged(token: &Token<'_>) -> Result<Grant, &'static str> {
-        tokens().reading.read(&Keys::from_secret(SECRET), token, 1000)
-    }
-
-    const HS256: &str = r#"{"alg":"HS256"}"#;
 
     fn read(header: &str, body: &str) -> Result<Grant, &'static str> {
         let token = signed(header, body);
@@ -313,41 +291,26 @@ pub(crate) mod tests {
 
     #[test]
     fn whatever_a_token_says_is_understood_or_refused() {
-        use crate::mutations;
         let more = r#","exp":1010.5,"nbf":1004,"groups":["a"],"acl":[{"allow":"all","topic":"a"}]"#;
-        let right = signed(HS256, &body(more));
-        let said = |token: &str| token.rsplit_once('.').map(|(said, _)| said.to_string());
-        // Nothing but what was signed is believed, ...
-        mutations::each(&[&right, &signed(r#"{"alg":"none"}"#, &body(more))], |text| {
-            if let Some(token) = Token::parse(text)
-                && judged(&token).is_ok()
-            {
-                assert_eq!(said(text), said(&right), "{text}");
-            }
-        });
-        // ... and what was signed may be anything.
-        let bodies = [body(more), body(r#","exp":-1,"aud":"mqtt""#), "{}".into()];
-        mutations::each(&bodies.each_ref().map(String::as_str), |text| {
-            let _ = read(HS256, text);
-        });
-        mutations::each(&[HS256, r#"{"alg":"ES256","kid":"a"}"#], |header| {
-            if let Some(token) = Token::parse(&signed(header, &body(more))) {
-                let _ = judged(&token);
-            }
-        });
+        let body = body(more);
+        let right = signed(HS256, &body);
+        for samples in [
+            &[&*right, &signed(r#"{"alg":"none"}"#, &body)],
+            &[&*body, r#"{"exp":-1,"aud":"mqtt"}"#],
+            &[HS256, r#"{"alg":"ES256","kid":"a"}"#],
+        ] {
+            mutations::each(samples, forge::probe);
+        }
     }
 
-    #[cfg(feature = "http")]
     #[test]
     fn whatever_a_set_of_keys_says_is_understood_or_refused() {
-        use crate::mutations;
         let set = format!(
             r#"{{"keys":[{{"kty":"oct","k":"{}"}},{{"kty":"RSA","n":"AQAB","e":"AQAB"}}]}}"#,
             Alphabet::Url.encode(SECRET)
         );
-        mutations::each(&[&set, r#"{"keys":[{"kty":"EC","crv":"P-256","x":"","y":""}]}"#], |set| {
-            let _ = Keys::from_set(set.as_bytes());
-        });
+        let other = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"","y":""}]}"#;
+        mutations::each(&[&set, other], |set| probes::keys(set.as_bytes()));
     }
 
     #[test]
@@ -368,7 +331,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_token_that_is_to_name_a_namespace_names_one() {
-        let claims = Claims { namespace: "tenant".into(), ..tokens().reading.claims.clone() };
+        let claims = Claims { namespace: "tenant".into(), ..reading().claims };
         let reading = Reading { place: Place::Password, claims };
         let read = |more| {
             let token = signed(HS256, &body(more));

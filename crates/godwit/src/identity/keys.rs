@@ -61,7 +61,7 @@ impl Keys {
         }
     }
 
-    fn parse(bytes: &[u8]) -> Result<Keys, String> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Keys, String> {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         let start = text.trim_start();
         let all = if start.starts_with('{') {
@@ -157,7 +157,6 @@ impl Keys {
         self.all.iter().any(|key| key.id.is_none() || id.is_none() || key.id.as_deref() == id)
     }
 
-    #[cfg(test)]
     pub(crate) fn from_secret(secret: &[u8]) -> Keys {
         Keys { all: vec![Key::new(Material::Secret(secret.to_vec()))] }
     }

@@ -10,6 +10,7 @@ pub(crate) mod base64;
 pub(crate) mod certificate;
 #[cfg(test)]
 mod contract;
+pub(crate) mod forge;
 pub(crate) mod hash;
 #[cfg(feature = "http")]
 pub(crate) mod http;

@@ -10,7 +10,7 @@ use super::web::{Said, Web};
 use super::*;
 use crate::runtime::Runtime;
 
-const SECRETS: [&[u8]; 2] = [jwt::tests::SECRET, b"another secret of thirty-two bytes"];
+const SECRETS: [&[u8]; 2] = [forge::SECRET, b"another secret of thirty-two bytes"];
 
 fn set(names: &[&str]) -> String {
     let key = |name: &&str| {
@@ -33,8 +33,8 @@ fn token(user: &str, key: &str) -> Claim {
     let header = format!(r#"{{"alg":"HS256","kid":"{key}"}}"#);
     let body = format!(r#"{{"sub":"{user}"}}"#);
     let text = match key {
-        "new" => jwt::tests::signed_by(SECRETS[1], &header, &body),
-        _ => jwt::tests::signed(&header, &body),
+        "new" => forge::signed_by(SECRETS[1], &header, &body),
+        _ => forge::signed(&header, &body),
     };
     claim(None, Some(text.as_bytes()))
 }
@@ -94,7 +94,7 @@ fn keys_stay_when_no_others_can_be_had() {
     assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
     let header = r#"{"alg":"HS256","kid":"page"}"#;
     let forged = b"a page of more than thirty-two bytes";
-    let forged = jwt::tests::signed_by(forged, header, r#"{"sub":"ann"}"#);
+    let forged = forge::signed_by(forged, header, r#"{"sub":"ann"}"#);
     let refused = answer(&porter, &claim(None, Some(forged.as_bytes())));
     assert_eq!(refused, Err(Refusal::BadCredentials));
     drop(page);

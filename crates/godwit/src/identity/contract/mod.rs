@@ -30,7 +30,7 @@ use super::certificate::{Certificates, Part};
 use super::hash::Hash;
 use super::scram::client::Client;
 use super::users::Users;
-use super::{Limits, Porter, jwt, scram};
+use super::{Limits, Porter, forge, jwt, scram};
 use crate::acl;
 use broker::judge::{Secret, Verdict};
 use broker::permissions::Permissions;
@@ -72,7 +72,7 @@ fn claim(user_name: Option<&str>, password: Option<&[u8]>) -> Claim {
 
 fn token(user: &str, issuer: &str) -> String {
     let body = format!(r#"{{"sub":"{user}","device":"d","iss":"{issuer}","aud":"mqtt"}}"#);
-    jwt::tests::signed(r#"{"alg":"HS256"}"#, &body)
+    forge::signed(r#"{"alg":"HS256"}"#, &body)
 }
 
 fn certified(common_name: &str) -> Claim {
@@ -170,7 +170,7 @@ fn a_token_says_the_rules_of_a_file() {
     let rules = r#"[{"allow":"publish","topic":"a/${clientid}","qos":1,"retain":false},
         {"deny":"all","topic":"b/#"}]"#;
     let body = format!(r#"{{"sub":"ann","device":"d","iss":"us","aud":"mqtt","acl":{rules}}}"#);
-    let token = jwt::tests::signed(r#"{"alg":"HS256"}"#, &body);
+    let token = forge::signed(r#"{"alg":"HS256"}"#, &body);
     let porter = porter(&[Arc::new(jwt::tests::tokens())]);
     let verdict = ask(&porter, &claim(None, Some(token.as_bytes()))).recv_timeout(SOON).unwrap();
     let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
