@@ -109,6 +109,12 @@ def needs_aioquic():
     return "this Python has no aioquic" if code else None
 
 
+def needs_duckdb():
+    code = subprocess.run([sys.executable, "-c", "import duckdb"],
+                          stderr=subprocess.DEVNULL).returncode
+    return "this Python has no duckdb" if code else None
+
+
 def needs_mqtt_js():
     if why := without("node"):
         return why
@@ -147,6 +153,7 @@ SUITES = [
     unittest("paho", needs_paho, web=True),
     unittest("security", needs_paho),
     unittest("quic", needs_aioquic),
+    unittest("parquet", needs_duckdb),
     Suite("mqttjs", ["node", "--test", "--test-reporter=tap"], r"# (tests|pass|fail) ",
           r"^# pass (\d+)", r"^# fail (\d+)", r"^# skipped (\d+)", needs_mqtt_js,
           os.path.join(HERE, "js"), web=True),

@@ -19,7 +19,7 @@ pub(crate) fn clients() -> PathBuf {
     target().join("clients")
 }
 
-/// The Python that has paho-mqtt and aioquic.
+/// The Python that has paho-mqtt, aioquic and DuckDB.
 pub(crate) fn python() -> PathBuf {
     clients().join("venv/bin/python3")
 }
@@ -89,6 +89,10 @@ fn paho() -> Result<(), String> {
 
 fn aioquic() -> Result<(), String> {
     from_pypi("aioquic", AIOQUIC)
+}
+
+fn duckdb() -> Result<(), String> {
+    from_pypi("duckdb", DUCKDB)
 }
 
 fn from_pypi(module: &str, package: &str) -> Result<(), String> {
@@ -171,11 +175,13 @@ const STEPS: &[Step] = &[
     Step { what: "podman, which runs a container", install: || debian(&["podman", "runc"]) },
     Step { what: "paho-mqtt", install: paho },
     Step { what: "aioquic", install: aioquic },
+    Step { what: "duckdb", install: duckdb },
     Step { what: "MQTT.js", install: mqtt_js },
     Step { what: "Go modules", install: go_modules },
 ];
 const PAHO: &str = "paho-mqtt==2.1.0";
 const AIOQUIC: &str = "aioquic==1.7.2";
+const DUCKDB: &str = "duckdb==2.0.0";
 const MQTT_JS: &str = "mqtt@5";
 
 #[cfg(test)]

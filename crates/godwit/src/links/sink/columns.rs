@@ -16,6 +16,10 @@ impl Columns {
         self.0.is_empty()
     }
 
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&str, &Template)> {
+        self.0.iter().map(|(name, template)| (name.as_str(), template))
+    }
+
     pub(crate) fn write_json(&self, message: &Message, out: &mut Vec<u8>) {
         out.push(b'{');
         for (at, (name, template)) in self.0.iter().enumerate() {

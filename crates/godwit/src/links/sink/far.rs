@@ -2,6 +2,7 @@
 
 use super::files::Files;
 use super::message::Message;
+use super::parquet::Parquet;
 use super::settings::{SinkSettings, Target};
 use super::sql::Tables;
 use super::sqlite::Sqlite;
@@ -43,6 +44,7 @@ impl Setback {
 pub(super) enum Far {
     Files(Worker<Files>),
     Mysql(Tables<Mysql>),
+    Parquet(Worker<Parquet>),
     Postgres(Tables<Postgres>),
     Sqlite(Worker<Sqlite>),
     Stream(Stream),
@@ -54,6 +56,7 @@ impl Far {
         match &settings.target {
             Target::Files(own) => Far::Files(Worker::new(Files::new(own))),
             Target::Mysql(own) => Far::Mysql(Tables::new(own, tls)),
+            Target::Parquet(own) => Far::Parquet(Worker::new(Parquet::new(own))),
             Target::Postgres(own) => Far::Postgres(Tables::new(own, tls)),
             Target::Sqlite(own) => Far::Sqlite(Worker::new(Sqlite::new(own))),
             Target::Stream(own) => Far::Stream(Stream::new(own, tls)),
@@ -66,6 +69,7 @@ impl Far {
         match self {
             Far::Files(files) => files.connect().await,
             Far::Mysql(tables) => tables.connect().await,
+            Far::Parquet(files) => files.connect().await,
             Far::Postgres(tables) => tables.connect().await,
             Far::Sqlite(tables) => tables.connect().await,
             Far::Stream(stream) => stream.connect().await,
@@ -78,6 +82,7 @@ impl Far {
         match self {
             Far::Files(files) => files.take(batch).await,
             Far::Mysql(tables) => tables.take(batch).await,
+            Far::Parquet(files) => files.take(batch).await,
             Far::Postgres(tables) => tables.take(batch).await,
             Far::Sqlite(tables) => tables.take(batch).await,
             Far::Stream(stream) => stream.take(batch).await,

@@ -17,6 +17,7 @@ mod files;
 mod influx;
 mod intake;
 pub(crate) mod message;
+mod parquet;
 mod rotation;
 mod rows;
 pub(crate) mod settings;

@@ -6,6 +6,7 @@
 
 use super::settings::{FileFormat, FileSettings};
 use crate::timestamp::Timestamp;
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
@@ -78,18 +79,10 @@ impl Appended {
 
     /// From now on it has another name, with its time in it.
     pub(super) fn retire(self, settings: &FileSettings) -> io::Result<()> {
-        let time = Timestamp::now().seconds().replace(['-', ':'], "");
-        let name = |number: u32| suffixed(&self.path, &format!(".{time}-{number:03}"));
-        // A number that was removed is older than those that are there.
-        let number = (0..=NUMBER_MAX).rev().find(|number| name(*number).exists());
-        let number = number.map_or(0, |number| number + 1);
-        if number > NUMBER_MAX {
-            return Err(io::Error::other("its old files have no name left in this second"));
-        }
-        let free = name(number);
-        fs::rename(&self.path, free)?;
+        let series = Series { stem: self.path.clone().into(), extension: "" };
+        fs::rename(&self.path, series.free_name()?)?;
         drop(self.file);
-        remove_oldest(&self.path, settings.keep)?;
+        series.remove_oldest(settings.keep)?;
         if settings.sync { sync_folder(&self.path) } else { Ok(()) }
     }
 }
@@ -100,32 +93,68 @@ fn period(at: SystemTime, settings: &FileSettings) -> u64 {
     since.as_secs().checked_div(u64::from(settings.rotate_s)).unwrap_or(0)
 }
 
-fn suffixed(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_os_string();
-    name.push(suffix);
-    name.into()
+/// Files that are called alike but for the time when each got its name.
+pub(super) struct Series {
+    stem: OsString,
+    extension: &'static str,
 }
 
-/// Names sort as their times do.
-fn remove_oldest(path: &Path, keep: u32) -> io::Result<()> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let prefix = format!("{}.", name.to_string_lossy());
-    let mut old: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let is_old = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.strip_prefix(&prefix))
-            .is_some_and(is_time);
-        if is_old {
-            old.push(entry.path());
+const PARQUET: &str = ".parquet";
+
+impl Series {
+    /// Who reads Parquet goes by the end of a name.
+    pub(super) fn of_parquet(path: &Path) -> Series {
+        let stem = path.to_str().and_then(|path| path.strip_suffix(PARQUET));
+        let stem = stem.map_or_else(|| path.as_os_str().to_os_string(), OsString::from);
+        Series { stem, extension: PARQUET }
+    }
+
+    fn named(&self, part: &str) -> PathBuf {
+        let mut name = self.stem.clone();
+        name.push(format!(".{part}{}", self.extension));
+        name.into()
+    }
+
+    /// Of a file that is not whole.
+    pub(super) fn unfinished(&self) -> PathBuf {
+        let mut name = self.stem.clone();
+        name.push(".unfinished");
+        name.into()
+    }
+
+    pub(super) fn free_name(&self) -> io::Result<PathBuf> {
+        let time = Timestamp::now().seconds().replace(['-', ':'], "");
+        let name = |number: u32| self.named(&format!("{time}-{number:03}"));
+        // A number that was removed is older than those that are there.
+        let number = (0..=NUMBER_MAX).rev().find(|number| name(*number).exists());
+        let number = number.map_or(0, |number| number + 1);
+        match number > NUMBER_MAX {
+            true => Err(io::Error::other("its files have no name left in this second")),
+            false => Ok(name(number)),
         }
     }
-    old.sort();
-    let beyond = if keep == 0 { 0 } else { old.len().saturating_sub(keep as usize) };
-    old[..beyond].iter().try_for_each(fs::remove_file)
+
+    /// Names sort as their times do.
+    pub(super) fn remove_oldest(&self, keep: u32) -> io::Result<()> {
+        let stem = Path::new(&self.stem);
+        let (Some(folder), Some(name)) = (stem.parent(), stem.file_name()) else { return Ok(()) };
+        if keep == 0 {
+            return Ok(());
+        }
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let prefix = format!("{}.", name.to_string_lossy());
+        let mut old: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let (entry, rest) =
+                (entry?, |name: &str| Some(name.strip_prefix(&prefix)?.to_string()));
+            let rest = entry.file_name().to_str().and_then(rest);
+            if rest.is_some_and(|rest| rest.strip_suffix(self.extension).is_some_and(is_time)) {
+                old.push(entry.path());
+            }
+        }
+        old.sort();
+        old[..old.len().saturating_sub(keep as usize)].iter().try_for_each(fs::remove_file)
+    }
 }
 
 /// `20261122T163000-000`
@@ -138,7 +167,7 @@ fn is_time(text: &str) -> bool {
     text.len() == 19 && text.bytes().enumerate().all(shape)
 }
 
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => File::open(folder)?.sync_all(),
         None => File::open(".")?.sync_all(),

@@ -2,7 +2,7 @@
 
 use super::influx;
 use super::settings::{
-    FileFormat, SinkSettings, check_column, check_database, check_template, influx_url,
+    FileFormat, SinkSettings, check_column, check_database, check_template, check_type, influx_url,
 };
 use super::web::Together;
 use crate::identity::remote::http;
@@ -195,18 +195,32 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
     },
     Row {
         key: "file.format",
-        kind: Kind::Choice(&["json", "csv"]),
+        kind: Kind::Choice(&["json", "csv", "parquet"]),
         default: "json",
         live: true,
-        short: "a JSON object a line, or CSV with the columns' names in its first line",
-        long: "",
+        short: "a JSON object a line, CSV with the columns' names in its first line, or Parquet",
+        long: "A file of Parquet cannot be added to, so each batch is one, with its time in its \
+               name, as in `messages.20261122T163000-000.parquet`: make batches large \
+               (`batch.messages_max`, `batch.bytes_max`, `batch.wait_ms`).",
         source: "RFC 4180",
         set: |sink, value| {
+            sink.given.file_is_parquet = value.text() == "parquet";
             sink.given.file.format = match value.text() {
                 "csv" => FileFormat::Csv,
                 _ => FileFormat::Json,
             };
         },
+    },
+    Row {
+        key: "file.types",
+        kind: Kind::List { of: "NAME=TYPE", check: check_type },
+        default: "",
+        live: true,
+        short: "types of columns in Parquet: boolean, bytes, double, int64, string, timestamp_ms",
+        long: "What is not named is a string. What is not there is null, and a message with a \
+               value of another type is refused.",
+        source: "",
+        set: |sink, value| sink.given.file_types = value.list().to_vec(),
     },
     Row {
         key: "file.rotate_bytes",

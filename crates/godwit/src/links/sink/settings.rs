@@ -3,6 +3,7 @@
 use super::columns::{self, Columns};
 use super::influx::Lines;
 use super::message::Field;
+use super::parquet::{ColumnType, check_types, parse_type};
 use super::sql::SqlSettings;
 use super::sqlite::SqliteSettings;
 use super::stream::StreamSettings;
@@ -59,6 +60,8 @@ pub(super) struct Given {
     pub(super) columns: Vec<String>,
     pub(super) file: FileSettings,
     pub(super) file_path: String,
+    pub(super) file_types: Vec<String>,
+    pub(super) file_is_parquet: bool,
     pub(super) url: String,
     pub(super) method: String,
     pub(super) headers: Vec<(String, Secret)>,
@@ -89,6 +92,7 @@ pub(super) struct InfluxGiven {
 pub(crate) enum Target {
     Files(FileSettings),
     Mysql(SqlSettings),
+    Parquet(FileSettings),
     Postgres(SqlSettings),
     Sqlite(SqliteSettings),
     Stream(StreamSettings),
@@ -100,6 +104,8 @@ pub(crate) struct FileSettings {
     pub(super) path: Template,
     pub(super) format: FileFormat,
     pub(super) columns: Columns,
+    /// Of Parquet; what is not named is text.
+    pub(super) types: Vec<(String, ColumnType)>,
     /// 0 is never.
     pub(super) rotate_bytes: u64,
     pub(super) rotate_s: u32,
@@ -156,7 +162,7 @@ impl SinkSettings {
             Target::Mysql(_) | Target::Postgres(_) => self.given.sql_tls,
             Target::Stream(stream) => stream.url.scheme == "rediss",
             Target::Web(web) => web.url.scheme == "https",
-            Target::Files(_) | Target::Sqlite(_) => false,
+            Target::Files(_) | Target::Parquet(_) | Target::Sqlite(_) => false,
         }
     }
 
@@ -198,7 +204,15 @@ impl SinkSettings {
 impl Given {
     fn files(&self) -> Result<Target, String> {
         let (path, columns) = (Template::parse(&self.file_path)?, Columns::parse(&self.columns)?);
-        Ok(Target::Files(FileSettings { path, columns, ..self.file.clone() }))
+        let types = self.file_types.iter().map(|text| parse_type(text));
+        let types = types.collect::<Result<Vec<_>, _>>()?;
+        let is_typed = !types.is_empty();
+        let files = FileSettings { path, columns, types, ..self.file.clone() };
+        match (self.file_is_parquet, is_typed) {
+            (true, _) => check_types(&files).map(|()| Target::Parquet(files)),
+            (false, false) => Ok(Target::Files(files)),
+            (false, true) => Err("file.types are of file.format = \"parquet\"".to_string()),
+        }
     }
 
     fn web(&self) -> Result<Target, String> {
@@ -324,6 +338,10 @@ pub(super) fn check_template(text: &str) -> Result<(), String> {
     Template::parse(text).map(drop)
 }
 
+pub(super) fn check_type(text: &str) -> Result<(), String> {
+    parse_type(text).map(drop)
+}
+
 pub(super) fn check_column(text: &str) -> Result<(), String> {
     columns::parse(text).map(drop)
 }
@@ -332,7 +350,7 @@ pub(super) fn check_column(text: &str) -> Result<(), String> {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Files(files) => match files.path.only_text() {
+            Target::Files(files) | Target::Parquet(files) => match files.path.only_text() {
                 Some(path) => f.write_str(&path),
                 None => f.write_str("files"),
             },

@@ -108,6 +108,18 @@ impl Template {
         out.extend_from_slice(serde_json::Value::String(text).to_string().as_bytes());
     }
 
+    /// As it is where it is a single placeholder, or a text.
+    pub(crate) fn value<'a>(&self, message: &'a Message) -> Value<'a> {
+        match self.only_field() {
+            Some(field) => message.value(field),
+            None => {
+                let mut text = Vec::new();
+                self.fill(message, Tongue::Plain, &mut text);
+                Value::Bytes(text.into())
+            }
+        }
+    }
+
     /// A path below a folder: no value has a slash in it, or is a step upwards.
     pub(crate) fn fill_path(&self, message: &Message) -> String {
         let mut path = String::new();

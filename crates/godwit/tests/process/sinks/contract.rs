@@ -68,6 +68,15 @@ impl Edge {
         clients::publish(&self.broker.port(), &[&["-V", "5"], arguments].concat());
     }
 
+    /// A message a line.
+    pub(super) fn publish_lines(&self, arguments: &[&str], file: &Path) {
+        let port = self.broker.port();
+        let mut publisher =
+            Program::start(godwit(&[&["pub", "-p", &port, "-l"], arguments].concat()));
+        publisher.write(&std::fs::read_to_string(file).expect(OURS));
+        assert_eq!(publisher.finish().0, Some(0));
+    }
+
     /// Payloads of these numbers, and how long it took until all were acknowledged.
     pub(super) fn count(&self, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
         count(&self.broker.port(), topic, qos, numbers)

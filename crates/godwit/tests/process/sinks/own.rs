@@ -2,12 +2,14 @@
 //! a column does not take.
 
 use super::contract::Edge;
-use super::places::row_of;
+use super::places::{parquet_files, row_of};
 use super::tls::{certificates, served};
 use crate::broker::{PATIENCE, run, scratch};
 use crate::servers::free_port;
 use crate::stub::{Said, Web};
+use parquet::file::reader::SerializedFileReader;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -46,6 +48,49 @@ fn files_are_by_topic_and_rotate() {
         fs::read_dir(&folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
     assert!(largest.max().unwrap() <= 1024);
     assert_eq!(edge.file.parent().unwrap().read_dir().unwrap().count(), 1, "nothing is elsewhere");
+}
+
+#[test]
+fn parquet_has_types_and_whole_files() {
+    let folder = scratch("sink-parquet");
+    let text = format!(
+        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nrefused_tries = 1\nbatch.wait_ms = 300\n\
+         file.path = \"{}/${{topic[1]}}.parquet\"\nfile.format = \"parquet\"\nfile.keep = 2\n\
+         columns = [\"at=${{timestamp_ms}}\", \"n=${{payload.n}}\", \"v=${{payload.v}}\", \
+         \"is=${{payload.is}}\", \"raw=${{payload}}\", \"where=at ${{topic}}\"]\n\
+         file.types = [\"at=timestamp_ms\", \"n=int64\", \"v=double\", \"is=boolean\", \
+         \"raw=bytes\"]\n",
+        folder.display()
+    );
+    let mut edge = Edge::start("sink-parquet-options", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    // What a process that was killed leaves.
+    fs::write(folder.join("a.unfinished"), "PAR1").unwrap();
+    let file = edge.file.with_file_name("payloads");
+    fs::write(&file, "{\"n\":7,\"v\":0.5,\"is\":true}\n{\"n\":21.0,\"v\":3}\n{\"n\":\"x\"}\n{}\n")
+        .unwrap();
+    edge.publish_lines(&["-t", "a", "-q", "1"], &file);
+    let line = edge.broker.program.wait_for("not passed on");
+    assert!(line.contains("column n: \\\"x\\\" is no int64"), "{line}");
+    edge.wait_for_value("out/messages", |value| value == "3");
+    let rows = |path: &Path| -> Vec<String> {
+        let reader = SerializedFileReader::try_from(path).unwrap();
+        let rows = reader.into_iter().map(Result::unwrap);
+        rows.map(|row| row.to_string()).collect()
+    };
+    let found: Vec<String> = parquet_files(&folder).iter().flat_map(|path| rows(path)).collect();
+    let wanted =
+        ["n: 7, v: 0.5, is: true", "n: 21, v: 3.0, is: null", "n: null, v: null, is: null"];
+    assert_eq!(found.len(), 3);
+    for (row, wanted) in found.iter().zip(wanted) {
+        assert!(row.contains(wanted) && row.contains("where: \"at a\""), "{row} {wanted}");
+    }
+    assert!(!folder.join("a.unfinished").exists());
+    for number in ["4", "5", "6"] {
+        edge.publish(&["-t", "a", "-q", "1", "-m", "{}"]);
+        edge.wait_for_value("out/messages", |value| value == number);
+    }
+    assert_eq!(parquet_files(&folder).len(), 2, "the oldest go");
 }
 
 #[test]

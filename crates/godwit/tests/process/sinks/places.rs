@@ -4,7 +4,10 @@ use super::contract::{OURS, Place, Row, stands};
 use crate::broker::{PATIENCE, scratch};
 use crate::servers::{Started, as_user, folder, free_port, give, install_mariadb, run};
 use crate::stub::{Said, Web};
+use parquet::file::reader::SerializedFileReader;
+use parquet::record::RowAccessor;
 use std::fs;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -22,18 +25,78 @@ pub(super) fn row_of(value: &serde_json::Value) -> Row {
 const INSERT: &str =
     "sql.statement = \"INSERT INTO m (topic, payload) VALUES (${topic}, ${payload})\"\n";
 
-struct Files<const CSV: bool> {
+struct Files<F> {
     folder: PathBuf,
+    format: PhantomData<F>,
 }
 
-impl<const CSV: bool> Files<CSV> {
+/// How a file has its rows.
+trait Format {
+    const NAME: &'static str;
+    /// Of the file that the options name, and of those beside it.
+    fn rows(path: &Path) -> Vec<Row>;
+}
+
+struct Json;
+struct Csv;
+struct Parquet;
+
+impl Format for Json {
+    const NAME: &'static str = "json";
+
+    fn rows(path: &Path) -> Vec<Row> {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| row_of(&serde_json::from_str(line).expect(line))).collect()
+    }
+}
+
+impl Format for Csv {
+    const NAME: &'static str = "csv";
+
+    fn rows(path: &Path) -> Vec<Row> {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        csv(&text).into_iter().skip(1).map(|line| (line[3].clone(), line[6].clone())).collect()
+    }
+}
+
+impl Format for Parquet {
+    const NAME: &'static str = "parquet";
+
+    fn rows(path: &Path) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for path in parquet_files(path.parent().expect("a folder")) {
+            for row in SerializedFileReader::try_from(path.as_path()).expect("a whole file") {
+                let row = row.expect("a row");
+                let text = |at| row.get_string(at).expect("a text").clone();
+                rows.push((text(3), text(6)));
+            }
+        }
+        rows
+    }
+}
+
+/// In the order of their names.
+pub(super) fn parquet_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect(OURS).path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
+    paths.sort();
+    paths
+}
+
+impl<F: Format> Files<F> {
+    fn new() -> Files<F> {
+        Files { folder: scratch(&format!("sink-place-{}", F::NAME)), format: PhantomData }
+    }
+
     fn path(&self) -> PathBuf {
         self.folder.join("below").join("rows")
     }
 }
 
-impl<const CSV: bool> Place for Files<CSV> {
-    const NAME: &'static str = if CSV { "csv" } else { "json" };
+impl<F: Format> Place for Files<F> {
+    const NAME: &'static str = F::NAME;
 
     fn options(&self) -> String {
         let format = Self::NAME;
@@ -41,16 +104,7 @@ impl<const CSV: bool> Place for Files<CSV> {
     }
 
     fn rows(&self) -> Vec<Row> {
-        let text = fs::read_to_string(self.path()).unwrap_or_default();
-        if CSV {
-            return csv(&text)
-                .into_iter()
-                .skip(1)
-                .map(|line| (line[3].clone(), line[6].clone()))
-                .collect();
-        }
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().map(|line| row_of(&serde_json::from_str(line).expect(line))).collect()
+        F::rows(&self.path())
     }
 
     /// A file where the folder should be.
@@ -96,12 +150,17 @@ fn csv(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn files_of_json_stand_the_contract() {
-    stands(&mut Files::<false> { folder: scratch("sink-place-json") });
+    stands(&mut Files::<Json>::new());
 }
 
 #[test]
 fn files_of_csv_stand_the_contract() {
-    stands(&mut Files::<true> { folder: scratch("sink-place-csv") });
+    stands(&mut Files::<Csv>::new());
+}
+
+#[test]
+fn files_of_parquet_stand_the_contract() {
+    stands(&mut Files::<Parquet>::new());
 }
 
 struct Hook {
