@@ -129,19 +129,22 @@ impl Shard {
         let limits = self.limits_at_class(conn, rights.class);
         let (max, per_s) = (limits.connections_max, limits.connections_per_s);
         let Some(class) = self.options.classes.get(usize::from(class)) else { return Ok(()) };
-        if per_s > 0 && !class.present.keeps_pace(self.now, per_s) {
-            return Err(Refusal::TooFast);
-        }
-        if max == 0 {
-            return Ok(());
-        }
-        let present = class.present.clone();
+        let present = &class.present;
         let kept = self.sessions.find(client_id).map(|id| self.sessions.get_mut(id));
         let before = kept.and_then(|session| session.rights.as_mut());
-        let before = before
-            .and_then(|before| before.presence.take_if(|Presence(counted)| *counted == present));
-        rights.presence = before.or_else(|| present.admit(max));
-        if rights.presence.is_some() { Ok(()) } else { Err(Refusal::QuotaExceeded) }
+        let before = before.map(|rights| &mut rights.presence);
+        let before = before.filter(|own| own.as_ref().is_some_and(|own| own.0 == *present));
+        let is_new = max > 0 && before.is_none();
+        let place =
+            if is_new { Some(present.admit(max).ok_or(Refusal::QuotaExceeded)?) } else { None };
+        // Whoever there is no room for does not use up others' turn.
+        if per_s > 0 && !present.keeps_pace(self.now, per_s) {
+            return Err(Refusal::TooFast);
+        }
+        if max > 0 {
+            rights.presence = place.or_else(|| before.and_then(Option::take));
+        }
+        Ok(())
     }
 
     fn limits_at_class(&self, conn: ConnId, class: Option<ClassId>) -> &Options {

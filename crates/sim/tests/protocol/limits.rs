@@ -144,6 +144,23 @@ crate::transcripts! {
         "##
     }
 
+    fn who_finds_no_room_in_a_group_takes_nobodys_turn() {
+        r##"
+        # group: few connections_max=1 connections_per_s=1
+        # user: ann password=x group=few
+        a> CONNECT id=a user_name=ann password=x
+        a< CONNACK present=0
+        + 1s
+        b> CONNECT id=b user_name=ann password=x
+        b< CONNACK present=0 QuotaExceeded *
+        b< CLOSED
+        a> DISCONNECT
+        a< CLOSED
+        b> CONNECT id=b user_name=ann password=x
+        b< CONNACK present=0
+        "##
+    }
+
     fn a_group_has_so_many_connections_wherever_they_are() {
         r##"
         # group: few connections_max=2
