@@ -36,8 +36,9 @@ const WORDS: &[Banned] = &[
     Banned { part: "inner", instead: "one owner needs no inner part; name what it is" },
 ];
 
-/// Names that others gave: the specification, the standard library, the option `--data`.
-const GIVEN: &[&str] = &["CorrelationData", "correlation_data", "data", "get_mut", "get_ref"];
+/// Names that others gave: the specification, the standard library, sqlparser, the option `--data`.
+const GIVEN: &[&str] =
+    &["CorrelationData", "correlation_data", "data", "get_mut", "get_next_precedence", "get_ref"];
 
 pub(super) fn find(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();

@@ -1,0 +1,87 @@
+//! Nanoseconds a message by kind of rule: `cargo bench -p rules`.
+
+use rules::{Budget, Map, Plan, Seen};
+use std::hint::black_box;
+use std::time::Instant;
+
+const ROUNDS: usize = 9;
+const RUNS: u32 = 20_000;
+
+/// 200 bytes, with what is asked for near its start and at its end.
+const PAYLOAD: &str = concat!(
+    r#"{"id":"a81758fffe03f6b2","ts":1795334400123,"site":{"name":"hall 4","line":7},"#,
+    r#""temperature":21.75,"humidity":48,"battery":3.61,"state":"running","alarm":false,"#,
+    r#""tags":["north","roof"],"seq":1049,"x":1}"#
+);
+
+const KINDS: &[(&str, &str)] = &[
+    ("everything (`*`)", r#"SELECT * FROM "t/#""#),
+    ("a field of the message", r#"SELECT topic FROM "t/#""#),
+    ("two JSON fields", r#"SELECT payload.temperature AS t, payload.seq AS n FROM "t/#""#),
+    ("two nested JSON fields", r#"SELECT payload.site.name AS s, payload.tags[2] AS t FROM "t/#""#),
+    ("WHERE fails on a JSON field", r#"SELECT * FROM "t/#" WHERE payload.temperature > 30"#),
+    ("WHERE fails on the topic", r#"SELECT * FROM "t/#" WHERE topic =~ 'a/+'"#),
+    ("arithmetic", r#"SELECT (payload.temperature * 9 / 5 + 32) * 2 AS f FROM "t/#""#),
+    ("regular expression", r#"SELECT regex_match(payload.id, '^a8[0-9a-f]+b2$') AS m FROM "t/#""#),
+    (
+        "format_date",
+        r#"SELECT format_date('millisecond', 'Z', '%Y-%m-%d', payload.ts) AS d FROM "t/#""#,
+    ),
+    ("sha256 of the payload", r#"SELECT sha256(payload) AS h FROM "t/#""#),
+];
+
+fn main() {
+    assert_eq!(PAYLOAD.len(), 200);
+    println!("{:<32} {:>8} {:>12}", "rule", "ns", "rules/s");
+    for (name, text) in KINDS {
+        measure(name, text, PAYLOAD);
+    }
+    let list: Vec<String> = (0..10).map(|n| format!(r#"{{"idx":{n},"name":"s{n}"}}"#)).collect();
+    let list = format!(r#"{{"sensors":[{}]}}"#, list.join(","));
+    let text =
+        r#"FOREACH payload.sensors AS s DO clientid, s.name AS name INCASE s.idx >= 0 FROM "t/#""#;
+    measure("FOREACH of 10, two columns", text, &list);
+    parse();
+}
+
+fn measure(name: &str, text: &str, payload: &str) {
+    let plan = Plan::parse(text).expect("the rule can be read");
+    let seen = Seen {
+        topic: "t/hall4/7",
+        clientid: "client-4711",
+        payload: payload.as_bytes(),
+        timestamp_ms: 1_795_334_400_123,
+        ..Seen::default()
+    };
+    let mut rows: Vec<Map> = Vec::new();
+    let best = best(|| {
+        for _ in 0..RUNS {
+            rows.clear();
+            let mut budget = Budget::default();
+            black_box(&plan).run(black_box(&seen), &mut budget, &mut rows).expect("it runs");
+            black_box(&rows);
+        }
+    });
+    println!("{name:<32} {best:>8.0} {:>12.0}", 1e9 / best);
+}
+
+fn parse() {
+    let text = KINDS[2].1;
+    let best = best(|| {
+        for _ in 0..RUNS {
+            black_box(Plan::parse(black_box(text)).is_ok());
+        }
+    });
+    println!("{:<32} {best:>8.0} {:>12.0}", "reading a rule's text", 1e9 / best);
+}
+
+/// Nanoseconds a run in the best of some rounds.
+fn best(mut run: impl FnMut()) -> f64 {
+    let mut best = f64::MAX;
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        run();
+        best = best.min(begun.elapsed().as_nanos() as f64 / f64::from(RUNS));
+    }
+    best
+}

@@ -1,0 +1,129 @@
+//! What a run may cost, and why it may fail.
+
+use std::fmt;
+
+/// What is left for a run. Whoever runs several rules on one message may hand the same budget to
+/// all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Some ten nanoseconds each: an operation, an element of a loop, 16 bytes looked at.
+    pub steps: u64,
+    /// Of memory that the run takes for itself, what it puts into rows among it. What a run
+    /// frees does not come back.
+    pub bytes: u64,
+    /// Rows that come out.
+    pub rows: u32,
+}
+
+/// For any rule on a message of up to some hundred kilobytes; at most a few milliseconds.
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { steps: 200_000, bytes: 4 << 20, rows: 1000 }
+    }
+}
+
+impl Budget {
+    pub(crate) fn step(&mut self, steps: u64) -> Result<(), Failed> {
+        match self.steps.checked_sub(steps) {
+            Some(left) => {
+                self.steps = left;
+                Ok(())
+            }
+            None => Err(Failed::Steps),
+        }
+    }
+
+    /// Looking through so many bytes.
+    pub(crate) fn scan(&mut self, bytes: usize) -> Result<(), Failed> {
+        self.step(1 + bytes as u64 / 16)
+    }
+
+    /// Memory, and the time to fill it. Asked for before it is taken.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Failed> {
+        self.step(bytes as u64 / 64)?;
+        match self.bytes.checked_sub(bytes as u64) {
+            Some(left) => {
+                self.bytes = left;
+                Ok(())
+            }
+            None => Err(Failed::Bytes),
+        }
+    }
+
+    pub(crate) fn row(&mut self) -> Result<(), Failed> {
+        match self.rows.checked_sub(1) {
+            Some(left) => {
+                self.rows = left;
+                Ok(())
+            }
+            None => Err(Failed::Rows),
+        }
+    }
+}
+
+/// Why a run gave up. Rows that were out before it did are the caller's to drop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// An argument that a function cannot work with; they count from 1.
+    Argument {
+        function: &'static str,
+        at: usize,
+        wants: &'static str,
+        got: &'static str,
+    },
+    /// Arithmetic without a result: by what, and why.
+    Arithmetic {
+        operator: &'static str,
+        why: &'static str,
+    },
+    Bytes,
+    /// A function with good arguments and no result.
+    Function {
+        function: &'static str,
+        why: &'static str,
+    },
+    /// FOREACH over what is no array.
+    NoArray {
+        got: &'static str,
+    },
+    Operands {
+        operator: &'static str,
+        left: &'static str,
+        right: &'static str,
+    },
+    Rows,
+    Steps,
+}
+
+impl Failed {
+    /// One word, for counters.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Failed::Argument { .. } | Failed::NoArray { .. } | Failed::Operands { .. } => "type",
+            Failed::Arithmetic { .. } => "arithmetic",
+            Failed::Bytes => "bytes",
+            Failed::Function { .. } => "function",
+            Failed::Rows => "rows",
+            Failed::Steps => "steps",
+        }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Argument { function, at, wants, got } => {
+                write!(f, "{function}: argument {at} is {got}, but it has to be {wants}")
+            }
+            Failed::Arithmetic { operator, why } => write!(f, "{operator}: {why}"),
+            Failed::Bytes => f.write_str("the rule needs more memory than a run may take"),
+            Failed::Function { function, why } => write!(f, "{function}: {why}"),
+            Failed::NoArray { got } => write!(f, "FOREACH goes over an array, and this is {got}"),
+            Failed::Operands { operator, left, right } => {
+                write!(f, "{operator}: {left} and {right} do not go together")
+            }
+            Failed::Rows => f.write_str("the rule makes more rows than a run may"),
+            Failed::Steps => f.write_str("the rule needs more steps than a run may take"),
+        }
+    }
+}

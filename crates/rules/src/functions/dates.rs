@@ -1,0 +1,288 @@
+//! The Gregorian calendar: moments written in a format of `strftime`'s kind, and read again.
+
+use std::fmt::Write as _;
+
+/// A moment since 1970: whole seconds, and the nanoseconds after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) seconds: i64,
+    pub(super) nanos: u32,
+}
+
+/// What a number of moments counts, with how many of them are a second.
+pub(super) const UNITS: &[(&str, i64)] = &[
+    ("second", 1),
+    ("millisecond", 1_000),
+    ("microsecond", 1_000_000),
+    ("nanosecond", 1_000_000_000),
+];
+
+const DAY: i64 = 86_400;
+/// The years 0 to 9999, which is what four digits say.
+const FIRST: i64 = -719_528 * DAY;
+const LAST: i64 = 2_932_897 * DAY - 1;
+
+impl Moment {
+    pub(super) fn of(count: i64, per_second: i64) -> Option<Moment> {
+        let nanos = count.rem_euclid(per_second) * (1_000_000_000 / per_second);
+        Some(Moment { seconds: count.div_euclid(per_second), nanos: u32::try_from(nanos).ok()? })
+    }
+
+    pub(super) fn count(self, per_second: i64) -> Option<i64> {
+        let part = i64::from(self.nanos) / (1_000_000_000 / per_second);
+        self.seconds.checked_mul(per_second)?.checked_add(part)
+    }
+}
+
+/// Seconds east of Greenwich: `Z`, `+08:00`, `-0530`, or `+08:00:30`.
+pub(super) fn offset(text: &str) -> Option<i64> {
+    if text.eq_ignore_ascii_case("z") {
+        return Some(0);
+    }
+    let sign = match text.bytes().next()? {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let digits: String = text[1..].chars().filter(|c| *c != ':').collect();
+    let two = |at: usize| digits.get(at..at + 2).and_then(number);
+    let (hours, minutes) = (two(0)?, two(2)?);
+    let seconds = if digits.len() == 4 { 0 } else { two(4)? };
+    let fits = matches!(digits.len(), 4 | 6) && hours < 24 && minutes < 60 && seconds < 60;
+    fits.then_some(sign * (hours * 3600 + minutes * 60 + seconds))
+}
+
+fn number(digits: &str) -> Option<i64> {
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// Writes a moment as clocks `offset` seconds east of Greenwich show it. `None` for a year that
+/// has more than four digits, or a format with a letter that nobody knows.
+pub(super) fn write(moment: Moment, offset: i64, format: &str) -> Option<String> {
+    let local = moment.seconds.checked_add(offset).filter(|s| (FIRST..=LAST).contains(s))?;
+    let (days, second) = (local.div_euclid(DAY), local.rem_euclid(DAY));
+    let (year, month, day) = date(days);
+    let mut out = String::with_capacity(format.len() + 16);
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.push_str(before);
+        let part = PARTS.iter().find(|(name, _)| after.starts_with(name))?;
+        rest = &after[part.0.len()..];
+        let _ = match part.1 {
+            Part::Year => write!(out, "{year:04}"),
+            Part::Month => write!(out, "{month:02}"),
+            Part::Day => write!(out, "{day:02}"),
+            Part::Hour => write!(out, "{:02}", second / 3600),
+            Part::Minute => write!(out, "{:02}", second / 60 % 60),
+            Part::Second => write!(out, "{:02}", second % 60),
+            Part::Fraction(digits) => {
+                let part = moment.nanos / 10u32.pow(9 - digits);
+                write!(out, "{part:0width$}", width = digits as usize)
+            }
+            Part::Offset(colons) => {
+                write_offset(offset, colons, &mut out);
+                Ok(())
+            }
+            Part::Percent => write!(out, "%"),
+        };
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+fn write_offset(offset: i64, colons: usize, out: &mut String) {
+    let sign = if offset < 0 { '-' } else { '+' };
+    let (hours, minutes) = (offset.abs() / 3600, offset.abs() / 60 % 60);
+    let _ = match colons {
+        0 => write!(out, "{sign}{hours:02}{minutes:02}"),
+        1 => write!(out, "{sign}{hours:02}:{minutes:02}"),
+        _ => write!(out, "{sign}{hours:02}:{minutes:02}:{:02}", offset.abs() % 60),
+    };
+}
+
+/// Reads a moment in a format. The offset in the text counts, and `offset` where it has none.
+pub(super) fn read(text: &str, offset: i64, format: &str) -> Option<Moment> {
+    let mut fields = Fields { year: 1970, month: 1, day: 1, seconds: 0, nanos: 0, offset };
+    let (mut text, mut rest) = (text, format);
+    while let Some((before, after)) = rest.split_once('%') {
+        text = text.strip_prefix(before)?;
+        let part = PARTS.iter().find(|(name, _)| after.starts_with(name))?;
+        rest = &after[part.0.len()..];
+        text = fields.read(part.1, text)?;
+    }
+    if text == rest { fields.moment() } else { None }
+}
+
+/// `2026-11-22T10:00:00.123+08:00`; the fraction may have any number of digits or be missing, and
+/// a space may stand for the T.
+pub(super) fn read_rfc3339(text: &str) -> Option<Moment> {
+    let (date, time) = text.split_once(['T', 't', ' '])?;
+    let (clock, behind) = (time.get(..8)?, time.get(8..)?);
+    let (nanos, zone) = match behind.strip_prefix('.') {
+        Some(fraction) => {
+            let len = fraction.bytes().take_while(u8::is_ascii_digit).count();
+            let digits: String = fraction[..len].chars().chain("000000000".chars()).collect();
+            (digits.get(..9).and_then(number).filter(|_| len > 0)?, &fraction[len..])
+        }
+        None => (0, behind),
+    };
+    let moment = read(&format!("{date}T{clock}"), offset(zone)?, "%Y-%m-%dT%H:%M:%S")?;
+    Some(Moment { nanos: u32::try_from(nanos).ok()?, ..moment })
+}
+
+struct Fields {
+    year: i64,
+    month: i64,
+    day: i64,
+    seconds: i64,
+    nanos: u32,
+    offset: i64,
+}
+
+impl Fields {
+    /// Takes what a part of the format says off the text's start.
+    fn read<'t>(&mut self, part: Part, text: &'t str) -> Option<&'t str> {
+        let digits = |len: usize| {
+            let of = text.get(..len).and_then(number)?;
+            Some((of, text.get(len..)?))
+        };
+        let two = |below: i64| digits(2).filter(|(of, _)| *of < below);
+        let rest = match part {
+            Part::Year => set(&mut self.year, digits(4)?),
+            Part::Month => set(&mut self.month, two(13)?),
+            Part::Day => set(&mut self.day, two(32)?),
+            Part::Hour => add(&mut self.seconds, 3600, two(24)?),
+            Part::Minute => add(&mut self.seconds, 60, two(60)?),
+            Part::Second => add(&mut self.seconds, 1, two(61)?),
+            Part::Fraction(len) => {
+                let (of, rest) = digits(len as usize)?;
+                self.nanos = u32::try_from(of).ok()? * 10u32.pow(9 - len);
+                rest
+            }
+            Part::Offset(_) => {
+                let end = text.find(|c: char| !"+-:zZ0123456789".contains(c));
+                let (zone, rest) = text.split_at(end.unwrap_or(text.len()));
+                self.offset = offset(zone)?;
+                rest
+            }
+            Part::Percent => text.strip_prefix('%')?,
+        };
+        Some(rest)
+    }
+
+    fn moment(&self) -> Option<Moment> {
+        let days = days(self.year, self.month, self.day);
+        // The 31st of a month with 30 days is another month's first.
+        let real = self.month >= 1 && date(days) == (self.year, self.month, self.day);
+        let seconds = days * DAY + self.seconds - self.offset;
+        real.then_some(Moment { seconds, nanos: self.nanos })
+    }
+}
+
+fn set<'t>(field: &mut i64, (of, rest): (i64, &'t str)) -> &'t str {
+    *field = of;
+    rest
+}
+
+fn add<'t>(field: &mut i64, times: i64, (of, rest): (i64, &'t str)) -> &'t str {
+    *field += of * times;
+    rest
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Year,
+    Month,
+    Day,
+    Hour,
+    Minute,
+    Second,
+    /// So many digits of a second.
+    Fraction(u32),
+    /// So many colons are asked for.
+    Offset(usize),
+    Percent,
+}
+
+/// What may stand behind `%`; longer names before those that they begin with.
+const PARTS: &[(&str, Part)] = &[
+    ("Y", Part::Year),
+    ("m", Part::Month),
+    ("d", Part::Day),
+    ("H", Part::Hour),
+    ("M", Part::Minute),
+    ("S", Part::Second),
+    ("3N", Part::Fraction(3)),
+    ("6N", Part::Fraction(6)),
+    ("N", Part::Fraction(9)),
+    ("::z", Part::Offset(2)),
+    (":z", Part::Offset(1)),
+    ("z", Part::Offset(0)),
+    ("%", Part::Percent),
+];
+
+/// The day of the Gregorian calendar, counted in years that begin in March, so that the leap day
+/// is the last of its year.
+fn date(days_since_1970: i64) -> (i64, i64, i64) {
+    let days = days_since_1970 + 719_468; // since 0000-03-01
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let leap_days = day_of_era / 1460 + day_of_era / 146_096;
+    let year_of_era = (day_of_era + day_of_era / 36_524 - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
+/// The other way round.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let (year, march_month) = (year - i64::from(month <= 2), (month + 9) % 12);
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    year * 365 + leap_days + (153 * march_month + 2) / 5 + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_dates_are_each_others_inverse() {
+        let first = days(0, 1, 1);
+        let last = days(9999, 12, 31);
+        assert_eq!((first * DAY, last * DAY + DAY - 1), (FIRST, LAST));
+        for day in first..=last {
+            let (year, month, of_month) = date(day);
+            assert_eq!(days(year, month, of_month), day);
+        }
+        assert_eq!(date(days(2024, 2, 29)), (2024, 2, 29));
+        assert_eq!(date(days(2023, 2, 29)), (2023, 3, 1));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let moment = Moment { seconds: 1_700_000_000, nanos: 123_456_789 };
+        for format in ["%Y-%m-%dT%H:%M:%S.%N%::z", "%%%z %S %M %H %d %m %Y.%N"] {
+            for offset in [0, 8 * 3600, -19_800] {
+                let text = write(moment, offset, format).expect("in range");
+                assert_eq!(read(&text, 0, format), Some(moment), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_moment_is_not_read() {
+        for text in ["2023-02-29", "2023-13-01", "2023-00-01", "2023-1-1", "2023-01-01 ", ""] {
+            assert_eq!(read(text, 0, "%Y-%m-%d"), None, "{text}");
+        }
+        for text in ["2023-01-01", "2023-01-01T00:00:00", "2023-01-01T00:00:00.Z", "x"] {
+            assert_eq!(read_rfc3339(text), None, "{text}");
+        }
+        for zone in ["", "+", "8", "+8", "+08:00:0", "+24:00", "+\u{e4}0", "+080000000"] {
+            assert_eq!(offset(zone), None, "{zone}");
+        }
+        assert_eq!(write(Moment { seconds: i64::MAX, nanos: 0 }, 1, "%Y"), None);
+        assert_eq!(write(Moment { seconds: 0, nanos: 0 }, 0, "%Q"), None);
+        assert_eq!(write(Moment { seconds: 0, nanos: 0 }, 0, "%"), None);
+    }
+}

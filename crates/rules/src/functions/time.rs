@@ -1,0 +1,154 @@
+//! Times: numbers since 1970, RFC 3339, and formats with `%Y %m %d %H %M %S %3N %6N %N %z %:z`.
+
+use super::dates::{Moment, UNITS, offset, read, read_rfc3339, write};
+use super::{Arguments, Function, Needs, Outcome, room, row};
+use crate::budget::Failed;
+use crate::run::Frame;
+use crate::value::Value;
+
+pub(super) const ROWS: &[Function] = &[
+    row(
+        "date_to_unix_ts",
+        3..=4,
+        "unit[, offset], format, text",
+        "The time that a text says in a format.",
+        (
+            "date_to_unix_ts('second', '%Y-%m-%d %H:%M:%S%:z', '2026-11-22 10:00:00+02:00')",
+            "1795334400",
+        ),
+        date_to_unix_ts,
+    ),
+    row(
+        "format_date",
+        4..=4,
+        "unit, offset, format, time",
+        "A time in a format, as clocks show it at that offset from UTC, such as `+08:00` or `Z`.",
+        (
+            "format_date('second', '+02:00', '%Y-%m-%d %H:%M:%S%:z', 1795334400)",
+            r#""2026-11-22 10:00:00+02:00""#,
+        ),
+        format_date,
+    ),
+    now(row(
+        "now_rfc3339",
+        0..=1,
+        "[unit]",
+        "The time of day in UTC after RFC 3339.",
+        ("now_rfc3339('millisecond')", r#""2026-11-22T08:00:00.250Z""#),
+        |f, a| {
+            let per_second = if a.len() == 1 { unit(a, 0)? } else { 1 };
+            let now = Moment::of(f.seen.now_ms, 1000);
+            now.map_or_else(
+                || a.no("the year has more than four digits"),
+                |now| rfc3339(a, now, per_second),
+            )
+        },
+    )),
+    now(row(
+        "now_timestamp",
+        0..=1,
+        "[unit]",
+        "The time of day since 1970, in seconds if no unit is said.",
+        ("now_timestamp()", "1795334400"),
+        |f, a| {
+            let per_second = if a.len() == 1 { unit(a, 0)? } else { 1 };
+            count(a, Moment::of(f.seen.now_ms, 1000), per_second)
+        },
+    )),
+    row(
+        "rfc3339_to_unix_ts",
+        1..=2,
+        "text[, unit]",
+        "The time that a text after RFC 3339 says, in seconds if no unit is said.",
+        ("rfc3339_to_unix_ts('2026-11-22T10:00:00+02:00')", "1795334400"),
+        |f, a| {
+            let per_second = if a.len() == 2 { unit(a, 1)? } else { 1 };
+            let text = a.text(0)?;
+            f.budget.scan(text.len())?;
+            // No moment is longer, whatever digits its fraction has.
+            let read = if text.len() <= 64 { read_rfc3339(&text) } else { None };
+            count(a, read, per_second)
+        },
+    ),
+    row(
+        "timezone_to_offset_seconds",
+        1..=1,
+        "offset",
+        "An offset from UTC in seconds.",
+        ("timezone_to_offset_seconds('+02:00')", "7200"),
+        |_, a| Ok(Value::Int(zone(a, 0)?)),
+    ),
+    row(
+        "unix_ts_to_rfc3339",
+        1..=2,
+        "time[, unit]",
+        "A time in UTC after RFC 3339; it is in seconds if no unit is said.",
+        ("unix_ts_to_rfc3339(1795334400)", r#""2026-11-22T08:00:00Z""#),
+        |_, a| {
+            let per_second = if a.len() == 2 { unit(a, 1)? } else { 1 };
+            let moment = Moment::of(a.int(0)?, per_second);
+            moment.map_or(Ok(Value::Null), |moment| rfc3339(a, moment, per_second))
+        },
+    ),
+];
+
+const fn now(of: Function) -> Function {
+    Function { needs: Needs::Now, ..of }
+}
+
+fn unit(a: &Arguments<'_, '_>, at: usize) -> Result<i64, Failed> {
+    let names: Vec<&str> = UNITS.iter().map(|(name, _)| *name).collect();
+    let wants = "'second', 'millisecond', 'microsecond' or 'nanosecond'";
+    a.word(at, &names, wants).map(|at| UNITS[at].1)
+}
+
+/// Texts and, as with EMQX, numbers of seconds.
+fn zone(a: &Arguments<'_, '_>, at: usize) -> Result<i64, Failed> {
+    let of = match a.peek(at) {
+        Value::Int(seconds) => Some(*seconds).filter(|seconds| seconds.unsigned_abs() < 86_400),
+        Value::Text(text) if text.len() <= 9 => offset(text),
+        _ => None,
+    };
+    of.map_or_else(|| a.wants(at, "an offset from UTC such as '+08:00' or 'Z'"), Ok)
+}
+
+fn count<'a>(a: &Arguments<'_, 'a>, moment: Option<Moment>, per_second: i64) -> Outcome<'a> {
+    match moment {
+        Some(moment) => {
+            moment.count(per_second).map_or_else(|| a.no("overflow"), |of| Ok(Value::Int(of)))
+        }
+        None => a.no("the text is not of this format, or there is no such day"),
+    }
+}
+
+fn rfc3339<'a>(a: &Arguments<'_, 'a>, moment: Moment, per_second: i64) -> Outcome<'a> {
+    let format = match per_second {
+        1 => "%Y-%m-%dT%H:%M:%SZ",
+        1_000 => "%Y-%m-%dT%H:%M:%S.%3NZ",
+        1_000_000 => "%Y-%m-%dT%H:%M:%S.%6NZ",
+        _ => "%Y-%m-%dT%H:%M:%S.%NZ",
+    };
+    match write(moment, 0, format) {
+        Some(text) => Ok(Value::Text(text.into())),
+        None => a.no("the year has more than four digits"),
+    }
+}
+
+fn format_date<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let (per_second, zone, time) = (unit(a, 0)?, zone(a, 1)?, a.int(3)?);
+    let format = a.text(2)?;
+    // No part of a format becomes more than nine digits.
+    room(f.budget, 9 * format.len())?;
+    match Moment::of(time, per_second).and_then(|moment| write(moment, zone, &format)) {
+        Some(text) => Ok(Value::Text(text.into())),
+        None => a.no("the format has an unknown letter, or the year more than four digits"),
+    }
+}
+
+fn date_to_unix_ts<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let per_second = unit(a, 0)?;
+    let (zone, at) = if a.len() == 4 { (zone(a, 1)?, 2) } else { (0, 1) };
+    let (format, text) = (a.text(at)?, a.text(at + 1)?);
+    f.budget.scan(format.len() * 4 + text.len())?;
+    count(a, read(&text, zone, &format), per_second)
+}

@@ -1,0 +1,84 @@
+//! What the fuzz targets do with a fuzzer's bytes, so that `cargo test` replays their corpora
+//! without a fuzzer.
+
+use crate::{Budget, Plan, Seen, Value};
+
+/// Whatever the text is, it is a rule or refused at a place of its own; and a rule runs.
+pub fn text(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match Plan::parse(text) {
+        Ok(plan) => run_plan(&plan, PAYLOAD.as_bytes()),
+        Err(refused) => {
+            let lines = text.split('\n').count().max(1);
+            assert!((1..=lines).contains(&(refused.line as usize)), "{refused} of {lines} lines");
+            assert!(refused.column >= 1 && !refused.message.is_empty());
+            assert!(refused.show(text).contains('^'));
+        }
+    }
+}
+
+/// A rule of the table on whatever the payload is; the first byte says which.
+pub fn run(bytes: &[u8]) {
+    let Some((which, payload)) = bytes.split_first() else { return };
+    let rule = RULES[usize::from(*which) % RULES.len()];
+    let plan = Plan::parse(rule).expect("the rules of the table are rules");
+    run_plan(&plan, payload);
+}
+
+fn run_plan(plan: &Plan, payload: &[u8]) {
+    let more = [("reason", Value::text("kicked")), ("list", Value::Array(vec![Value::Int(1)]))];
+    let seen = Seen {
+        topic: "car/7/speed",
+        payload,
+        clientid: "c1",
+        username: Some("eric"),
+        now_ms: 1_795_334_400_250,
+        chance: 7,
+        more: &more,
+        ..Seen::default()
+    };
+    for steps in [300, 20_000] {
+        let whole = Budget { steps, bytes: 1 << 18, rows: 50 };
+        let (mut budget, mut rows) = (whole, Vec::new());
+        let ran = plan.run(&seen, &mut budget, &mut rows);
+        assert!(budget.steps <= whole.steps && rows.len() <= 50);
+        for row in rows {
+            // What a rule writes is JSON that a rule reads.
+            let text = row.to_string();
+            let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 1 };
+            let read = crate::json::Tape::read(text.as_bytes(), &mut plenty);
+            let nested = ran.is_ok() && text.matches(['[', '{']).count() > 60;
+            assert!(nested || matches!(read, Ok(Some(_))), "{text}");
+        }
+    }
+}
+
+const PAYLOAD: &str = r#"{"a":{"b":[{"c":1},{"c":"two"}]},"t":21.5,"n":7,"s":"sieben","yes":true,
+    "none":null,"sensors":[{"idx":0,"name":"t0"},{"idx":1,"name":"t1"}]}"#;
+
+const RULES: &[&str] = &[
+    r#"SELECT * FROM "t""#,
+    r#"SELECT payload.a AS a, payload.b[1].c AS b, payload.a[-1] AS c
+        FROM "t" WHERE payload.a > 1"#,
+    r#"SELECT json_decode(payload) AS all, json_encode(json_decode(payload)) AS text FROM "t""#,
+    r#"FOREACH payload.list AS i DO i.a AS a, i.b[1..2] AS b INCASE i.a <> 'x' FROM "t""#,
+    r#"FOREACH json_decode(payload) AS i DO i, i.a.b AS c FROM "t""#,
+    r#"SELECT unescape(payload) AS u, split(payload, ',') AS s, tokens(payload, ' ,;') AS t,
+        replace(payload, 'a', 'bb') AS r, reverse(payload) AS v, trim(payload) AS m FROM "t""#,
+    r#"SELECT subbits(payload, 3, 9) AS a,
+        subbits(payload, 5, 20, 'integer', 'signed', 'little') AS b,
+        subbits(payload, 2, 13, 'bits') AS c, bin2hexstr(payload) AS d, md5(payload) AS e,
+        base64_encode(payload) AS f FROM "t""#,
+    r#"SELECT hexstr2bin(payload) AS v FROM "t""#,
+    r#"SELECT base64_decode(payload) AS v FROM "t""#,
+    r#"SELECT rfc3339_to_unix_ts(payload, 'nanosecond') AS v FROM "t""#,
+    r#"SELECT date_to_unix_ts('second', '%Y-%m-%dT%H:%M:%S.%3N%z', payload) AS v FROM "t""#,
+    r#"SELECT format_date('second', 'Z', payload, 1) AS v FROM "t""#,
+    r#"SELECT regex_extract(payload, '([a-z]+)([0-9]*)') AS a,
+        regex_replace(payload, 'a*', '$0$0') AS b, payload LIKE '%a_b%' AS c,
+        payload =~ '+/a/#' AS d FROM "t""#,
+    r#"SELECT regex_match('aaaaaaaaaaab', payload) AS v FROM "t""#,
+    r#"SELECT float(payload, 3) AS a, int(payload) AS b FROM "t""#,
+    r#"SELECT map_keys(map(payload)) AS k, map_put('a.b.c', 1, map(payload)) AS p,
+        map_get('a.b', map(payload)) AS g FROM "t""#,
+];

@@ -1,0 +1,373 @@
+//! JSON as it came, read once: where each value begins and ends, and where the one after it stands.
+//! Looking a field up follows these places, and only what a rule selects becomes a [`Value`].
+
+use crate::budget::{Budget, Failed};
+use crate::value::{Map, Number, Value};
+use std::borrow::Cow;
+
+/// Values within values; what is deeper is no JSON to a rule.
+const DEPTH_MAX: u32 = 64;
+
+/// All values of a document in the order in which they stand there, the keys of a map before
+/// their values. The document is checked as a whole.
+pub(crate) struct Tape<'a> {
+    text: &'a str,
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Copy)]
+struct Node {
+    kind: Kind,
+    start: u32,
+    end: u32,
+    /// The first node that is not part of this one.
+    next: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Array,
+    /// Text with escapes; `start` and `end` are without the quotes.
+    Escaped,
+    False,
+    Map,
+    Null,
+    Number,
+    Text,
+    True,
+}
+
+/// A value of a [`Tape`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    pub(crate) const ROOT: Place = Place(0);
+}
+
+impl<'a> Tape<'a> {
+    /// `None` for what is no JSON.
+    pub(crate) fn read(bytes: &'a [u8], budget: &mut Budget) -> Result<Option<Tape<'a>>, Failed> {
+        budget.scan(bytes.len())?;
+        let Ok(text) = std::str::from_utf8(bytes) else { return Ok(None) };
+        if u32::try_from(bytes.len()).is_err() {
+            return Ok(None);
+        }
+        let each = size_of::<Node>();
+        let room = usize::try_from(budget.bytes).unwrap_or(usize::MAX) / each;
+        let nodes = Vec::with_capacity((bytes.len() / 8).min(64));
+        let mut reader = Reader { bytes, at: 0, nodes, room };
+        let read = reader.value(0).and_then(|()| reader.end());
+        let nodes = reader.nodes;
+        budget.step(nodes.len() as u64 / 2)?;
+        budget.take(nodes.len() * each)?;
+        match read {
+            Ok(()) => Ok(Some(Tape { text, nodes })),
+            Err(Stop::Full) => Err(Failed::Bytes),
+            Err(Stop::NotJson) => Ok(None),
+        }
+    }
+
+    fn node(&self, at: Place) -> Node {
+        self.nodes[at.0 as usize]
+    }
+
+    fn slice(&self, node: Node) -> &'a str {
+        self.text.get(node.start as usize..node.end as usize).unwrap_or("")
+    }
+
+    pub(crate) fn is_array(&self, at: Place) -> bool {
+        self.node(at).kind == Kind::Array
+    }
+
+    pub(crate) fn is_null(&self, at: Place) -> bool {
+        self.node(at).kind == Kind::Null
+    }
+
+    /// The value of a map under a key.
+    pub(crate) fn under(
+        &self,
+        map: Place,
+        key: &str,
+        budget: &mut Budget,
+    ) -> Result<Option<Place>, Failed> {
+        let node = self.node(map);
+        if node.kind != Kind::Map {
+            return Ok(None);
+        }
+        let (mut at, mut seen) = (map.0 + 1, 0);
+        while at < node.next {
+            let name = self.nodes[at as usize];
+            let same = match name.kind {
+                Kind::Escaped => {
+                    seen += self.slice(name).len() as u64 / 4;
+                    unescape(self.slice(name)) == key
+                }
+                _ => self.slice(name) == key,
+            };
+            if same {
+                budget.step(seen / 4)?;
+                return Ok(Some(Place(name.next)));
+            }
+            at = self.nodes[name.next as usize].next;
+            seen += 1;
+        }
+        budget.step(seen / 4)?;
+        Ok(None)
+    }
+
+    /// The values of an array, or nothing.
+    pub(crate) fn elements(&self, array: Place) -> impl Iterator<Item = Place> {
+        let node = self.node(array);
+        let end = if node.kind == Kind::Array { node.next } else { 0 };
+        let mut at = array.0 + 1;
+        std::iter::from_fn(move || {
+            let place = (at < end).then_some(Place(at))?;
+            at = self.nodes[at as usize].next;
+            Some(place)
+        })
+    }
+
+    /// As a value of its own; texts without escapes stay where they are.
+    pub(crate) fn value(&self, at: Place, budget: &mut Budget) -> Result<Value<'a>, Failed> {
+        let node = self.node(at);
+        Ok(match node.kind {
+            Kind::Null => Value::Null,
+            Kind::True => Value::Bool(true),
+            Kind::False => Value::Bool(false),
+            Kind::Number => Number::parse(self.slice(node)).map_or(Value::Null, Number::value),
+            Kind::Text => Value::text(self.slice(node)),
+            Kind::Escaped => {
+                let text = self.slice(node);
+                budget.take(text.len())?;
+                Value::Text(unescape(text).into())
+            }
+            Kind::Array => {
+                let count = self.elements(at).count();
+                budget.step(count as u64)?;
+                budget.take(count * size_of::<Value>())?;
+                let mut values = Vec::with_capacity(count);
+                for place in self.elements(at) {
+                    values.push(self.value(place, budget)?);
+                }
+                Value::Array(values)
+            }
+            Kind::Map => Value::Map(self.map(at, budget)?),
+        })
+    }
+
+    fn map(&self, at: Place, budget: &mut Budget) -> Result<Map<'a>, Failed> {
+        let end = self.node(at).next;
+        let mut entries = 0;
+        let mut key = at.0 + 1;
+        while key < end {
+            key = self.nodes[self.nodes[key as usize].next as usize].next;
+            entries += 1;
+        }
+        budget.step(entries as u64)?;
+        budget.take(entries * size_of::<(Cow<'_, str>, Value<'_>)>())?;
+        let mut map = Map::with_room(entries);
+        let mut key = at.0 + 1;
+        while key < end {
+            let name = self.nodes[key as usize];
+            let value = self.value(Place(name.next), budget)?;
+            let name_text = match name.kind {
+                Kind::Escaped => {
+                    budget.take(self.slice(name).len())?;
+                    Cow::Owned(unescape(self.slice(name)))
+                }
+                _ => Cow::Borrowed(self.slice(name)),
+            };
+            map.push(name_text, value);
+            key = self.nodes[name.next as usize].next;
+        }
+        Ok(map)
+    }
+}
+
+/// Why reading stops before the end.
+enum Stop {
+    /// As many values as the budget has memory for.
+    Full,
+    NotJson,
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    nodes: Vec<Node>,
+    /// How many nodes there may be.
+    room: usize,
+}
+
+impl Reader<'_> {
+    fn blank(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.bytes.get(self.at) {
+            self.at += 1;
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Stop> {
+        self.blank();
+        if self.at == self.bytes.len() { Ok(()) } else { Err(Stop::NotJson) }
+    }
+
+    fn peek(&mut self) -> Result<u8, Stop> {
+        self.blank();
+        self.bytes.get(self.at).copied().ok_or(Stop::NotJson)
+    }
+
+    fn push(&mut self, kind: Kind, start: usize, end: usize) -> Result<(), Stop> {
+        if self.nodes.len() >= self.room {
+            return Err(Stop::Full);
+        }
+        let next = self.nodes.len() as u32 + 1;
+        self.nodes.push(Node { kind, start: start as u32, end: end as u32, next });
+        Ok(())
+    }
+
+    fn value(&mut self, depth: u32) -> Result<(), Stop> {
+        match self.peek()? {
+            b'"' => self.text(),
+            b'{' => self.several(Kind::Map, b'}', depth),
+            b'[' => self.several(Kind::Array, b']', depth),
+            b't' => self.word(b"true", Kind::True),
+            b'f' => self.word(b"false", Kind::False),
+            b'n' => self.word(b"null", Kind::Null),
+            _ => self.number(),
+        }
+    }
+
+    fn several(&mut self, kind: Kind, close: u8, depth: u32) -> Result<(), Stop> {
+        if depth == DEPTH_MAX {
+            return Err(Stop::NotJson);
+        }
+        let own = self.nodes.len();
+        self.push(kind, self.at, self.at)?;
+        self.at += 1;
+        if self.peek()? == close {
+            self.at += 1;
+        } else {
+            loop {
+                if kind == Kind::Map {
+                    if self.peek()? != b'"' {
+                        return Err(Stop::NotJson);
+                    }
+                    self.text()?;
+                    if self.peek()? != b':' {
+                        return Err(Stop::NotJson);
+                    }
+                    self.at += 1;
+                }
+                self.value(depth + 1)?;
+                let after = self.peek()?;
+                self.at += 1;
+                if after == close {
+                    break;
+                }
+                if after != b',' {
+                    return Err(Stop::NotJson);
+                }
+            }
+        }
+        self.nodes[own].end = self.at as u32;
+        self.nodes[own].next = self.nodes.len() as u32;
+        Ok(())
+    }
+
+    fn word(&mut self, word: &[u8], kind: Kind) -> Result<(), Stop> {
+        if !self.bytes[self.at..].starts_with(word) {
+            return Err(Stop::NotJson);
+        }
+        self.push(kind, self.at, self.at + word.len())?;
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn text(&mut self) -> Result<(), Stop> {
+        let start = self.at + 1;
+        let mut kind = Kind::Text;
+        let mut at = start;
+        loop {
+            match self.bytes.get(at) {
+                Some(b'"') => break,
+                Some(b'\\') => {
+                    kind = Kind::Escaped;
+                    at += escape_len(&self.bytes[at..]).ok_or(Stop::NotJson)?;
+                }
+                Some(0x20..) => at += 1,
+                _ => return Err(Stop::NotJson),
+            }
+        }
+        self.at = at + 1;
+        self.push(kind, start, at)
+    }
+
+    /// `-`, digits without a zero before them, a fraction, an exponent.
+    fn number(&mut self) -> Result<(), Stop> {
+        let start = self.at;
+        let byte = |at: usize| self.bytes.get(at).copied().unwrap_or(0);
+        let digits = |mut at: usize| {
+            let first = at;
+            while byte(at).is_ascii_digit() {
+                at += 1;
+            }
+            if at > first { Ok(at) } else { Err(Stop::NotJson) }
+        };
+        let mut at = start + usize::from(byte(start) == b'-');
+        at = if byte(at) == b'0' { at + 1 } else { digits(at)? };
+        if byte(at) == b'.' {
+            at = digits(at + 1)?;
+        }
+        if let b'e' | b'E' = byte(at) {
+            at = digits(at + 1 + usize::from(matches!(byte(at + 1), b'+' | b'-')))?;
+        }
+        self.at = at;
+        self.push(Kind::Number, start, at)
+    }
+}
+
+/// Of what begins with a backslash.
+fn escape_len(bytes: &[u8]) -> Option<usize> {
+    match bytes.get(1)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
+        b'u' => bytes.get(2..6)?.iter().all(u8::is_ascii_hexdigit).then_some(6),
+        _ => None,
+    }
+}
+
+/// What a checked text with escapes says. Half of a surrogate pair is no character.
+fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        out.push_str(before);
+        let (c, len) = match after.as_bytes().first() {
+            Some(b'u') => surrogates(after),
+            Some(b'b') => ('\u{8}', 1),
+            Some(b'f') => ('\u{c}', 1),
+            Some(b'n') => ('\n', 1),
+            Some(b'r') => ('\r', 1),
+            Some(b't') => ('\t', 1),
+            other => (other.map_or('\\', |byte| char::from(*byte)), 1),
+        };
+        out.push(c);
+        rest = after.get(len..).unwrap_or("");
+    }
+    out.push_str(rest);
+    out
+}
+
+/// `uXXXX`, and the second half after it where it is the first of two.
+fn surrogates(text: &str) -> (char, usize) {
+    let unit = |text: Option<&str>| text.and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    let first = unit(text.get(1..5)).unwrap_or(0xfffd);
+    if (0xd800..0xdc00).contains(&first) && text.get(5..7) == Some("\\u") {
+        let second = unit(text.get(7..11)).unwrap_or(0);
+        if (0xdc00..0xe000).contains(&second) {
+            let pair = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+            return (char::from_u32(pair).unwrap_or('\u{fffd}'), 11);
+        }
+    }
+    (char::from_u32(first).unwrap_or('\u{fffd}'), 5)
+}

@@ -1,0 +1,53 @@
+//! Rules in SQL: text to a [`Plan`], and a plan run on a message. A function of its arguments: no
+//! I/O, no clock, no thread, no chance of its own.
+//!
+//! ```
+//! use rules::{Budget, Plan, Seen};
+//!
+//! let plan = Plan::parse(r#"SELECT payload.t AS t FROM "car/+/speed" WHERE payload.t > 20"#)?;
+//! let seen = Seen { topic: "car/7/speed", payload: br#"{"t": 21}"#, ..Seen::default() };
+//! let (mut budget, mut rows) = (Budget::default(), Vec::new());
+//! plan.run(&seen, &mut budget, &mut rows).expect("21 > 20 can be said");
+//! assert_eq!(rows[0].to_string(), r#"{"t":21}"#);
+//! # Ok::<(), rules::Refused>(())
+//! ```
+//!
+//! # For whoever runs rules in a broker
+//!
+//! * **A plan is immutable and `Send + Sync`.** Parse on the control plane, put it into an `Arc`
+//!   and hand that to all shards. Parsing takes some ten microseconds and is bounded by the length
+//!   of the text (32 KB), so a reload may parse a thousand rules at once.
+//! * **Which rules want a message** is the caller's to find out: [`Plan::filters`] are checked
+//!   topic filters to enter into an index beside those of sessions, so that a rule that does not
+//!   match costs nothing. `run` does not look at them again. A rule with two filters that both
+//!   match runs once. Names that begin with `$events/` are no filters but events, which
+//!   [`Plan::events`] tells apart; `Seen::event` is such a name without `$events/`.
+//! * **What a plan reads** of a message says [`Plan::reads`]: where nothing needs the time, the
+//!   publisher or the properties, a shard need not look them up.
+//! * **What a run may cost** is its [`Budget`]. It pays for all that it does before it does it, so
+//!   steps bound its time, and bytes its memory and all that it appends to the rows. Hand one
+//!   budget to all rules of a message, or each its own; rows of a failed run are the caller's to
+//!   drop (`rows.truncate`). A failed run leaves nothing else behind; [`Failed::reason`] is a
+//!   label for counters.
+//! * **Rows borrow** from the plan and the message. Write them out ([`Map::write_json`], or
+//!   [`Map::get`] for templates) before the message goes, or keep them by [`Map::into_owned`].
+//! * **Nothing is remembered** between two runs: windows and their state belong beside the plan.
+#![forbid(unsafe_code)]
+
+mod budget;
+pub mod functions;
+pub mod fuzz;
+
+mod json;
+mod operate;
+mod plan;
+mod run;
+mod seen;
+mod text;
+mod value;
+
+pub use budget::{Budget, Failed};
+pub use plan::{Plan, Reads};
+pub use seen::{FIELDS, Field, FieldRow, Seen};
+pub use text::Refused;
+pub use value::{Map, Value};

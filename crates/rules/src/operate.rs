@@ -1,0 +1,243 @@
+//! Operators on values, and the patterns of LIKE.
+
+use crate::budget::{Budget, Failed};
+use crate::value::{Number, Value};
+use std::cmp::Ordering;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Add,
+    And,
+    Concat,
+    Divide,
+    Equal,
+    Greater,
+    GreaterOrEqual,
+    IntDivide,
+    Less,
+    LessOrEqual,
+    Modulo,
+    Multiply,
+    NotEqual,
+    Or,
+    Subtract,
+    /// `=~`: the topic on the left, a filter on the right.
+    TopicMatches,
+}
+
+impl Operator {
+    fn sign(self) -> &'static str {
+        match self {
+            Operator::Add => "+",
+            Operator::And => "and",
+            Operator::Concat => "||",
+            Operator::Divide => "/",
+            Operator::Equal => "=",
+            Operator::Greater => ">",
+            Operator::GreaterOrEqual => ">=",
+            Operator::IntDivide => "div",
+            Operator::Less => "<",
+            Operator::LessOrEqual => "<=",
+            Operator::Modulo => "mod",
+            Operator::Multiply => "*",
+            Operator::NotEqual => "<>",
+            Operator::Or => "or",
+            Operator::Subtract => "-",
+            Operator::TopicMatches => "=~",
+        }
+    }
+}
+
+/// Every operator but AND and OR, which do not always look at both sides.
+pub(crate) fn apply<'a>(
+    operator: Operator,
+    left: Value<'a>,
+    right: Value<'a>,
+    budget: &mut Budget,
+) -> Result<Value<'a>, Failed> {
+    if let (Some(one), Some(two)) = (left.as_bytes(), right.as_bytes()) {
+        budget.scan(one.len().min(two.len()))?;
+    }
+    let ordered = |wanted: &[Ordering]| {
+        Value::Bool(left.order(&right).is_some_and(|order| wanted.contains(&order)))
+    };
+    Ok(match operator {
+        Operator::Equal | Operator::NotEqual => {
+            budget.step(left.size().0.min(right.size().0))?;
+            Value::Bool(left.equals(&right) == (operator == Operator::Equal))
+        }
+        Operator::Greater => ordered(&[Ordering::Greater]),
+        Operator::GreaterOrEqual => ordered(&[Ordering::Greater, Ordering::Equal]),
+        Operator::Less => ordered(&[Ordering::Less]),
+        Operator::LessOrEqual => ordered(&[Ordering::Less, Ordering::Equal]),
+        Operator::TopicMatches => match (&left, &right) {
+            (Value::Text(topic), Value::Text(filter)) => {
+                Value::Bool(mqtt::filter_matches(filter, topic))
+            }
+            _ => Value::Bool(false),
+        },
+        Operator::Concat => join(&left, &right, budget)?,
+        Operator::Add if matches!((&left, &right), (Value::Text(_), Value::Text(_))) => {
+            join(&left, &right, budget)?
+        }
+        _ => calculate(operator, &left, &right)?,
+    })
+}
+
+fn join<'a>(left: &Value<'_>, right: &Value<'_>, budget: &mut Budget) -> Result<Value<'a>, Failed> {
+    let mut out = String::new();
+    for side in [left, right] {
+        write_text(side, &mut out, budget)?;
+    }
+    Ok(Value::Text(out.into()))
+}
+
+/// A value as text, paid for before it is written.
+pub(crate) fn write_text(
+    value: &Value<'_>,
+    out: &mut String,
+    budget: &mut Budget,
+) -> Result<(), Failed> {
+    match value.as_bytes() {
+        // What is no character takes three bytes where it was one.
+        Some(bytes) => budget.take(bytes.len() * 3)?,
+        None => write_budget(value, budget)?,
+    }
+    value.write_text(out);
+    Ok(())
+}
+
+/// What the JSON of a value may take.
+pub(crate) fn write_budget(value: &Value<'_>, budget: &mut Budget) -> Result<(), Failed> {
+    budget.step(1)?;
+    match value {
+        Value::Text(text) => budget.take(text.len() * 6 + 2),
+        Value::Bytes(bytes) => budget.take(bytes.len() * 6 + 2),
+        Value::Array(values) => {
+            budget.take(values.len() + 2)?;
+            values.iter().try_for_each(|value| write_budget(value, budget))
+        }
+        Value::Map(map) => {
+            budget.take(4 * map.len() + 2)?;
+            map.iter().try_for_each(|(key, value)| {
+                budget.take(key.len() * 6)?;
+                write_budget(value, budget)
+            })
+        }
+        _ => budget.take(24),
+    }
+}
+
+fn calculate<'a>(
+    operator: Operator,
+    left: &Value<'_>,
+    right: &Value<'_>,
+) -> Result<Value<'a>, Failed> {
+    let sign = operator.sign();
+    // A text is no number here: `'1' + 1` is more often a mistake than a wish.
+    let number = |value: &Value<'_>| match value {
+        Value::Int(of) => Some(Number::Int(*of)),
+        Value::Float(of) => Some(Number::Float(*of)),
+        _ => None,
+    };
+    let (Some(one), Some(two)) = (number(left), number(right)) else {
+        return Err(Failed::Operands { operator: sign, left: left.kind(), right: right.kind() });
+    };
+    let arithmetic = |why| Failed::Arithmetic { operator: sign, why };
+    if let (Number::Int(one), Number::Int(two)) = (one, two)
+        && operator != Operator::Divide
+    {
+        return whole(operator, one, two).map_err(arithmetic).map(Value::Int);
+    }
+    let (one, two) = (one.float(), two.float());
+    let result = match operator {
+        Operator::Add => one + two,
+        Operator::Subtract => one - two,
+        Operator::Multiply => one * two,
+        Operator::Divide if two == 0.0 => return Err(arithmetic("division by zero")),
+        Operator::Divide => one / two,
+        _ => return Err(arithmetic("is for two integers")),
+    };
+    if result.is_finite() { Ok(Value::Float(result)) } else { Err(arithmetic("overflow")) }
+}
+
+fn whole(operator: Operator, one: i64, two: i64) -> Result<i64, &'static str> {
+    let result = match operator {
+        Operator::Add => one.checked_add(two),
+        Operator::Subtract => one.checked_sub(two),
+        Operator::Multiply => one.checked_mul(two),
+        Operator::IntDivide | Operator::Modulo if two == 0 => return Err("division by zero"),
+        Operator::IntDivide => one.checked_div(two),
+        Operator::Modulo => one.checked_rem(two),
+        _ => return Err("is not for numbers"),
+    };
+    result.ok_or("overflow")
+}
+
+/// `%` is any text, `_` any one character, and what stands behind a backslash is itself.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    parts: Box<[Part]>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Part {
+    Any,
+    One,
+    Char(char),
+}
+
+impl Pattern {
+    pub(crate) fn new(text: &str, escape: char) -> Pattern {
+        let mut parts = Vec::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            parts.push(match c {
+                _ if c == escape => Part::Char(chars.next().unwrap_or(c)),
+                '%' if parts.last() == Some(&Part::Any) => continue,
+                '%' => Part::Any,
+                '_' => Part::One,
+                c => Part::Char(c),
+            });
+        }
+        Pattern { parts: parts.into() }
+    }
+
+    /// At most as many comparisons as text and pattern have characters, multiplied: only the last
+    /// `%` is ever tried again. All of them are paid for.
+    pub(crate) fn matches(&self, text: &str, budget: &mut Budget) -> Result<bool, Failed> {
+        let (mut at, mut rest) = (0, text);
+        let mut again: Option<(usize, &str)> = None;
+        let mut looked = 0;
+        let matched = loop {
+            looked += 1;
+            if looked % 16 == 0 {
+                budget.step(1)?;
+            }
+            let c = rest.chars().next();
+            match (self.parts.get(at), c) {
+                (None, None) => break true,
+                (Some(Part::Any), _) => {
+                    again = Some((at + 1, rest));
+                    at += 1;
+                    continue;
+                }
+                (Some(Part::One), Some(c)) => {
+                    (at, rest) = (at + 1, &rest[c.len_utf8()..]);
+                    continue;
+                }
+                (Some(Part::Char(wanted)), Some(c)) if *wanted == c => {
+                    (at, rest) = (at + 1, &rest[c.len_utf8()..]);
+                    continue;
+                }
+                _ => {}
+            }
+            let Some((behind, from)) = again else { break false };
+            let Some(c) = from.chars().next() else { break false };
+            let from = &from[c.len_utf8()..];
+            again = Some((behind, from));
+            (at, rest) = (behind, from);
+        };
+        Ok(matched)
+    }
+}

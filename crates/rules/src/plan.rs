@@ -1,0 +1,144 @@
+//! A rule that has been read: what it looks at, in which order, and what comes out. Immutable;
+//! names of fields and functions are resolved and patterns compiled.
+
+use crate::functions::Function;
+use crate::operate::{Operator, Pattern};
+use crate::seen::Field;
+use crate::value::Value;
+
+/// One rule, ready to run. `Send + Sync`: behind an `Arc` all shards share one.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) filters: Vec<Box<str>>,
+    pub(crate) shape: Shape,
+    pub(crate) condition: Option<Expr>,
+    /// The condition says an alias, so that columns come first.
+    pub(crate) condition_says_alias: bool,
+    pub(crate) reads: Reads,
+}
+
+/// What of a message a plan ever looks at, so that whoever calls it need not bring the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    pub payload: bool,
+    pub properties: bool,
+    /// User name, address, id or node.
+    pub publisher: bool,
+    /// `now_ms`, for functions that say the time.
+    pub now: bool,
+    pub chance: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Shape {
+    Select(Box<[Column]>),
+    Foreach {
+        array: Expr,
+        /// What DO and INCASE call an element.
+        item: Box<str>,
+        /// Without DO the elements themselves come out.
+        columns: Option<Box<[Column]>>,
+        incase: Option<Expr>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) enum Column {
+    /// `*`
+    All,
+    /// An expression and where it stands in the row: more than one name is a map in a map.
+    One { expr: Expr, under: Box<[Box<str>]> },
+}
+
+#[derive(Debug)]
+pub(crate) enum Expr {
+    Array(Box<[Expr]>),
+    Between {
+        of: Box<Expr>,
+        low: Box<Expr>,
+        high: Box<Expr>,
+        negated: bool,
+    },
+    Call {
+        function: &'static Function,
+        arguments: Box<[Expr]>,
+        regex: Option<Box<regex::Regex>>,
+    },
+    Case {
+        of: Option<Box<Expr>>,
+        arms: Box<[(Expr, Expr)]>,
+        otherwise: Option<Box<Expr>>,
+    },
+    /// Operators of one precedence from left to right, so that a long chain is not a deep one.
+    Chain {
+        first: Box<Expr>,
+        rest: Box<[(Operator, Expr)]>,
+    },
+    Const(Value<'static>),
+    In {
+        of: Box<Expr>,
+        list: Box<[Expr]>,
+        negated: bool,
+    },
+    IsNull {
+        of: Box<Expr>,
+        negated: bool,
+    },
+    Like {
+        of: Box<Expr>,
+        pattern: Pattern,
+        negated: bool,
+    },
+    Negative(Box<Expr>),
+    Not(Box<Expr>),
+    Path {
+        root: Root,
+        steps: Box<[Step]>,
+    },
+}
+
+/// Where a path begins.
+#[derive(Debug)]
+pub(crate) enum Root {
+    /// A column of this row that stands before it.
+    Alias(Box<str>),
+    /// What an expression gives: `split(topic, '/')[1]`.
+    Expr(Box<Expr>),
+    Field(Field),
+    /// The element of FOREACH.
+    Item,
+    /// A field of an event.
+    More(Box<str>),
+}
+
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// From 1, or from the end from -1.
+    At(i64),
+    /// Index or key, known when it runs.
+    Computed(Expr),
+    Key(Box<str>),
+    Range(i64, i64),
+}
+
+impl Plan {
+    /// The topic filters and `$events/` names of FROM, in their order. All are valid; one may be
+    /// said twice.
+    pub fn filters(&self) -> impl Iterator<Item = &str> {
+        self.filters.iter().map(|filter| &**filter)
+    }
+
+    /// Those of them that are events.
+    pub fn events(&self) -> impl Iterator<Item = &str> {
+        self.filters().filter_map(|filter| filter.strip_prefix("$events/"))
+    }
+
+    pub fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    /// Whether a message may become more than one row.
+    pub fn is_foreach(&self) -> bool {
+        matches!(self.shape, Shape::Foreach { .. })
+    }
+}

@@ -1,0 +1,507 @@
+//! A plan run on what was seen. Everything is paid for by the budget before it is done, and
+//! nothing recurses deeper than the plan's text or a document nests.
+
+use crate::budget::{Budget, Failed};
+use crate::functions::Arguments;
+use crate::json::{Place, Tape};
+use crate::operate::{Operator, apply};
+use crate::plan::{Column, Expr, Plan, Root, Shape, Step};
+use crate::seen::{FIELDS, Field, Seen};
+use crate::value::{Map, Value};
+use std::borrow::Cow;
+
+impl Plan {
+    /// Runs the plan and appends a row for whatever it selects, none where WHERE says so. What it
+    /// appended before it failed stays there.
+    pub fn run<'a>(
+        &'a self,
+        seen: &Seen<'a>,
+        budget: &mut Budget,
+        out: &mut Vec<Map<'a>>,
+    ) -> Result<(), Failed> {
+        let mut frame = Frame {
+            seen: *seen,
+            budget,
+            tape: None,
+            item: Element::None,
+            row: Map::default(),
+            spare: Vec::new(),
+            chance: seen.chance,
+        };
+        frame.run(self, out)
+    }
+}
+
+/// One run: what was seen, what was read of it so far, and the row that is being made.
+pub(crate) struct Frame<'r, 'a> {
+    pub(crate) seen: Seen<'a>,
+    pub(crate) budget: &'r mut Budget,
+    /// The payload as JSON once somebody looked; `Some(None)` where it is none.
+    tape: Option<Option<Tape<'a>>>,
+    item: Element<'a>,
+    row: Map<'a>,
+    /// Emptied lists of arguments, for the next calls.
+    spare: Vec<Vec<Value<'a>>>,
+    pub(crate) chance: u64,
+}
+
+/// The element that FOREACH is at.
+enum Element<'a> {
+    None,
+    /// In the payload as it came.
+    Place(Place),
+    Value(Value<'a>),
+}
+
+/// Where a path leads.
+enum Spot<'a> {
+    Place(Place),
+    Value(Value<'a>),
+}
+
+/// A step whose index or key is known.
+enum Move<'a> {
+    At(i64),
+    Key(Cow<'a, str>),
+    Range(i64, i64),
+}
+
+impl<'a> Frame<'_, 'a> {
+    fn run(&mut self, plan: &'a Plan, out: &mut Vec<Map<'a>>) -> Result<(), Failed> {
+        if !plan.condition_says_alias && !self.holds(plan.condition.as_ref())? {
+            return Ok(());
+        }
+        match &plan.shape {
+            Shape::Select(columns) => {
+                self.columns(columns)?;
+                if plan.condition_says_alias && !self.holds(plan.condition.as_ref())? {
+                    return Ok(());
+                }
+                self.budget.row()?;
+                out.push(std::mem::take(&mut self.row));
+                Ok(())
+            }
+            Shape::Foreach { array, item, columns, incase } => {
+                let elements = self.elements(array)?;
+                for element in elements {
+                    self.budget.step(1)?;
+                    self.item = element;
+                    if !self.holds(incase.as_ref())? {
+                        continue;
+                    }
+                    match columns {
+                        Some(columns) => self.columns(columns)?,
+                        None => self.whole_item(item)?,
+                    }
+                    self.budget.row()?;
+                    out.push(std::mem::take(&mut self.row));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn holds(&mut self, condition: Option<&'a Expr>) -> Result<bool, Failed> {
+        match condition {
+            Some(condition) => Ok(self.eval(condition)? == Value::Bool(true)),
+            None => Ok(true),
+        }
+    }
+
+    /// What FOREACH goes over. Of the payload only places are taken.
+    fn elements(&mut self, array: &'a Expr) -> Result<Vec<Element<'a>>, Failed> {
+        let spot = match array {
+            Expr::Path { root, steps } => self.find(root, steps)?,
+            other => Spot::Value(self.eval(other)?),
+        };
+        match spot {
+            Spot::Place(place) => {
+                let Some(Some(tape)) = &self.tape else { return Ok(Vec::new()) };
+                if tape.is_null(place) {
+                    return Ok(Vec::new());
+                }
+                if !tape.is_array(place) {
+                    return Err(Failed::NoArray { got: tape.value(place, self.budget)?.kind() });
+                }
+                let count = tape.elements(place).count();
+                self.budget.step(count as u64)?;
+                self.budget.take(count * size_of::<Element>())?;
+                Ok(tape.elements(place).map(Element::Place).collect())
+            }
+            Spot::Value(Value::Array(values)) => {
+                self.budget.take(values.len() * size_of::<Element>())?;
+                Ok(values.into_iter().map(Element::Value).collect())
+            }
+            Spot::Value(Value::Null) => Ok(Vec::new()),
+            Spot::Value(other) => Err(Failed::NoArray { got: other.kind() }),
+        }
+    }
+
+    fn whole_item(&mut self, name: &'a str) -> Result<(), Failed> {
+        let item = self.find(&Root::Item, &[])?;
+        match self.value(item)? {
+            Value::Map(map) => self.row = map,
+            other => self.row.put(name, other),
+        }
+        Ok(())
+    }
+
+    fn columns(&mut self, columns: &'a [Column]) -> Result<(), Failed> {
+        self.row = Map::with_room(columns.len());
+        for column in columns {
+            match column {
+                Column::All => self.all_fields()?,
+                Column::One { expr, under } => {
+                    let value = self.eval(expr)?;
+                    self.budget.take(64 * under.len())?;
+                    self.budget.step(self.row.len() as u64 / 4)?;
+                    let Some((first, rest)) = under.split_first() else { continue };
+                    let mut slot = self.row.entry(Cow::Borrowed(first));
+                    for name in rest {
+                        if !matches!(slot, Value::Map(_)) {
+                            *slot = Value::Map(Map::default());
+                        }
+                        if let Value::Map(map) = slot {
+                            self.budget.step(map.len() as u64 / 4)?;
+                            slot = map.entry(Cow::Borrowed(name));
+                        } else {
+                            break;
+                        }
+                    }
+                    *slot = value;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn all_fields(&mut self) -> Result<(), Failed> {
+        for row in FIELDS.iter().filter(|row| row.in_all) {
+            let value = self.field(row.field)?;
+            self.row.put(row.name, value);
+        }
+        self.budget.step(FIELDS.len() as u64 + self.seen.more.len() as u64)?;
+        for (name, value) in self.seen.more {
+            let (steps, bytes) = value.size();
+            self.budget.step(steps)?;
+            self.budget.take(bytes as usize)?;
+            self.row.put(*name, value.view());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn field(&mut self, field: Field) -> Result<Value<'a>, Failed> {
+        if field == Field::Payload {
+            // To know whether it is UTF-8 all of it has to be looked at.
+            self.budget.scan(self.seen.payload.len())?;
+        }
+        if field == Field::PubProps {
+            self.budget.scan(self.seen.properties.as_bytes().len())?;
+        }
+        let (value, bytes) = self.seen.field(field);
+        self.budget.take(bytes)?;
+        Ok(value)
+    }
+
+    pub(crate) fn eval(&mut self, expr: &'a Expr) -> Result<Value<'a>, Failed> {
+        self.budget.step(1)?;
+        match expr {
+            Expr::Const(value) => self.copy(value),
+            Expr::Path { root, steps } => {
+                let spot = self.find(root, steps)?;
+                self.value(spot)
+            }
+            Expr::Chain { first, rest } => self.chain(first, rest),
+            Expr::Call { function, arguments, regex } => {
+                let mut values = self.spare.pop().unwrap_or_default();
+                for argument in arguments {
+                    values.push(self.eval(argument)?);
+                }
+                let run = function.run;
+                let arguments = &mut Arguments::new(function.name, &mut values, regex.as_deref());
+                let result = run(self, arguments);
+                values.clear();
+                self.spare.push(values);
+                result
+            }
+            Expr::Not(of) => Ok(Value::Bool(self.eval(of)? != Value::Bool(true))),
+            Expr::Negative(of) => {
+                let of = self.eval(of)?;
+                apply(Operator::Subtract, Value::Int(0), of, self.budget)
+            }
+            Expr::IsNull { of, negated } => Ok(Value::Bool(self.eval(of)?.is_null() != *negated)),
+            Expr::Between { of, low, high, negated } => {
+                let of = self.eval(of)?;
+                let (low, high) = (self.eval(low)?, self.eval(high)?);
+                let within = of.order(&low).is_some_and(|order| order.is_ge())
+                    && of.order(&high).is_some_and(|order| order.is_le());
+                Ok(Value::Bool(within != *negated))
+            }
+            Expr::In { of, list, negated } => self.is_in(of, list, *negated),
+            Expr::Like { of, pattern, negated } => {
+                let like = match self.eval(of)? {
+                    Value::Text(text) => pattern.matches(&text, self.budget)?,
+                    _ => false,
+                };
+                Ok(Value::Bool(like != *negated))
+            }
+            Expr::Case { of, arms, otherwise } => {
+                self.case(of.as_deref(), arms, otherwise.as_deref())
+            }
+            Expr::Array(exprs) => {
+                self.budget.take(exprs.len() * size_of::<Value>())?;
+                exprs.iter().map(|expr| self.eval(expr)).collect::<Result<_, _>>().map(Value::Array)
+            }
+        }
+    }
+
+    fn chain(
+        &mut self,
+        first: &'a Expr,
+        rest: &'a [(Operator, Expr)],
+    ) -> Result<Value<'a>, Failed> {
+        let mut left = self.eval(first)?;
+        for (operator, expr) in rest {
+            let truth = left == Value::Bool(true);
+            left = match operator {
+                Operator::And => Value::Bool(truth && self.eval(expr)? == Value::Bool(true)),
+                Operator::Or => Value::Bool(truth || self.eval(expr)? == Value::Bool(true)),
+                _ => {
+                    let right = self.eval(expr)?;
+                    apply(*operator, left, right, self.budget)?
+                }
+            };
+        }
+        Ok(left)
+    }
+
+    fn is_in(
+        &mut self,
+        of: &'a Expr,
+        list: &'a [Expr],
+        negated: bool,
+    ) -> Result<Value<'a>, Failed> {
+        let of = self.eval(of)?;
+        for expr in list {
+            let other = self.eval(expr)?;
+            self.budget.step(of.size().0.min(other.size().0))?;
+            if of.equals(&other) {
+                return Ok(Value::Bool(!negated));
+            }
+        }
+        Ok(Value::Bool(negated))
+    }
+
+    fn case(
+        &mut self,
+        of: Option<&'a Expr>,
+        arms: &'a [(Expr, Expr)],
+        otherwise: Option<&'a Expr>,
+    ) -> Result<Value<'a>, Failed> {
+        let of = of.map(|of| self.eval(of)).transpose()?;
+        for (when, then) in arms {
+            let when = self.eval(when)?;
+            let chosen = match &of {
+                Some(of) => {
+                    self.budget.step(of.size().0)?;
+                    of.equals(&when)
+                }
+                None => when == Value::Bool(true),
+            };
+            if chosen {
+                return self.eval(then);
+            }
+        }
+        otherwise.map_or(Ok(Value::Null), |otherwise| self.eval(otherwise))
+    }
+
+    /// A value again, of what stays where it is.
+    fn copy(&mut self, value: &'a Value<'static>) -> Result<Value<'a>, Failed> {
+        if let Value::Array(_) | Value::Map(_) = value {
+            let (steps, bytes) = value.size();
+            self.budget.step(steps)?;
+            self.budget.take(bytes as usize)?;
+        }
+        Ok(value.view())
+    }
+
+    fn value(&mut self, spot: Spot<'a>) -> Result<Value<'a>, Failed> {
+        match (spot, &self.tape) {
+            (Spot::Value(value), _) => Ok(value),
+            (Spot::Place(place), Some(Some(tape))) => tape.value(place, self.budget),
+            (Spot::Place(_), _) => Ok(Value::Null),
+        }
+    }
+
+    fn payload(&mut self) -> Result<Option<&Tape<'a>>, Failed> {
+        if self.tape.is_none() {
+            self.tape = Some(Tape::read(self.seen.payload, self.budget)?);
+        }
+        Ok(self.tape.as_ref().and_then(Option::as_ref))
+    }
+
+    fn find(&mut self, root: &'a Root, steps: &'a [Step]) -> Result<Spot<'a>, Failed> {
+        let value = match root {
+            Root::Field(Field::Payload) if !steps.is_empty() => {
+                if self.payload()?.is_none() {
+                    return Ok(Spot::Value(Value::Null));
+                }
+                return self.walk(Place::ROOT, steps);
+            }
+            Root::Item => match &self.item {
+                Element::Place(place) => {
+                    let place = *place;
+                    return self.walk(place, steps);
+                }
+                Element::Value(_) => return self.borrowed(None, steps),
+                Element::None => Value::Null,
+            },
+            Root::Alias(name) => return self.borrowed(Some(name), steps),
+            Root::Field(field) => self.field(*field)?,
+            Root::More(name) => self.seen.more(name),
+            Root::Expr(expr) => self.eval(expr)?,
+        };
+        self.descend(value, steps).map(Spot::Value)
+    }
+
+    /// Along the payload as it came, as far as steps lead to one value each.
+    fn walk(&mut self, from: Place, steps: &'a [Step]) -> Result<Spot<'a>, Failed> {
+        let mut at = from;
+        for (done, step) in steps.iter().enumerate() {
+            self.budget.step(1)?;
+            let next = match self.resolve(step)? {
+                Move::Key(key) => {
+                    let Some(Some(tape)) = &self.tape else { break };
+                    tape.under(at, &key, self.budget)?
+                }
+                Move::At(index) => self.nth(at, index)?,
+                Move::Range(..) => {
+                    let value = self.value(Spot::Place(at))?;
+                    return self.descend(value, &steps[done..]).map(Spot::Value);
+                }
+            };
+            let Some(next) = next else { return Ok(Spot::Value(Value::Null)) };
+            at = next;
+        }
+        Ok(Spot::Place(at))
+    }
+
+    fn nth(&mut self, array: Place, index: i64) -> Result<Option<Place>, Failed> {
+        let Some(Some(tape)) = &self.tape else { return Ok(None) };
+        let mut looked = 0;
+        let at = match index {
+            1.. => Some(index - 1),
+            0 => None,
+            _ => {
+                let count = tape.elements(array).inspect(|_| looked += 1).count();
+                index.checked_add_unsigned(count as u64).filter(|at| *at >= 0)
+            }
+        };
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        let found = at.and_then(|at| tape.elements(array).inspect(|_| looked += 1).nth(at));
+        self.budget.step(looked / 4)?;
+        Ok(found)
+    }
+
+    /// Of the row so far, or of an element that is no part of the payload: only what the path
+    /// leads to is copied.
+    fn borrowed(&mut self, alias: Option<&str>, steps: &'a [Step]) -> Result<Spot<'a>, Failed> {
+        // Steps may run functions, so they are known before anything is borrowed.
+        let mut moves = Vec::with_capacity(steps.len());
+        for step in steps {
+            moves.push(self.resolve(step)?);
+        }
+        let mut at = match (alias, &self.item) {
+            (Some(name), _) => self.row.get(name),
+            (None, Element::Value(value)) => Some(value),
+            (None, _) => None,
+        };
+        for step in &moves {
+            self.budget.step(1)?;
+            at = match (at, step) {
+                (Some(Value::Map(map)), Move::Key(key)) => {
+                    self.budget.step(map.len() as u64 / 4)?;
+                    map.get(key)
+                }
+                (Some(Value::Array(values)), Move::At(index)) => {
+                    position(*index, values.len()).map(|at| &values[at])
+                }
+                (Some(Value::Array(values)), Move::Range(from, to)) => {
+                    let part = &values[range(*from, *to, values.len())];
+                    for (steps, bytes) in part.iter().map(Value::size) {
+                        self.budget.step(steps)?;
+                        self.budget.take(bytes as usize)?;
+                    }
+                    // A range is the end of its path.
+                    return Ok(Spot::Value(Value::Array(part.to_vec())));
+                }
+                _ => None,
+            };
+        }
+        let Some(value) = at else { return Ok(Spot::Value(Value::Null)) };
+        let (steps, bytes) = value.size();
+        self.budget.step(steps)?;
+        self.budget.take(bytes as usize)?;
+        Ok(Spot::Value(value.clone()))
+    }
+
+    fn descend(&mut self, from: Value<'a>, steps: &'a [Step]) -> Result<Value<'a>, Failed> {
+        let mut at = from;
+        for step in steps {
+            self.budget.step(1)?;
+            at = match (self.resolve(step)?, at) {
+                (Move::Key(key), Value::Map(mut map)) => {
+                    self.budget.step(map.len() as u64 / 4)?;
+                    map.take(&key).unwrap_or_default()
+                }
+                (Move::At(index), Value::Array(mut values)) => {
+                    match position(index, values.len()) {
+                        Some(at) => values.swap_remove(at),
+                        None => Value::Null,
+                    }
+                }
+                (Move::Range(from, to), Value::Array(mut values)) => {
+                    let range = range(from, to, values.len());
+                    Value::Array(values.drain(range).collect())
+                }
+                _ => Value::Null,
+            };
+        }
+        Ok(at)
+    }
+
+    fn resolve(&mut self, step: &'a Step) -> Result<Move<'a>, Failed> {
+        Ok(match step {
+            Step::Key(key) => Move::Key(Cow::Borrowed(key)),
+            Step::At(index) => Move::At(*index),
+            Step::Range(from, to) => Move::Range(*from, *to),
+            Step::Computed(expr) => match self.eval(expr)? {
+                Value::Text(key) => Move::Key(key),
+                Value::Int(index) => Move::At(index),
+                // No array has it.
+                _ => Move::At(0),
+            },
+        })
+    }
+}
+
+/// Where an element stands that is counted from 1, or from the end from -1.
+pub(crate) fn position(index: i64, len: usize) -> Option<usize> {
+    let at = match index {
+        0 => return None,
+        1.. => usize::try_from(index).ok()? - 1,
+        _ => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)?,
+    };
+    (at < len).then_some(at)
+}
+
+/// From one element to another, both among them; what is not there is left out.
+pub(crate) fn range(from: i64, to: i64, len: usize) -> std::ops::Range<usize> {
+    let edge = |index: i64| match index {
+        0.. => usize::try_from(index).unwrap_or(usize::MAX),
+        _ => (len + 1).saturating_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX)),
+    };
+    let end = edge(to).min(len);
+    let start = edge(from).saturating_sub(1).min(end);
+    start..end
+}

@@ -1,0 +1,492 @@
+//! What sqlparser read to what a plan runs: names become fields, functions and columns, and
+//! chains of operators become flat. What has no meaning here is refused.
+
+use super::Refused;
+use super::statement::{Foreach, NAMES_MAX, Statement, Written, place};
+use crate::functions::{self, Needs};
+use crate::operate::{Operator, Pattern};
+use crate::plan::{Column, Expr, Plan, Reads, Root, Shape, Step};
+use crate::seen::{FIELDS, Field};
+use crate::value::{Number, Value};
+use sqlparser::ast::{self, AccessExpr, BinaryOperator, Subscript, UnaryOperator};
+use sqlparser::tokenizer::Location;
+
+impl Statement {
+    pub(super) fn plan(self) -> Result<Plan, Refused> {
+        let mut filters = Vec::with_capacity(self.filters.len());
+        let mut events = false;
+        for (filter, at) in self.filters {
+            events |= check_filter(&filter, at)?;
+            filters.push(filter.into_boxed_str());
+        }
+        let start = Location::new(1, 1);
+        let mut scope = Scope {
+            aliases: Vec::new(),
+            item: None,
+            events,
+            reads: Reads::default(),
+            said_alias: false,
+            at: start,
+        };
+        let shape = match self.foreach {
+            None => Shape::Select(scope.columns(self.columns.unwrap_or_default())?),
+            Some(Foreach { array, item, incase }) => {
+                // The array and WHERE are looked at before there is an element.
+                let array = scope.expr(array)?;
+                scope.item = Some(item.clone());
+                let incase = incase.map(|incase| scope.expr(incase)).transpose()?;
+                let columns = self.columns.map(|columns| scope.columns(columns)).transpose()?;
+                scope.item = None;
+                scope.aliases.clear();
+                Shape::Foreach { array, item: item.into(), columns, incase }
+            }
+        };
+        scope.said_alias = false;
+        let condition = self.condition.map(|condition| scope.expr(condition)).transpose()?;
+        let condition_says_alias = scope.said_alias;
+        Ok(Plan { filters, shape, condition, condition_says_alias, reads: scope.reads })
+    }
+}
+
+/// Whether it is an event's name; those and filters have to be valid.
+fn check_filter(filter: &str, at: Location) -> Result<bool, Refused> {
+    if let Some(event) = filter.strip_prefix("$events/") {
+        let plain = |c: char| c.is_ascii_lowercase() || c == '_' || c == '.' || c == '/';
+        return match !event.is_empty() && event.chars().all(plain) {
+            true => Ok(true),
+            false => Err(Refused::new(
+                at,
+                format!("{filter} is no event"),
+                "events have names such as $events/client_connected",
+            )),
+        };
+    }
+    if filter.starts_with("$share/") {
+        let hint = "a rule sees every message once, so leave $share and the group out";
+        return Err(Refused::new(at, "a rule has no shared subscription", hint));
+    }
+    match mqtt::topic::check_filter(filter) {
+        Ok(()) => Ok(false),
+        Err(_) => Err(Refused::new(
+            at,
+            format!("\"{filter}\" is no topic filter"),
+            "`+` stands for a whole level, `#` for all that follow and stands last",
+        )),
+    }
+}
+
+/// What names mean at a place of the rule.
+struct Scope {
+    /// The aliases of the columns so far, each with all of its names.
+    aliases: Vec<Vec<String>>,
+    /// What an element of FOREACH is called, where there is one.
+    item: Option<String>,
+    /// Events have fields that no table knows.
+    events: bool,
+    reads: Reads,
+    said_alias: bool,
+    /// Where what is being read begins, for what does not know its own place.
+    at: Location,
+}
+
+impl Scope {
+    fn columns(&mut self, columns: Vec<Written>) -> Result<Box<[Column]>, Refused> {
+        let mut done = Vec::with_capacity(columns.len());
+        for column in columns {
+            done.push(match column {
+                Written::All => {
+                    self.reads.payload = true;
+                    self.reads.properties = true;
+                    self.reads.publisher = true;
+                    Column::All
+                }
+                Written::One { expr, alias, at } => {
+                    self.at = at;
+                    let own = if alias.is_empty() { own_names(&expr) } else { alias.clone() };
+                    let expr = self.expr(*expr)?;
+                    if !alias.is_empty() {
+                        self.aliases.push(alias);
+                    }
+                    Column::One { expr, under: own.into_iter().map(Into::into).collect() }
+                }
+            });
+        }
+        Ok(done.into())
+    }
+
+    fn refuse<T>(&self, at: Location, message: &str, hint: &str) -> Result<T, Refused> {
+        Err(Refused::new(at, message, hint))
+    }
+
+    fn boxed(&mut self, expr: ast::Expr) -> Result<Box<Expr>, Refused> {
+        self.expr(expr).map(Box::new)
+    }
+
+    fn all(&mut self, exprs: Vec<ast::Expr>) -> Result<Box<[Expr]>, Refused> {
+        exprs.into_iter().map(|expr| self.expr(expr)).collect()
+    }
+
+    fn expr(&mut self, expr: ast::Expr) -> Result<Expr, Refused> {
+        use ast::Expr as Sql;
+        let at = place(&expr, self.at);
+        self.at = at;
+        Ok(match expr {
+            Sql::Nested(inside) => self.expr(*inside)?,
+            Sql::Value(value) => Expr::Const(self.literal(value)?),
+            Sql::Identifier(_) | Sql::CompoundIdentifier(_) | Sql::CompoundFieldAccess { .. } => {
+                self.path(expr, at)?
+            }
+            Sql::BinaryOp { .. } => self.chain(expr)?,
+            Sql::UnaryOp { op: UnaryOperator::Not, expr } => Expr::Not(self.boxed(*expr)?),
+            Sql::UnaryOp { op: UnaryOperator::Plus, expr } => self.expr(*expr)?,
+            Sql::UnaryOp { op: UnaryOperator::Minus, expr } => match self.expr(*expr)? {
+                Expr::Const(Value::Int(of)) => Expr::Const(Value::Int(-of)),
+                Expr::Const(Value::Float(of)) => Expr::Const(Value::Float(-of)),
+                other => Expr::Negative(Box::new(other)),
+            },
+            Sql::Function(call) => self.call(call, at)?,
+            Sql::Array(array) => Expr::Array(self.all(array.elem)?),
+            Sql::IsNull(of) => Expr::IsNull { of: self.boxed(*of)?, negated: false },
+            Sql::IsNotNull(of) => Expr::IsNull { of: self.boxed(*of)?, negated: true },
+            Sql::IsTrue(of) => self.is(*of, true, false)?,
+            Sql::IsNotTrue(of) => self.is(*of, true, true)?,
+            Sql::IsFalse(of) => self.is(*of, false, false)?,
+            Sql::IsNotFalse(of) => self.is(*of, false, true)?,
+            Sql::InList { expr, list, negated } => {
+                Expr::In { of: self.boxed(*expr)?, list: self.all(list)?, negated }
+            }
+            Sql::Between { expr, negated, low, high } => {
+                let of = self.boxed(*expr)?;
+                Expr::Between { of, low: self.boxed(*low)?, high: self.boxed(*high)?, negated }
+            }
+            Sql::Like { negated, any: false, expr, pattern, escape_char } => {
+                let pattern = self.pattern(*pattern, escape_char)?;
+                Expr::Like { of: self.boxed(*expr)?, pattern, negated }
+            }
+            Sql::Case { operand, conditions, else_result, .. } => {
+                let of = operand.map(|of| self.boxed(*of)).transpose()?;
+                let mut arms = Vec::with_capacity(conditions.len());
+                for arm in conditions {
+                    arms.push((self.expr(arm.condition)?, self.expr(arm.result)?));
+                }
+                let otherwise = else_result.map(|of| self.boxed(*of)).transpose()?;
+                Expr::Case { of, arms: arms.into(), otherwise }
+            }
+            other => return self.foreign(&other, at),
+        })
+    }
+
+    fn is(&mut self, of: ast::Expr, truth: bool, negated: bool) -> Result<Expr, Refused> {
+        let list = Box::new([Expr::Const(Value::Bool(truth))]);
+        Ok(Expr::In { of: self.boxed(of)?, list, negated })
+    }
+
+    /// What sqlparser reads and a rule does not have.
+    fn foreign(&self, expr: &ast::Expr, at: Location) -> Result<Expr, Refused> {
+        use ast::Expr as Sql;
+        let hint = match expr {
+            Sql::ILike { .. } => "lower(a) LIKE 'pattern'",
+            Sql::RLike { .. } | Sql::SimilarTo { .. } => "regex_match(a, 'pattern')",
+            Sql::InSubquery { .. } | Sql::InUnnest { .. } => {
+                "a rule sees one message; IN takes a list, and contains(a, array) an array"
+            }
+            Sql::AnyOp { .. } | Sql::AllOp { .. } => "contains(a, array)",
+            _ => "docs/rules.md has all that a rule may say",
+        };
+        self.refuse(at, "rules do not have this", hint)
+    }
+
+    fn literal(&self, value: ast::ValueWithSpan) -> Result<Value<'static>, Refused> {
+        let at = value.span.start;
+        match value.value {
+            ast::Value::Number(text, _) => match Number::parse(&text) {
+                Some(Number::Float(of)) if !text.contains(['.', 'e', 'E']) => {
+                    let message = format!("{text} is too large for an integer of 64 bits");
+                    self.refuse(at, &message, &format!("as a float it is {of:e}"))
+                }
+                Some(number) => Ok(number.value()),
+                None => self.refuse(at, &format!("{text} is no number"), ""),
+            },
+            ast::Value::SingleQuotedString(text) | ast::Value::DoubleQuotedString(text) => {
+                Ok(Value::Text(text.into()))
+            }
+            ast::Value::Boolean(of) => Ok(Value::Bool(of)),
+            ast::Value::Null => Ok(Value::Null),
+            _ => self.refuse(at, "this is no value of a rule", "'text', 1, 1.5, true or null"),
+        }
+    }
+
+    fn pattern(
+        &mut self,
+        pattern: ast::Expr,
+        escape: Option<Box<ast::Expr>>,
+    ) -> Result<Pattern, Refused> {
+        let at = place(&pattern, self.at);
+        let escape = match escape.map(|escape| self.expr(*escape)).transpose()? {
+            None => '\\',
+            Some(Expr::Const(Value::Text(text))) if text.chars().count() == 1 => {
+                text.chars().next().unwrap_or('\\')
+            }
+            Some(_) => return self.refuse(at, "ESCAPE takes one character", "ESCAPE '!'"),
+        };
+        match self.expr(pattern)? {
+            Expr::Const(Value::Text(text)) => Ok(Pattern::new(&text, escape)),
+            _ => self.refuse(
+                at,
+                "the pattern of LIKE stands in the rule",
+                "LIKE 'a%', or regex_match(a, b) for a pattern that the message brings",
+            ),
+        }
+    }
+
+    /// Operators that follow each other, however many.
+    fn chain(&mut self, expr: ast::Expr) -> Result<Expr, Refused> {
+        let mut rest = Vec::new();
+        let mut left = expr;
+        while let ast::Expr::BinaryOp { left: before, op, right } = left {
+            rest.push((op, *right));
+            left = *before;
+        }
+        let mut first = self.expr(left)?;
+        let mut chain: Vec<(Operator, Expr)> = Vec::new();
+        while let Some((op, right)) = rest.pop() {
+            let at = place(&right, self.at);
+            let Some(operator) = operator(&op) else {
+                let hint = match op {
+                    BinaryOperator::Custom(_) => "a range stands in brackets: payload.list[1..3]",
+                    _ => "docs/rules.md has all operators",
+                };
+                return self.refuse(at, &format!("{op} is no operator here"), hint);
+            };
+            let right = self.expr(right)?;
+            // The spine holds weaker operators to the right of stronger ones: a + b = c.
+            chain.push((operator, right));
+        }
+        if chain.len() == 1
+            && let Some((operator, right)) = chain.pop()
+        {
+            let rest = Box::new([(operator, right)]);
+            return Ok(Expr::Chain { first: Box::new(first), rest });
+        }
+        first = Expr::Chain { first: Box::new(first), rest: chain.into() };
+        Ok(first)
+    }
+
+    fn call(&mut self, call: ast::Function, at: Location) -> Result<Expr, Refused> {
+        let name = call.name.to_string();
+        let Some(function) = functions::by_name(&name) else {
+            return self.refuse(at, &format!("there is no function {name}"), &like(&name));
+        };
+        let ast::FunctionArguments::List(list) = call.args else {
+            return self.refuse(at, "rules do not have this", "");
+        };
+        let mut places = Vec::with_capacity(list.args.len());
+        let mut arguments = Vec::with_capacity(list.args.len());
+        for argument in list.args {
+            let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) = argument else {
+                return self.refuse(at, "an argument has no name", "");
+            };
+            places.push(place(&expr, at));
+            arguments.push(self.expr(expr)?);
+        }
+        if !function.arity.contains(&arguments.len()) {
+            let message = format!("{} has {} arguments", function.name, arguments.len());
+            let hint = format!("it takes {}({})", function.name, function.takes);
+            return self.refuse(at, &message, &hint);
+        }
+        let mut regex = None;
+        match function.needs {
+            Needs::Nothing => {}
+            Needs::Chance => self.reads.chance = true,
+            Needs::Now => self.reads.now = true,
+            Needs::Pattern => {
+                if let Some(Expr::Const(Value::Text(text))) = arguments.get(1) {
+                    let hint = "back references and look-around are not supported";
+                    let compiled = functions::compile(text);
+                    regex =
+                        Some(Box::new(compiled.or_else(|why| self.refuse(places[1], &why, hint))?));
+                }
+            }
+        }
+        Ok(Expr::Call { function, arguments: arguments.into(), regex })
+    }
+
+    fn path(&mut self, expr: ast::Expr, at: Location) -> Result<Expr, Refused> {
+        let mut steps = Vec::new();
+        let (root, chain) = match expr {
+            ast::Expr::Identifier(name) => (name.value, Vec::new()),
+            ast::Expr::CompoundIdentifier(names) => {
+                let mut names = names.into_iter().map(|name| name.value);
+                let root = names.next().unwrap_or_default();
+                steps.extend(names.map(|name| Step::Key(name.into())));
+                (root, Vec::new())
+            }
+            ast::Expr::CompoundFieldAccess { root, access_chain } => match *root {
+                ast::Expr::Identifier(name) => (name.value, access_chain),
+                other => {
+                    let root = Root::Expr(self.boxed(other)?);
+                    self.steps(access_chain, &mut steps, at)?;
+                    return Ok(Expr::Path { root, steps: steps.into() });
+                }
+            },
+            other => return self.foreign(&other, at),
+        };
+        self.steps(chain, &mut steps, at)?;
+        let root = self.root(root, &steps, at)?;
+        Ok(Expr::Path { root, steps: steps.into() })
+    }
+
+    fn steps(
+        &mut self,
+        chain: Vec<AccessExpr>,
+        steps: &mut Vec<Step>,
+        at: Location,
+    ) -> Result<(), Refused> {
+        for access in chain {
+            if let Some(Step::Range(..)) = steps.last() {
+                let hint = "FOREACH goes over the elements of a range";
+                return self.refuse(at, "a range is the end of its path", hint);
+            }
+            steps.push(match access {
+                AccessExpr::Dot(ast::Expr::Identifier(name)) => Step::Key(name.value.into()),
+                AccessExpr::Dot(ast::Expr::Value(value)) => match self.literal(value)? {
+                    Value::Text(name) => Step::Key(name.into()),
+                    _ => return self.refuse(at, "a name stands behind a dot", "a.b or a.'b c'"),
+                },
+                AccessExpr::Subscript(Subscript::Index { index }) => self.index(index)?,
+                _ => {
+                    let hint = "a.b, a.'b c', a[1], a[-1] or a[1..3]";
+                    return self.refuse(at, "this is no way into a value", hint);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// What stands in brackets: a place, a range, or what gives a place or a name.
+    fn index(&mut self, index: ast::Expr) -> Result<Step, Refused> {
+        let at = place(&index, self.at);
+        let is_range = |of: &ast::Expr| match of {
+            ast::Expr::BinaryOp { op: BinaryOperator::Custom(sign), .. } => sign == "..",
+            _ => false,
+        };
+        // `-3..-1` is read as the negative of `3..-1`.
+        let (index, sign) = match index {
+            ast::Expr::UnaryOp { op: UnaryOperator::Minus, expr } if is_range(&expr) => (*expr, -1),
+            other => (other, 1),
+        };
+        let (from, to) = match index {
+            ast::Expr::BinaryOp { left, op: BinaryOperator::Custom(sign), right }
+                if sign == ".." =>
+            {
+                (self.expr(*left)?, self.expr(*right)?)
+            }
+            other => {
+                return Ok(match self.expr(other)? {
+                    Expr::Const(Value::Int(index)) => Step::At(index),
+                    Expr::Const(Value::Text(key)) => Step::Key(key.into()),
+                    computed => Step::Computed(computed),
+                });
+            }
+        };
+        match (from, to) {
+            (Expr::Const(Value::Int(from)), Expr::Const(Value::Int(to))) => {
+                Ok(Step::Range(sign * from, to))
+            }
+            _ => self.refuse(at, "a range has two integers", "a[1..3]; or sublist(from, count, a)"),
+        }
+    }
+
+    fn root(&mut self, name: String, steps: &[Step], at: Location) -> Result<Root, Refused> {
+        if self.item.as_ref() == Some(&name) {
+            return Ok(Root::Item);
+        }
+        let field = Field::by_name(&name);
+        // An alias is meant where all of its names are said. One that begins with a field's name
+        // does not hide the rest of the field.
+        let said = |alias: &Vec<String>| {
+            let keys = steps.iter().map(|step| match step {
+                Step::Key(key) => Some(&**key),
+                _ => None,
+            });
+            let mut said = std::iter::once(Some(name.as_str())).chain(keys);
+            alias.iter().all(|own| said.next().flatten() == Some(own.as_str()))
+        };
+        let begins = |alias: &Vec<String>| alias.first() == Some(&name);
+        if self.aliases.iter().any(said) || field.is_none() && self.aliases.iter().any(begins) {
+            self.said_alias = true;
+            return Ok(Root::Alias(name.into()));
+        }
+        match field {
+            Some(field) => {
+                match field {
+                    Field::Payload => self.reads.payload = true,
+                    Field::PubProps => self.reads.properties = true,
+                    Field::Id | Field::Node | Field::PeerHost | Field::Username => {
+                        self.reads.publisher = true;
+                    }
+                    _ => {}
+                }
+                Ok(Root::Field(field))
+            }
+            None if self.events => Ok(Root::More(name.into())),
+            None => {
+                let names: Vec<&str> = FIELDS.iter().map(|row| row.name).collect();
+                let hint =
+                    format!("payload.{name} is in the payload; a message has {}", names.join(", "));
+                self.refuse(at, &format!("a message has no {name}"), &hint)
+            }
+        }
+    }
+}
+
+fn operator(op: &BinaryOperator) -> Option<Operator> {
+    Some(match op {
+        BinaryOperator::And => Operator::And,
+        BinaryOperator::Or => Operator::Or,
+        BinaryOperator::Plus => Operator::Add,
+        BinaryOperator::Minus => Operator::Subtract,
+        BinaryOperator::Multiply => Operator::Multiply,
+        BinaryOperator::Divide => Operator::Divide,
+        BinaryOperator::StringConcat => Operator::Concat,
+        BinaryOperator::Eq => Operator::Equal,
+        BinaryOperator::NotEq => Operator::NotEqual,
+        BinaryOperator::Lt => Operator::Less,
+        BinaryOperator::LtEq => Operator::LessOrEqual,
+        BinaryOperator::Gt => Operator::Greater,
+        BinaryOperator::GtEq => Operator::GreaterOrEqual,
+        BinaryOperator::Custom(sign) => match &**sign {
+            "div" => Operator::IntDivide,
+            "mod" => Operator::Modulo,
+            "=~" => Operator::TopicMatches,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Where a column without AS stands in the row: a path of names as in the message, anything else
+/// under its own text.
+fn own_names(expr: &ast::Expr) -> Vec<String> {
+    match expr {
+        ast::Expr::CompoundIdentifier(names) if names.len() <= NAMES_MAX => {
+            names.iter().map(|name| name.value.clone()).collect()
+        }
+        other => vec![other.to_string()],
+    }
+}
+
+/// Functions with a name like one that there is not.
+fn like(name: &str) -> String {
+    let name = name.to_lowercase();
+    let head: String = name.chars().take(3).collect();
+    let mut near: Vec<&str> = functions::all()
+        .map(|function| function.name)
+        .filter(|known| known.starts_with(&head) || known.contains(&name) || name.contains(known))
+        .collect();
+    near.truncate(6);
+    match near.is_empty() {
+        true => "docs/rules.md has all functions".to_string(),
+        false => format!("there are {}", near.join(", ")),
+    }
+}

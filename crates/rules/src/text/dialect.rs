@@ -1,0 +1,297 @@
+//! The dialect: which words and signs an expression of a rule may have, and what binds them.
+//!
+//! A prefix (what an expression may begin with) is read here and never by sqlparser, which knows
+//! types, intervals and sub-queries, tries them one after another, and would take `timestamp` or
+//! `floor` for something else. So reading is linear, and a wrong word is refused where it stands.
+
+use sqlparser::ast::{
+    Array, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    Ident, ObjectName, UnaryOperator, Value,
+};
+use sqlparser::dialect::Dialect;
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Word};
+
+#[derive(Debug)]
+pub(super) struct Rules;
+
+impl Dialect for Rules {
+    fn is_identifier_start(&self, c: char) -> bool {
+        c.is_alphabetic() || c == '_'
+    }
+
+    fn is_identifier_part(&self, c: char) -> bool {
+        c.is_alphanumeric() || c == '_'
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        Some(prefix(parser))
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        Some(Ok(binds(parser)))
+    }
+}
+
+/// Between a message and its hint in what sqlparser hands on as one text.
+pub(super) const HINT: char = '\u{1f}';
+
+/// Words that end an expression or join two, and so are no names.
+pub(super) const RESERVED: &[&str] = &[
+    "and", "as", "between", "by", "case", "do", "else", "end", "foreach", "from", "group",
+    "having", "in", "incase", "is", "join", "like", "limit", "not", "or", "order", "select",
+    "then", "union", "when", "where",
+];
+
+pub(super) fn is_word(token: &Token, word: &str) -> bool {
+    matches!(token, Token::Word(Word { value, quote_style: None, .. })
+        if value.eq_ignore_ascii_case(word))
+}
+
+fn is_reserved(word: &Word) -> bool {
+    let value = &word.value;
+    word.quote_style.is_none() && RESERVED.iter().any(|known| value.eq_ignore_ascii_case(known))
+}
+
+/// Operators that SQL does not have as one token each: `div`, `mod`, `=~` and the `..` of a range.
+/// `div` and `mod` are operators only behind an operand; `payload.mod` is a name.
+pub(super) fn operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut operand = false;
+    let custom = |sign: &str| Token::CustomBinaryOperator(sign.to_string());
+    for mut token in tokens {
+        let last = out.last().map(|last| &last.token);
+        match &token.token {
+            Token::Word(word) if operand && word.quote_style.is_none() => {
+                for sign in ["div", "mod"] {
+                    if word.value.eq_ignore_ascii_case(sign) {
+                        token.token = custom(sign);
+                        break;
+                    }
+                }
+            }
+            Token::Tilde if last == Some(&Token::Eq) => {
+                out.pop();
+                token.token = custom("=~");
+            }
+            Token::Period if last == Some(&Token::Period) => {
+                out.pop();
+                token.token = custom("..");
+            }
+            Token::Period | Token::Number(..) => {
+                let behind = match &token.token {
+                    Token::Number(text, _) => text.strip_prefix('.').map(str::to_string),
+                    _ => Some(String::new()),
+                };
+                let before = match last {
+                    Some(Token::Number(text, _)) => text.strip_suffix('.').map(str::to_string),
+                    _ => None,
+                };
+                if let (Some(before), Some(behind)) = (before, behind)
+                    && let Some(last) = out.last_mut()
+                {
+                    last.token = Token::Number(before, false);
+                    out.push(TokenWithSpan { token: custom(".."), span: token.span });
+                    token.token = Token::Number(behind.clone(), false);
+                    if behind.is_empty() {
+                        operand = false;
+                        continue;
+                    }
+                }
+            }
+            _ => {}
+        }
+        operand = match &token.token {
+            Token::Whitespace(_) => operand,
+            Token::Word(word) => !is_reserved(word) || word.keyword == Keyword::END,
+            Token::Number(..) | Token::SingleQuotedString(_) => true,
+            other => matches!(other, Token::RParen | Token::RBracket),
+        };
+        out.push(token);
+    }
+    out
+}
+
+/// Signs and words that join two expressions, some of them commas of the same look.
+pub(super) fn count_operators(tokens: &[TokenWithSpan]) -> usize {
+    let joins = |token: &&TokenWithSpan| match &token.token {
+        Token::Word(word) => matches!(word.keyword, Keyword::AND | Keyword::OR | Keyword::IS),
+        token => sign_binds(token) > 0,
+    };
+    tokens.iter().filter(joins).count()
+}
+
+/// How strongly what comes next binds; 0 ends the expression.
+fn binds(parser: &Parser<'_>) -> u8 {
+    match &parser.peek_token_ref().token {
+        Token::Word(word) if word.quote_style.is_none() => match word.keyword {
+            Keyword::OR => 5,
+            Keyword::AND => 10,
+            Keyword::IS => 17,
+            Keyword::NOT => match &parser.peek_nth_token_ref(1).token {
+                Token::Word(word) => comparison(word.keyword),
+                _ => 0,
+            },
+            other => comparison(other),
+        },
+        sign => sign_binds(sign),
+    }
+}
+
+fn sign_binds(sign: &Token) -> u8 {
+    match sign {
+        Token::DoubleEq | Token::Eq | Token::Neq => 20,
+        Token::Lt | Token::LtEq | Token::Gt | Token::GtEq => 20,
+        Token::Plus | Token::Minus | Token::StringConcat => 30,
+        Token::Mul | Token::Div => 40,
+        Token::CustomBinaryOperator(sign) => match &**sign {
+            "=~" => 20,
+            ".." => 25,
+            "div" | "mod" => 40,
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// Of these some are read only to be refused by name.
+fn comparison(keyword: Keyword) -> u8 {
+    match keyword {
+        Keyword::IN | Keyword::BETWEEN => 20,
+        Keyword::LIKE | Keyword::ILIKE | Keyword::RLIKE => 19,
+        Keyword::REGEXP | Keyword::SIMILAR => 19,
+        _ => 0,
+    }
+}
+
+fn prefix(parser: &mut Parser) -> Result<Expr, ParserError> {
+    let next = parser.next_token();
+    let at = next.span.start;
+    match next.token {
+        Token::Word(word) if word.quote_style.is_none() => prefix_word(parser, word, &next.span),
+        // As EMQX reads them; names in quotes stand only behind a dot or AS.
+        Token::Word(word) => {
+            Ok(Expr::Value(Value::DoubleQuotedString(word.value).with_span(next.span)))
+        }
+        Token::Number(..) | Token::SingleQuotedString(_) => {
+            parser.prev_token();
+            parser.parse_value().map(Expr::Value)
+        }
+        Token::LParen => {
+            let ahead = parser.peek_token_ref();
+            if is_word(&ahead.token, "select") || is_word(&ahead.token, "with") {
+                return wrong(
+                    ahead.span.start,
+                    "a rule in a rule",
+                    "a rule sees one message; make it two rules, the first republishing",
+                );
+            }
+            let inside = parser.parse_expr()?;
+            parser.expect_token(&Token::RParen)?;
+            Ok(Expr::Nested(Box::new(inside)))
+        }
+        Token::LBracket => {
+            let elem = list(parser, &Token::RBracket)?;
+            Ok(Expr::Array(Array { elem, named: false }))
+        }
+        sign @ (Token::Minus | Token::Plus) => {
+            let op = match sign {
+                Token::Minus => UnaryOperator::Minus,
+                _ => UnaryOperator::Plus,
+            };
+            Ok(Expr::UnaryOp { op, expr: Box::new(parser.parse_subexpr(40)?) })
+        }
+        Token::EOF => wrong(end(parser), "an expression is missing at the end", ""),
+        other => wrong(at, &format!("an expression cannot begin with {other}"), ""),
+    }
+}
+
+fn prefix_word(
+    parser: &mut Parser,
+    word: Word,
+    span: &sqlparser::tokenizer::Span,
+) -> Result<Expr, ParserError> {
+    match word.keyword {
+        Keyword::TRUE => return Ok(Expr::Value(Value::Boolean(true).with_span(*span))),
+        Keyword::FALSE => return Ok(Expr::Value(Value::Boolean(false).with_span(*span))),
+        Keyword::NULL => return Ok(Expr::Value(Value::Null.with_span(*span))),
+        Keyword::CASE => return parser.parse_case_expr(),
+        Keyword::NOT => {
+            let expr = Box::new(parser.parse_subexpr(15)?);
+            return Ok(Expr::UnaryOp { op: UnaryOperator::Not, expr });
+        }
+        _ => {}
+    }
+    if is_reserved(&word) {
+        let message = format!("an expression is missing before {}", word.value);
+        return wrong(span.start, &message, "");
+    }
+    let name = Ident::with_span(*span, word.value);
+    if parser.peek_token_ref().token != Token::LParen {
+        return Ok(Expr::Identifier(name));
+    }
+    parser.advance_token();
+    let args = list(parser, &Token::RParen)?;
+    let args = args.into_iter().map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
+    Ok(Expr::Function(Function {
+        name: ObjectName::from(vec![name]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.collect(),
+            clauses: Vec::new(),
+        }),
+        within_group: Vec::new(),
+        filter: None,
+        null_treatment: None,
+        over: None,
+    }))
+}
+
+/// Expressions with commas between them, and what ends them.
+fn list(parser: &mut Parser, end: &Token) -> Result<Vec<Expr>, ParserError> {
+    let mut exprs = Vec::new();
+    if parser.consume_token(end) {
+        return Ok(exprs);
+    }
+    loop {
+        exprs.push(parser.parse_expr()?);
+        if !parser.consume_token(&Token::Comma) {
+            parser.expect_token(end)?;
+            return Ok(exprs);
+        }
+    }
+}
+
+/// Where the last word or sign ends.
+pub(super) fn end(parser: &Parser<'_>) -> Location {
+    let last = parser.get_current_token();
+    let end = if last.token == Token::EOF { None } else { Some(last.span.end) };
+    end.filter(|end| end.line > 0).unwrap_or_else(|| {
+        // The token before the end, whatever was skipped behind it.
+        let before = parser.index().saturating_sub(2);
+        parser.token_at(before).span.end
+    })
+}
+
+fn wrong<T>(at: Location, message: &str, hint: &str) -> Result<T, ParserError> {
+    let (line, column) = (at.line, at.column);
+    Err(ParserError::ParserError(format!(
+        "{message}{HINT}{hint} at Line: {line}, Column: {column}"
+    )))
+}
+
+/// sqlparser's words in ours.
+pub(super) fn plain(message: &str) -> String {
+    let Some((expected, found)) =
+        message.strip_prefix("Expected: ").and_then(|rest| rest.split_once(", found: "))
+    else {
+        let mut chars = message.chars();
+        let first = chars.next().map(|c| c.to_lowercase().collect::<String>());
+        return first.unwrap_or_default() + chars.as_str();
+    };
+    let found = if found == "EOF" { "the end" } else { found };
+    format!("{found} stands where {expected} was expected")
+}

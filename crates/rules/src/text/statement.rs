@@ -1,0 +1,222 @@
+//! The clauses of a rule, as they stand in its text.
+
+use super::dialect::{RESERVED, end, is_word};
+use super::{Refused, refused};
+use sqlparser::ast::{Expr, Spanned};
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::{Location, Token};
+
+pub(super) struct Statement {
+    /// SELECT or DO; DO may be left out.
+    pub(super) columns: Option<Vec<Written>>,
+    pub(super) foreach: Option<Foreach>,
+    pub(super) filters: Vec<(String, Location)>,
+    pub(super) condition: Option<Expr>,
+}
+
+pub(super) struct Foreach {
+    pub(super) array: Expr,
+    pub(super) item: String,
+    pub(super) incase: Option<Expr>,
+}
+
+/// A column of SELECT or DO.
+pub(super) enum Written {
+    All,
+    One {
+        expr: Box<Expr>,
+        /// The names behind AS.
+        alias: Vec<String>,
+        at: Location,
+    },
+}
+
+pub(super) fn read(parser: Parser<'_>) -> Result<Statement, Refused> {
+    Reader { parser }.statement()
+}
+
+struct Reader<'p> {
+    parser: Parser<'p>,
+}
+
+impl Reader<'_> {
+    fn here(&self) -> Location {
+        let next = self.parser.peek_token_ref();
+        if next.token == Token::EOF { end(&self.parser) } else { next.span.start }
+    }
+
+    fn is_next(&self, word: &str) -> bool {
+        is_word(&self.parser.peek_token_ref().token, word)
+    }
+
+    fn skip(&mut self, word: &str) -> bool {
+        let there = self.is_next(word);
+        if there {
+            self.parser.advance_token();
+        }
+        there
+    }
+
+    fn expr(&mut self) -> Result<Expr, Refused> {
+        let expr = self.parser.parse_expr();
+        expr.map_err(|wrong| refused(wrong, &self.parser))
+    }
+
+    fn statement(mut self) -> Result<Statement, Refused> {
+        let (columns, foreach) = if self.skip("select") {
+            if self.is_next("distinct") {
+                return self.refuse("SELECT DISTINCT", "a rule sees one message, so leave it out");
+            }
+            (Some(self.columns()?), None)
+        } else if self.skip("foreach") {
+            let (columns, foreach) = self.foreach()?;
+            (columns, Some(foreach))
+        } else {
+            let hint = "SELECT what FROM \"topic/filter\", or FOREACH array FROM \"topic/filter\"";
+            return self.refuse("a rule begins with SELECT or FOREACH", hint);
+        };
+        if !self.skip("from") {
+            return self.unexpected("FROM and a topic filter in double quotes");
+        }
+        let filters = self.filters()?;
+        let condition = if self.skip("where") { Some(self.expr()?) } else { None };
+        while self.parser.consume_token(&Token::SemiColon) {}
+        match self.parser.peek_token_ref().token {
+            Token::EOF => Ok(Statement { columns, foreach, filters, condition }),
+            _ => self.unexpected("the end of the rule"),
+        }
+    }
+
+    fn foreach(&mut self) -> Result<(Option<Vec<Written>>, Foreach), Refused> {
+        let array = self.expr()?;
+        let mut item = "item".to_string();
+        if self.skip("as") {
+            let at = self.here();
+            let mut names = self.names()?;
+            match (names.pop(), names.is_empty()) {
+                (Some(name), true) => item = name,
+                _ => return Err(Refused::new(at, "an element has one name", "AS sensor")),
+            }
+        }
+        if self.parser.peek_token_ref().token == Token::Comma {
+            return self.refuse("FOREACH goes over one array", "say the others in DO");
+        }
+        let columns = if self.skip("do") { Some(self.columns()?) } else { None };
+        let incase = if self.skip("incase") { Some(self.expr()?) } else { None };
+        Ok((columns, Foreach { array, item, incase }))
+    }
+
+    fn columns(&mut self) -> Result<Vec<Written>, Refused> {
+        let mut columns = Vec::new();
+        loop {
+            columns.push(self.column()?);
+            if !self.parser.consume_token(&Token::Comma) {
+                return Ok(columns);
+            }
+        }
+    }
+
+    fn column(&mut self) -> Result<Written, Refused> {
+        if self.parser.consume_token(&Token::Mul) {
+            return Ok(Written::All);
+        }
+        let at = self.here();
+        let expr = Box::new(self.expr()?);
+        let alias = if self.skip("as") { self.names()? } else { Vec::new() };
+        Ok(Written::One { expr, alias, at })
+    }
+
+    /// Names with dots between them.
+    fn names(&mut self) -> Result<Vec<String>, Refused> {
+        let mut names = Vec::new();
+        loop {
+            match self.parser.peek_token_ref().token.clone() {
+                Token::Word(word) => {
+                    let reserved = RESERVED.iter().any(|known| {
+                        word.quote_style.is_none() && word.value.eq_ignore_ascii_case(known)
+                    });
+                    if reserved && names.is_empty() {
+                        return self.unexpected("a name");
+                    }
+                    names.push(word.value);
+                }
+                Token::SingleQuotedString(text) => names.push(text),
+                _ => return self.unexpected("a name"),
+            }
+            self.parser.advance_token();
+            if names.len() > NAMES_MAX {
+                return self.refuse("more than 16 names in one alias", "");
+            }
+            if self.parser.peek_token_ref().token == Token::LBracket {
+                let hint = "build the array as a value: [payload.a, payload.b] AS list";
+                return self.refuse("an alias has no index", hint);
+            }
+            if !self.parser.consume_token(&Token::Period) {
+                return Ok(names);
+            }
+        }
+    }
+
+    fn filters(&mut self) -> Result<Vec<(String, Location)>, Refused> {
+        let mut filters = Vec::new();
+        loop {
+            let at = self.here();
+            match self.parser.peek_token_ref().token.clone() {
+                Token::Word(word) if word.quote_style.is_some() => filters.push((word.value, at)),
+                Token::SingleQuotedString(text) => filters.push((text, at)),
+                _ => return self.unexpected("a topic filter in double quotes"),
+            }
+            self.parser.advance_token();
+            if self.is_next("as") {
+                return self.refuse("a topic has no alias", "say its fields by their names: topic");
+            }
+            if !self.parser.consume_token(&Token::Comma) {
+                return Ok(filters);
+            }
+        }
+    }
+
+    fn refuse<T>(&self, message: &str, hint: &str) -> Result<T, Refused> {
+        Err(Refused::new(self.here(), message, hint))
+    }
+
+    /// What comes next is none of what a rule may have here.
+    fn unexpected<T>(&self, expected: &str) -> Result<T, Refused> {
+        let next = &self.parser.peek_token_ref().token;
+        if *next == Token::EOF {
+            let message = format!("the rule ends where {expected} was expected");
+            return Err(Refused::new(self.here(), message, ""));
+        }
+        let known = FOREIGN.iter().find(|(word, _)| is_word(next, word));
+        let hint = known.map_or("", |(_, hint)| hint);
+        let message = format!("{next} stands where {expected} was expected");
+        Err(Refused::new(self.here(), message, hint))
+    }
+}
+
+/// Names of one column, which is a map in a map for each of them.
+pub(super) const NAMES_MAX: usize = 16;
+
+/// What SQL has and a rule does not, by the word that it begins with.
+const FOREIGN: &[(&str, &str)] = &[
+    ("cross", JOIN),
+    ("full", JOIN),
+    ("group", "a rule sees one message; groups need a window, and there is none yet"),
+    ("having", "a rule sees one message; say it in WHERE"),
+    ("inner", JOIN),
+    ("join", JOIN),
+    ("left", JOIN),
+    ("limit", "a rule makes one row of a message, or one of each element with FOREACH"),
+    ("order", "a rule makes one row of a message, so there is nothing to put in order"),
+    ("right", JOIN),
+    ("union", "make it two rules, or several filters in FROM"),
+    ("window", "there are no windows yet"),
+];
+
+const JOIN: &str = "a rule sees one message; republish what has to come together";
+
+/// Where an expression begins, as far as it knows.
+pub(super) fn place(expr: &Expr, otherwise: Location) -> Location {
+    let start = expr.span().start;
+    if start.line == 0 { otherwise } else { start }
+}

@@ -1,0 +1,369 @@
+//! What a rule works with: JSON's values, integers apart from floats, and bytes. Texts and bytes
+//! are borrowed from the message or the plan wherever they stand there already.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt::{self, Write as _};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Value<'a> {
+    /// Also what is not there: a field that a message does not have, or an alias before its time.
+    #[default]
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Cow<'a, str>),
+    Bytes(Cow<'a, [u8]>),
+    Array(Vec<Value<'a>>),
+    Map(Map<'a>),
+}
+
+/// Names and their values in the order in which they came. Of a name that stands twice, as JSON
+/// allows, the first counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Map<'a> {
+    entries: Vec<(Cow<'a, str>, Value<'a>)>,
+}
+
+impl<'a> Value<'a> {
+    /// A text of the caller's, as it stands.
+    pub fn text(text: &'a str) -> Value<'a> {
+        Value::Text(Cow::Borrowed(text))
+    }
+
+    /// Text where the bytes are UTF-8, bytes where not.
+    pub fn of_bytes(bytes: &'a [u8]) -> Value<'a> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Value::text(text),
+            Err(_) => Value::Bytes(Cow::Borrowed(bytes)),
+        }
+    }
+
+    pub(crate) fn of_vec(bytes: Vec<u8>) -> Value<'a> {
+        match String::from_utf8(bytes) {
+            Ok(text) => Value::Text(text.into()),
+            Err(wrong) => Value::Bytes(wrong.into_bytes().into()),
+        }
+    }
+
+    /// What kind of value it is, as messages say it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Int(_) => "an integer",
+            Value::Float(_) => "a float",
+            Value::Text(_) => "text",
+            Value::Bytes(_) => "bytes",
+            Value::Array(_) => "an array",
+            Value::Map(_) => "a map",
+        }
+    }
+
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    /// The same, borrowed from this one as far as texts and bytes go.
+    pub fn view(&'a self) -> Value<'a> {
+        match self {
+            Value::Null => Value::Null,
+            Value::Bool(of) => Value::Bool(*of),
+            Value::Int(of) => Value::Int(*of),
+            Value::Float(of) => Value::Float(*of),
+            Value::Text(of) => Value::Text(Cow::Borrowed(of)),
+            Value::Bytes(of) => Value::Bytes(Cow::Borrowed(of)),
+            Value::Array(of) => Value::Array(of.iter().map(Value::view).collect()),
+            Value::Map(of) => {
+                let entries = of.entries.iter();
+                let entries = entries.map(|(key, value)| (Cow::Borrowed(&**key), value.view()));
+                Value::Map(Map { entries: entries.collect() })
+            }
+        }
+    }
+
+    /// The same, for whoever keeps it longer than the message.
+    pub fn into_owned(self) -> Value<'static> {
+        match self {
+            Value::Null => Value::Null,
+            Value::Bool(of) => Value::Bool(of),
+            Value::Int(of) => Value::Int(of),
+            Value::Float(of) => Value::Float(of),
+            Value::Text(of) => Value::Text(of.into_owned().into()),
+            Value::Bytes(of) => Value::Bytes(of.into_owned().into()),
+            Value::Array(of) => Value::Array(of.into_iter().map(Value::into_owned).collect()),
+            Value::Map(of) => Value::Map(of.into_owned()),
+        }
+    }
+
+    /// The number that it is, or that its text says.
+    pub(crate) fn number(&self) -> Option<Number> {
+        match self {
+            Value::Int(of) => Some(Number::Int(*of)),
+            Value::Float(of) => Some(Number::Float(*of)),
+            Value::Text(of) => Number::parse(of.trim()),
+            _ => None,
+        }
+    }
+
+    /// How two values stand to each other, where they do: numbers by size, texts and bytes by
+    /// their bytes, and a text beside a number by the number that it says.
+    pub(crate) fn order(&self, other: &Value<'_>) -> Option<Ordering> {
+        match (self, other) {
+            (Value::Text(one), Value::Text(two)) => Some(one.as_bytes().cmp(two.as_bytes())),
+            (Value::Bool(one), Value::Bool(two)) => Some(one.cmp(two)),
+            (Value::Bool(_), _) | (_, Value::Bool(_)) => None,
+            _ => match (self.as_bytes(), other.as_bytes()) {
+                (Some(one), Some(two)) => Some(one.cmp(two)),
+                _ => self.number()?.order(other.number()?),
+            },
+        }
+    }
+
+    pub(crate) fn equals(&self, other: &Value<'_>) -> bool {
+        match (self, other) {
+            (Value::Null, Value::Null) => true,
+            (Value::Bool(truth), Value::Text(text)) | (Value::Text(text), Value::Bool(truth)) => {
+                *text == if *truth { "true" } else { "false" }
+            }
+            (Value::Array(one), Value::Array(two)) => {
+                one.len() == two.len() && one.iter().zip(two).all(|(one, two)| one.equals(two))
+            }
+            (Value::Map(one), Value::Map(two)) => {
+                let same = |(key, value): (&str, &Value)| {
+                    two.get(key).is_some_and(|other| value.equals(other))
+                };
+                one.len() == two.len() && one.iter().all(same)
+            }
+            _ => self.order(other) == Some(Ordering::Equal),
+        }
+    }
+
+    pub(crate) fn as_bytes(&self) -> Option<&[u8]> {
+        match self {
+            Value::Text(of) => Some(of.as_bytes()),
+            Value::Bytes(of) => Some(of),
+            _ => None,
+        }
+    }
+
+    /// Steps that it takes to look at all of it, and bytes that it has beside what it borrows.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let each = std::mem::size_of::<Value>() as u64;
+        match self {
+            Value::Text(Cow::Owned(of)) => (1 + of.len() as u64 / 64, each + of.len() as u64),
+            Value::Bytes(Cow::Owned(of)) => (1 + of.len() as u64 / 64, each + of.len() as u64),
+            Value::Array(of) => sum(of.iter().map(Value::size)),
+            Value::Map(of) => sum(of.iter().map(|(key, value)| {
+                let (steps, bytes) = value.size();
+                (steps, bytes + key.len() as u64 + 24)
+            })),
+            _ => (1, each),
+        }
+    }
+
+    /// Appends it as JSON. Bytes that are not UTF-8 become text with the usual mark for what is
+    /// no character; a float that JSON cannot say becomes null.
+    pub fn write_json(&self, out: &mut String) {
+        match self {
+            Value::Null => out.push_str("null"),
+            Value::Bool(of) => out.push_str(if *of { "true" } else { "false" }),
+            Value::Int(of) => {
+                let _ = write!(out, "{of}");
+            }
+            Value::Float(of) => write_float(*of, out),
+            Value::Text(of) => write_json_text(of, out),
+            Value::Bytes(of) => write_json_text(&String::from_utf8_lossy(of), out),
+            Value::Array(of) => {
+                out.push('[');
+                for (at, value) in of.iter().enumerate() {
+                    out.push_str(if at == 0 { "" } else { "," });
+                    value.write_json(out);
+                }
+                out.push(']');
+            }
+            Value::Map(of) => of.write_json(out),
+        }
+    }
+
+    /// It as text: what `str()` makes of it, and `||` and templates.
+    pub fn write_text(&self, out: &mut String) {
+        match self {
+            Value::Text(of) => out.push_str(of),
+            Value::Bytes(of) => out.push_str(&String::from_utf8_lossy(of)),
+            other => other.write_json(out),
+        }
+    }
+}
+
+fn sum(sizes: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
+    let each = std::mem::size_of::<Value>() as u64;
+    sizes.fold((1, each), |one, two| (one.0 + two.0, one.1 + two.1))
+}
+
+/// As JSON.
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = String::new();
+        self.write_json(&mut out);
+        f.write_str(&out)
+    }
+}
+
+/// As JSON.
+impl fmt::Display for Map<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = String::new();
+        self.write_json(&mut out);
+        f.write_str(&out)
+    }
+}
+
+impl<'a> Map<'a> {
+    pub(crate) fn with_room(entries: usize) -> Map<'a> {
+        Map { entries: Vec::with_capacity(entries) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value<'a>)> {
+        self.entries.iter().map(|(key, value)| (&**key, value))
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Value<'a>> {
+        self.entries.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    pub(crate) fn take(&mut self, key: &str) -> Option<Value<'a>> {
+        let at = self.entries.iter().position(|(name, _)| name == key)?;
+        Some(std::mem::take(&mut self.entries[at].1))
+    }
+
+    pub(crate) fn into_entries(self) -> Vec<(Cow<'a, str>, Value<'a>)> {
+        self.entries
+    }
+
+    /// What stands under a name, null where nothing did.
+    pub(crate) fn entry(&mut self, key: Cow<'a, str>) -> &mut Value<'a> {
+        let at = self.entries.iter().position(|(name, _)| *name == key);
+        let at = at.unwrap_or_else(|| {
+            self.entries.push((key, Value::Null));
+            self.entries.len() - 1
+        });
+        &mut self.entries[at].1
+    }
+
+    pub fn put(&mut self, key: impl Into<Cow<'a, str>>, value: Value<'a>) {
+        *self.entry(key.into()) = value;
+    }
+
+    /// For names that cannot stand there yet.
+    pub(crate) fn push(&mut self, key: Cow<'a, str>, value: Value<'a>) {
+        self.entries.push((key, value));
+    }
+
+    /// The same, for whoever keeps it longer than the message.
+    pub fn into_owned(self) -> Map<'static> {
+        let entries = self.entries.into_iter();
+        let entries =
+            entries.map(|(key, value)| (Cow::Owned(key.into_owned()), value.into_owned()));
+        Map { entries: entries.collect() }
+    }
+
+    pub fn write_json(&self, out: &mut String) {
+        out.push('{');
+        for (at, (key, value)) in self.entries.iter().enumerate() {
+            out.push_str(if at == 0 { "" } else { "," });
+            write_json_text(key, out);
+            out.push(':');
+            value.write_json(out);
+        }
+        out.push('}');
+    }
+}
+
+/// Two integers stay integers; with a float beside it each becomes one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+impl Number {
+    /// As JSON writes numbers, with a sign as well.
+    pub(crate) fn parse(text: &str) -> Option<Number> {
+        let first = text.trim_start_matches(['-', '+']).bytes().next()?;
+        if !first.is_ascii_digit() && first != b'.' {
+            return None;
+        }
+        if let Ok(of) = text.parse() {
+            return Some(Number::Int(of));
+        }
+        text.parse().ok().filter(|of: &f64| of.is_finite()).map(Number::Float)
+    }
+
+    pub(crate) fn float(self) -> f64 {
+        match self {
+            Number::Int(of) => of as f64,
+            Number::Float(of) => of,
+        }
+    }
+
+    fn order(self, other: Number) -> Option<Ordering> {
+        match (self, other) {
+            (Number::Int(one), Number::Int(two)) => Some(one.cmp(&two)),
+            (one, two) => one.float().partial_cmp(&two.float()),
+        }
+    }
+
+    pub(crate) fn value<'a>(self) -> Value<'a> {
+        match self {
+            Number::Int(of) => Value::Int(of),
+            Number::Float(of) => Value::Float(of),
+        }
+    }
+}
+
+fn write_float(of: f64, out: &mut String) {
+    if !of.is_finite() {
+        out.push_str("null");
+        return;
+    }
+    let size = of.abs();
+    let _ = match size != 0.0 && !(1e-7..1e21).contains(&size) {
+        true => write!(out, "{of:e}"),
+        false if of.fract() == 0.0 => write!(out, "{of:.1}"),
+        false => write!(out, "{of}"),
+    };
+}
+
+fn write_json_text(text: &str, out: &mut String) {
+    out.push('"');
+    let mut written = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        let escape = match byte {
+            b'"' => "\\\"",
+            b'\\' => "\\\\",
+            b'\n' => "\\n",
+            b'\r' => "\\r",
+            b'\t' => "\\t",
+            0..0x20 => "",
+            _ => continue,
+        };
+        out.push_str(&text[written..at]);
+        out.push_str(escape);
+        if escape.is_empty() {
+            let _ = write!(out, "\\u{byte:04x}");
+        }
+        written = at + 1;
+    }
+    out.push_str(&text[written..]);
+    out.push('"');
+}

@@ -1,0 +1,100 @@
+//! Whatever a rule and a message are, a run ends within its budget, and says why it gave up.
+
+use rules::{Budget, Failed, Plan, Seen};
+
+fn run(rule: &str, payload: &[u8], mut budget: Budget) -> (Result<usize, Failed>, Budget) {
+    let plan = Plan::parse(rule).unwrap_or_else(|refused| panic!("{}", refused.show(rule)));
+    let mut rows = Vec::new();
+    let seen = Seen { topic: "t", payload, ..Seen::default() };
+    let ran = plan.run(&seen, &mut budget, &mut rows);
+    (ran.map(|()| rows.len()), budget)
+}
+
+/// What grows without a bound, if nobody bounded it.
+const GREEDY: &[(&str, &str)] = &[
+    (r#"SELECT range(1, 100000000) AS v FROM "t""#, ""),
+    (r#"SELECT pad('a', 100000000) AS v FROM "t""#, ""),
+    (r#"SELECT replace(pad('', 3000, 'leading', 'a'), 'a', pad('', 3000)) AS v FROM "t""#, ""),
+    (
+        r#"SELECT regex_replace(pad('', 99999), '(.*)', replace(pad('', 60), ' ', '$1')) AS v
+           FROM "t""#,
+        "",
+    ),
+    (r#"SELECT regex_match(pad('', 300000), '( | | | )*x') AS v FROM "t""#, ""),
+    (r#"SELECT regex_match(topic, concat('a{1000}', 'b{1000}')) AS v FROM "t""#, ""),
+    (r#"FOREACH range(1, 5000) FROM "t""#, ""),
+    (r#"FOREACH range(1, 900) AS i DO range(1, 900) AS v FROM "t""#, ""),
+    (r#"FOREACH range(1, 900) AS i DO length(range(1, 900)) AS v FROM "t""#, ""),
+    (r#"SELECT json_decode(payload) AS v FROM "t""#, "[1]"),
+    (r#"SELECT join_to_string(pad('', 3000), range(1, 3000)) AS v FROM "t""#, ""),
+    (
+        r#"SELECT contains('x', split(pad('', 900000, 'leading', ','), ',', 'notrim')) AS v
+           FROM "t""#,
+        "",
+    ),
+];
+
+#[test]
+fn what_is_greedy_fails_within_its_budget() {
+    for (rule, payload) in GREEDY {
+        let payload = match payload.is_empty() {
+            true => Vec::new(),
+            // A million elements.
+            false => format!("[1{}]", ",1".repeat(1_000_000)).into_bytes(),
+        };
+        let (ran, _) = run(rule, &payload, Budget::default());
+        let reason = ran.expect_err(rule).reason();
+        assert!(["steps", "bytes", "rows", "function"].contains(&reason), "{rule}: {reason}");
+    }
+}
+
+/// For each rule there is a budget with which it runs, and with every smaller one it fails cleanly.
+#[test]
+fn a_smaller_budget_is_a_clean_failure() {
+    let payload =
+        br#"{"list":[{"a":"x\ny"},{"a":[1,2,{"b":null}]},{"a":"xxxxxxxxxxxxxxxxxxxx"}],"n":5}"#;
+    for rule in [
+        r#"SELECT * FROM "t" WHERE payload.n = 5"#,
+        r#"SELECT payload.list AS l, str(payload.list) AS s, upper(payload.list[1].a) AS u
+           FROM "t""#,
+        r#"FOREACH payload.list AS i DO i.a AS a, map_put('x.y', i, map_new()) AS m FROM "t""#,
+        r#"SELECT split('a/b/c', '/') AS s, range(1, 20) AS r, flags, pub_props FROM "t""#,
+        r#"SELECT regex_replace('abc', '[a-z]', '<$0>') AS r, sha256(payload) AS h FROM "t""#,
+    ] {
+        let whole = Budget::default();
+        let (ran, left) = run(rule, payload, whole);
+        let rows = ran.expect(rule);
+        let (steps, bytes) = (whole.steps - left.steps, whole.bytes - left.bytes);
+        assert!(
+            steps > 0 && steps < 5000 && bytes < 10_000,
+            "{rule}: {steps} steps, {bytes} bytes"
+        );
+        for steps in 0..steps {
+            let (ran, _) = run(rule, payload, Budget { steps, ..whole });
+            assert_eq!(ran, Err(Failed::Steps), "{rule}");
+        }
+        for bytes in 0..bytes {
+            let (ran, _) = run(rule, payload, Budget { bytes, ..whole });
+            assert_eq!(ran, Err(Failed::Bytes), "{rule}, {bytes}");
+        }
+        let (ran, _) = run(rule, payload, Budget { rows: rows as u32 - 1, ..whole });
+        assert_eq!(ran, Err(Failed::Rows), "{rule}");
+        let exactly = Budget { steps, bytes, rows: rows as u32 };
+        assert_eq!(run(rule, payload, exactly).0, Ok(rows), "{rule}");
+    }
+}
+
+/// Several lookups share one reading of the payload.
+#[test]
+fn a_payload_is_read_once() {
+    let payload = format!(r#"{{"pad":"{}","a":1}}"#, "x".repeat(16_000));
+    let used = |rule: &str| {
+        let (ran, left) = run(rule, payload.as_bytes(), Budget::default());
+        ran.unwrap();
+        Budget::default().steps - left.steps
+    };
+    let once = used(r#"SELECT payload.a AS a FROM "t""#);
+    let often = used(r#"SELECT payload.a AS a, payload.a AS b, payload.a AS c FROM "t""#);
+    assert!(once > 1000 && often < once + 50, "{once}, {often}");
+    assert!(used(r#"SELECT topic FROM "t""#) < 10, "and not at all where nobody asks");
+}
