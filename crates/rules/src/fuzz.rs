@@ -6,6 +6,7 @@ use crate::{Budget, Plan, Seen, Value};
 /// Whatever the text is, it is a rule or refused at a place of its own; and a rule runs.
 pub fn text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
+    assert!(crate::split(text).iter().all(|(start, rule)| text[*start..].starts_with(rule)));
     match Plan::parse(text) {
         Ok(plan) => run_plan(&plan, PAYLOAD.as_bytes()),
         Err(refused) => {

@@ -49,5 +49,5 @@ mod value;
 pub use budget::{Budget, Failed};
 pub use plan::{Plan, Reads};
 pub use seen::{FIELDS, Field, FieldRow, Seen};
-pub use text::Refused;
+pub use text::{Refused, split};
 pub use value::{Map, Value};

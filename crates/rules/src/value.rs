@@ -1,6 +1,8 @@
 //! What a rule works with: JSON's values, integers apart from floats, and bytes. Texts and bytes
 //! are borrowed from the message or the plan wherever they stand there already.
 
+use crate::budget::Budget;
+use crate::json::{Place, Tape};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
@@ -38,6 +40,13 @@ impl<'a> Value<'a> {
             Ok(text) => Value::text(text),
             Err(_) => Value::Bytes(Cow::Borrowed(bytes)),
         }
+    }
+
+    /// The value that a JSON text says, `None` for what is none.
+    pub fn from_json(text: &'a str) -> Option<Value<'a>> {
+        let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
+        let tape = Tape::read(text.as_bytes(), &mut plenty).ok().flatten()?;
+        tape.value(Place::ROOT, &mut plenty).ok()
     }
 
     pub(crate) fn of_vec(bytes: Vec<u8>) -> Value<'a> {

@@ -83,6 +83,43 @@ impl Plan {
     }
 }
 
+/// The rules of a text that has several, with `;` behind each but the last: where each begins,
+/// and what it says. What is empty but for blanks and comments is left out.
+pub fn split(text: &str) -> Vec<(usize, &str)> {
+    let mut rules = Vec::new();
+    let (mut start, mut at, mut said) = (0, 0, false);
+    let bytes = text.as_bytes();
+    // All that is looked for is ASCII, so no cut is within a character.
+    while at < bytes.len() {
+        let rest = &text[at..];
+        let skip = |end: &str, from: usize| {
+            rest.get(from..)
+                .and_then(|rest| rest.find(end))
+                .map_or(rest.len(), |n| from + n + end.len())
+        };
+        let (len, says) = match bytes[at] {
+            b'\'' => (skip("'", 1), true),
+            b'"' => (skip("\"", 1), true),
+            b'-' if rest.starts_with("--") => (skip("\n", 2), false),
+            b'/' if rest.starts_with("/*") => (skip("*/", 2), false),
+            b';' => {
+                if said {
+                    rules.push((start, &text[start..at]));
+                }
+                (start, said) = (at + 1, false);
+                (1, false)
+            }
+            other => (rest.chars().next().map_or(1, char::len_utf8), !other.is_ascii_whitespace()),
+        };
+        said |= says;
+        at += len;
+    }
+    if said {
+        rules.push((start, &text[start..]));
+    }
+    rules
+}
+
 /// What sqlparser says, with its place apart from its words.
 fn refused(wrong: ParserError, parser: &Parser<'_>) -> Refused {
     let here = parser.peek_token_ref().span.start;

@@ -151,3 +151,16 @@ fn a_plan_tells_what_it_reads() {
     let publisher = crate::Reads { publisher: true, properties: true, ..none };
     assert_eq!(reads("SELECT username, pub_props FROM \"t\""), publisher);
 }
+
+#[test]
+fn several_rules_in_a_text_have_semicolons_between_them() {
+    let text = "-- one; two\nSELECT ';' FROM \"a;b\"; ;\n/* ; */ ;SELECT '\u{e4}''s;'; -- end;\n";
+    let rules: Vec<_> = split(text).into_iter().map(|(_, rule)| rule.trim()).collect();
+    assert_eq!(rules, ["-- one; two\nSELECT ';' FROM \"a;b\"", "SELECT '\u{e4}''s;'"]);
+    for (start, rule) in split(text) {
+        assert!(text[start..].starts_with(rule));
+    }
+    for text in ["", ";", "'", "\"", "--", "/*", "/*/", "-", "a;'"] {
+        split(text);
+    }
+}

@@ -1,0 +1,4 @@
+//! See the function `text` in `rules::fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rules::fuzz::text(bytes));
