@@ -36,12 +36,14 @@ pub mod probes;
 #[cfg(feature = "psk")]
 mod psk;
 mod reference;
+mod rulebook;
 #[cfg(feature = "remote")]
 mod runtime;
 mod security;
 mod serve;
 mod source;
 mod timestamp;
+mod trial;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -67,6 +69,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
         run: reference::run,
         short: "print the tables of the protocol and of $SYS",
     },
+    Subcommand { name: "rules", run: trial::run, short: "try rules without a broker" },
     Subcommand {
         name: "import",
         run: import::run,

@@ -26,6 +26,7 @@ const DOCUMENTS: &[Document] = &[
     Document { path: "docs/conformance.md", text: |from| conformance::write(&from.tree) },
     Document { path: "docs/options.md", text: |from| ask(from, &["options", "--markdown"]) },
     Document { path: "docs/import.md", text: |from| ask(from, &["import", "--markdown"]) },
+    Document { path: "docs/rules.md", text: |from| ask(from, &["rules", "--markdown"]) },
     Document { path: "docs/reference.md", text: |from| ask(from, &["reference"]) },
     Document { path: "docs/godwit.toml", text: |from| ask(from, &["options", "--sample"]) },
 ];

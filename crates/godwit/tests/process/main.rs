@@ -28,5 +28,6 @@ mod sinks;
 #[path = "../../src/identity/contract/web.rs"]
 mod stub;
 mod tls;
+mod trials;
 mod web;
 mod wire;

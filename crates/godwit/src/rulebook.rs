@@ -1,0 +1,36 @@
+//! `docs/rules.md`: the language in prose, and every field and function from its row.
+
+use rules::FIELDS;
+use rules::functions::{Function, GROUPS};
+use std::fmt::Write as _;
+
+pub(crate) fn markdown() -> String {
+    let mut text = String::from(include_str!("rulebook.md"));
+    text.push_str("\n## Fields\n\n| field | what it is |\n|---|---|\n");
+    for row in FIELDS {
+        let _ = writeln!(text, "| `{}` | {} |", row.name, row.says);
+    }
+    text.push_str("\n## Functions\n\n");
+    text.push_str(
+        "Names may have capitals. Arguments in brackets may be left out. The examples are tests;\n\
+         they see the topic `car/7/speed`, the payload `{}` and a clock that stands at\n\
+         2026-11-22T08:00:00.25Z.\n",
+    );
+    for (group, rows) in GROUPS {
+        let _ = writeln!(text, "\n### {group}\n");
+        text.push_str("| function | what it gives | example |\n|---|---|---|\n");
+        for row in *rows {
+            text.push_str(&line(row));
+        }
+    }
+    text
+}
+
+fn line(row: &Function) -> String {
+    let (expr, result) = row.example;
+    // A bar in a table would begin a column, and in code too.
+    let cell = |text: &str| text.replace('|', "\\|");
+    let call = format!("{}({})", row.name, row.takes);
+    let example = format!("{expr} = {result}");
+    format!("| `{}` | {} | `{}` |\n", cell(&call), cell(row.says), cell(&example))
+}

@@ -1,0 +1,110 @@
+//! `godwit rules test`: rules tried on the command line.
+
+use crate::broker::{run, scratch};
+
+fn test(arguments: &[&str]) -> (Option<i32>, String, String) {
+    run(&[&["rules", "test"], arguments].concat())
+}
+
+#[test]
+fn rows_come_out_as_json() {
+    let all = [
+        "--sql",
+        "SELECT payload.t AS t, qos, retain, clientid, username, peerhost, timestamp AS at, \
+         pub_props.'User-Property'.k AS k FROM \"car/#\" WHERE topic = 'car/7'",
+        "--topic",
+        "car/7",
+        "--payload",
+        "{\"t\":21.5}",
+        "--qos",
+        "1",
+        "--retain",
+        "--clientid",
+        "c",
+        "--username",
+        "eric",
+        "--peerhost",
+        "10.0.0.1",
+        "--user-property",
+        "k=v=w",
+        "--timestamp",
+        "12",
+    ];
+    let row = concat!(
+        r#"{"t":21.5,"qos":1,"retain":true,"clientid":"c","username":"eric","#,
+        r#""peerhost":"10.0.0.1","at":12,"k":"v=w"}"#
+    );
+    assert_eq!(test(&all), (Some(0), format!("{row}\n"), String::new()));
+}
+
+#[test]
+fn what_does_not_come_out_says_why() {
+    let sql = "SELECT 1 / qos AS v FROM \"a/+\" WHERE topic_level(2) = 'b'";
+    let try_on = |topic: &str| test(&["--sql", sql, "--topic", topic]);
+    let (code, out, why) = try_on("a/c");
+    assert_eq!((code, &*out, &*why), (Some(0), "", "godwit: no row comes out\n"));
+    let (code, out, why) = try_on("b");
+    let said = "godwit: the topic b is not in FROM \"a/+\"\n";
+    assert_eq!((code, &*out, &*why), (Some(0), "", said));
+    let (code, out, why) = try_on("a/b");
+    assert_eq!((code, &*out, &*why), (Some(1), "", "godwit: /: division by zero\n"));
+}
+
+#[test]
+fn an_event_has_fields_of_its_own() {
+    let sql = "SELECT clientid, reason, event FROM \"$events/client_disconnected\"";
+    let json = "{\"reason\":\"kicked\",\"clientid\":\"c9\"}";
+    let row = "{\"clientid\":\"c9\",\"reason\":\"kicked\",\"event\":\"client_disconnected\"}\n";
+    for name in ["client_disconnected", "$events/client_disconnected"] {
+        let ran = test(&["--sql", sql, "--event", name, "--json", json]);
+        assert_eq!(ran, (Some(0), row.to_string(), String::new()));
+    }
+    let (_, _, why) = test(&["--sql", sql, "--event", "x"]);
+    assert_eq!(why, "godwit: $events/x is not in FROM \"$events/client_disconnected\"\n");
+}
+
+#[test]
+fn a_wrong_rule_is_shown_with_a_caret() {
+    let (code, out, why) = test(&["--sql", "SELECT topic,\n  uper(topic) FROM \"t\""]);
+    let shown = "godwit: 2:3: there is no function uper; there are upper\n      uper(topic) FROM \
+                 \"t\"\n      ^\n";
+    assert_eq!((code, &*out, &*why), (Some(2), "", shown));
+}
+
+#[test]
+fn a_file_has_several_rules_and_every_wrong_one_is_told_with_its_line() {
+    let folder = scratch("rules-file");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("all.rules");
+    let name = file.to_str().unwrap();
+    let good = "-- two rules\nSELECT 'a;b' AS v FROM \"t\";\nFOREACH [1, 2] FROM \"t\"\n";
+    std::fs::write(&file, good).unwrap();
+    let rows = "{\"v\":\"a;b\"}\n{\"item\":1}\n{\"item\":2}\n";
+    assert_eq!(test(&["--file", name]), (Some(0), rows.to_string(), String::new()));
+    std::fs::write(&file, "SELECT topic FROM \"t\"; SELECT a FROM \"t\";\n\nSELECT FROM \"t\"")
+        .unwrap();
+    let (code, _, why) = test(&["--file", name]);
+    assert_eq!(code, Some(2));
+    let told: Vec<&str> = why.lines().filter(|line| line.starts_with("godwit: ")).collect();
+    assert!(told[0].starts_with(&format!("godwit: {name}:1:31: a message has no a;")), "{why}");
+    assert!(told[1].starts_with(&format!("godwit: {name}:3:8: an expression is missing")), "{why}");
+    assert_eq!(told.len(), 2, "{why}");
+}
+
+#[test]
+fn what_is_wrong_with_the_command_line_is_told() {
+    for (arguments, why) in [
+        (&["--topic", "t"][..], "rules test needs --sql or --file"),
+        (&["--sql", "x", "--qos", "3"], "--qos 3: use a number from 0 to 2"),
+        (&["--sql", "x", "--topic", "a/#"], "--topic a/#: no topic name"),
+        (&["--sql", "x", "--json", "[1]"], "--json is no map in JSON"),
+        (&["--sql", "x", "--user-property", "k"], "--user-property k: use NAME=VALUE"),
+        (&["--file", "/no/such.rules"], "/no/such.rules: No such file"),
+        (&["--sql", ";"], "there is no rule"),
+    ] {
+        let (code, out, told) = test(arguments);
+        assert_eq!((code, &*out), (Some(2), ""), "{arguments:?}");
+        assert!(told.starts_with(&format!("godwit: {why}")), "{told}");
+    }
+    assert_eq!(run(&["rules"]).0, Some(2));
+}
