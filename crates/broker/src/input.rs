@@ -23,8 +23,8 @@ pub struct SessionId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub u8);
 
-/// Milliseconds of a clock that never goes back. Where there is a store it begins at the time of
-/// day, so that a time that was stored still says the same after a restart.
+/// Milliseconds of a clock that never goes back. It begins at the time of day, so that a time that
+/// was stored still says the same after a restart, and rules can say when something was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now(pub u64);
 

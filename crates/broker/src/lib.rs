@@ -59,6 +59,7 @@ mod pace;
 mod receipt;
 mod records;
 mod restore;
+pub mod rules;
 mod sent;
 mod session;
 

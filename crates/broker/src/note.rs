@@ -106,6 +106,18 @@ pub enum Note {
     StoreUnreadable {
         fault: Box<str>,
     },
+    /// A row of a rule that prints.
+    RuleSaid {
+        rule: Arc<str>,
+        row: Box<str>,
+        withheld: u64,
+    },
+    /// A rule came to nothing with a message, which that does not disturb.
+    RuleFailed {
+        rule: Arc<str>,
+        why: Box<str>,
+        withheld: u64,
+    },
     /// The rules do not let a client do what it tried. At most once a second a client, with the
     /// number since the last.
     Denied {

@@ -8,6 +8,7 @@ use crate::limits;
 use crate::mount::Namespace;
 use crate::peer::ListenerId;
 use crate::permissions::Permissions;
+use crate::rules::Rule;
 use std::sync::Arc;
 
 /// What happens when a session's queue is full. Every case is counted by client and reason.
@@ -133,6 +134,8 @@ pub struct Options {
     pub retain_available: bool,
     pub retained_bytes_max: u64,
     pub retained_messages_max: u32,
+    /// What becomes of messages beside going where they are wanted.
+    pub rules: Arc<[Rule]>,
     /// Given to 3.x clients with Clean Session 0; `u32::MAX` never expires.
     pub session_expiry_s_default: u32,
     pub session_expiry_s_max: u32,
@@ -216,6 +219,7 @@ impl Default for Options {
             retain_available: true,
             retained_bytes_max: 1024 * 1024 * 1024,
             retained_messages_max: 10_000_000,
+            rules: Arc::new([]),
             session_expiry_s_default: u32::MAX,
             session_expiry_s_max: u32::MAX,
             shared_available: true,

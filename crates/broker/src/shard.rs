@@ -19,6 +19,7 @@ use crate::owed::Owed;
 use crate::peer::{Address, Peer};
 use crate::refusal::Refusal;
 use crate::retained::Retained;
+use crate::rules::Ruling;
 use crate::session::Sessions;
 use crate::shared::{Given, Groups};
 use crate::sys::Tree;
@@ -42,6 +43,7 @@ pub struct Shard {
     conn_generation: u32,
     pub(crate) sessions: Sessions,
     pub(crate) topics: Topics,
+    pub(crate) ruling: Ruling,
     pub(crate) groups: Groups,
     pub(crate) retained: Retained,
     pub(crate) interest: Arc<Interest>,
@@ -55,6 +57,8 @@ pub struct Shard {
     pub(crate) watch: Watch,
     /// Notes of connections that we ended.
     pub(crate) ended_noted: Few,
+    /// Notes of rules.
+    pub(crate) rules_noted: Few,
     pub(crate) flapping: Flapping,
     /// What clients are told apart by where a mistake does no harm.
     clients: FixedState,
@@ -126,6 +130,7 @@ impl Shard {
             conn_generation: 0,
             sessions: Sessions::new(seed, options.clone(), now),
             topics: Topics::new(seed),
+            ruling: Ruling::new(seed, options.rules.clone()),
             groups: Groups::new(seed),
             retained: Retained::new(),
             interest,
@@ -138,6 +143,7 @@ impl Shard {
             rights_generation: 0,
             watch: Watch::starting(now),
             ended_noted: Few::default(),
+            rules_noted: Few::default(),
             flapping: Flapping::default(),
             clients: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
@@ -428,6 +434,7 @@ impl Shard {
                 self.sessions.options = options.clone();
                 self.options = options;
                 self.choose_strategies();
+                self.rule_anew();
                 self.classify();
                 self.trace_anew();
                 self.plan_sys(SYS_FIRST_MS);
@@ -566,7 +573,8 @@ impl Shard {
         }
         self.tree.shards.resize_with(self.shards, Default::default);
         self.tree.shards[0] = counters;
-        for (topic, value) in self.tree.changes(Now(self.now.0 - self.started.0)) {
+        let uptime = Now(self.now.0 - self.started.0);
+        for (topic, value) in self.tree.changes(uptime, &self.options.rules) {
             self.say(&topic, &value, out);
         }
     }

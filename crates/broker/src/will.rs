@@ -105,9 +105,13 @@ impl Shard {
         // for it, and then is sent and not stored.
         draft.retain =
             will.retain && !self.retained_is_full(&will.topic) && !self.sessions.is_crowded();
-        if draft.retain {
-            self.retain(&mut draft, out);
+        let ruled = self.rule(id, &draft, false, out);
+        if !ruled.drops {
+            if draft.retain {
+                self.retain(&mut draft, out);
+            }
+            self.route(None, &mut draft, out);
         }
-        self.route(None, &mut draft, out);
+        self.publish_made(ruled, out);
     }
 }

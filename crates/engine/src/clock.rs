@@ -11,11 +11,10 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// From the time of day on, where times are to mean something to the next process, or from 0.
-    pub(crate) fn starting(from_today: bool) -> Clock {
+    /// From the time of day on: times mean something to rules, and to the next process.
+    pub(crate) fn starting() -> Clock {
         let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let start_ms = if from_today { today.as_millis() as u64 } else { 0 };
-        Clock { start: Instant::now(), start_ms }
+        Clock { start: Instant::now(), start_ms: today.as_millis() as u64 }
     }
 
     pub(crate) fn now(self) -> Now {

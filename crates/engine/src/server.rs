@@ -110,7 +110,7 @@ impl Server {
         let listeners = setup.listeners.into_iter().map(|own| own.socket.into_acceptor());
         let mut listeners = listeners.collect::<Result<_, _>>().map_err(Fault::Listener)?;
         let log: Log = setup.log.into();
-        let clock = Clock::starting(setup.store.is_some());
+        let clock = Clock::starting();
         let mut all = make_shards(shards, &setup.options, setup.seed, clock);
         let (mut disk, mut report, refusing) = (None, None, Arc::new(AtomicUsize::new(0)));
         if let Some(shelter) = setup.store {

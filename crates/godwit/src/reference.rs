@@ -1,6 +1,7 @@
 //! `godwit reference`: the protocol's and the broker's tables as one document.
 
 use crate::print;
+use broker::rules::{FAILURES, TALLY_ROWS};
 use broker::sys::{DROP_NAMES, LOADS, ROWS, Row};
 use mqtt::PacketType;
 use mqtt::property::{PROPERTIES, Repeats, WILL};
@@ -52,11 +53,23 @@ fn sys(text: &mut String) {
          protocol version; `%`, `/`, `+` and `#` in the id are\nescaped as in a URL, and \
          `{namespace}%00` stands in front of the id of a client that is in one.\n",
     );
+    rules(text);
     #[cfg(feature = "bridge")]
     links(text, crate::links::LinkKind::Bridge);
     #[cfg(feature = "sink")]
     links(text, crate::links::LinkKind::Sink);
     let _ = writeln!(text, "\nReasons for a drop, in topics and logs: {}.", DROP_NAMES.join(", "));
+}
+
+fn rules(text: &mut String) {
+    text.push_str(
+        "\nBelow `rule/{name}/` for each rule, retained as well:\n\n| topic | value |\n|---|---|\n",
+    );
+    for row in TALLY_ROWS {
+        let _ = writeln!(text, "| `{}` | {} |", row.topic, row.about);
+    }
+    let reasons = FAILURES.join("`, `");
+    let _ = writeln!(text, "| `failed/{{reason}}` | runs and rows without a result: `{reasons}` |");
 }
 
 #[cfg(feature = "bridge")]

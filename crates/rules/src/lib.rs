@@ -43,11 +43,13 @@ mod operate;
 mod plan;
 mod run;
 mod seen;
+mod template;
 mod text;
 mod value;
 
 pub use budget::{Budget, Failed};
 pub use plan::{Plan, Reads};
 pub use seen::{FIELDS, Field, FieldRow, Seen};
+pub use template::Template;
 pub use text::{Refused, split};
 pub use value::{Map, Value};

@@ -14,6 +14,7 @@ pub mod people;
 pub mod play;
 pub mod power;
 pub mod replay;
+mod rule;
 pub mod script;
 pub mod settings;
 mod shelf;

@@ -44,6 +44,7 @@
 
 use crate::disk::Syncs;
 use crate::people::{self, People};
+use crate::rule;
 use crate::settings;
 use crate::warden::Warden;
 use broker::Options;
@@ -61,6 +62,7 @@ pub struct Script {
     /// What listeners and groups have for themselves.
     listeners: Vec<(usize, Vec<(String, String)>)>,
     groups: Vec<(String, Vec<(String, String)>)>,
+    rules: Vec<String>,
     pub shards: Option<usize>,
     pub sim_only: bool,
     /// Whether there must be a store, or must not.
@@ -219,6 +221,7 @@ impl Script {
             settings: Vec::new(),
             listeners: Vec::new(),
             groups: Vec::new(),
+            rules: Vec::new(),
             shards: None,
             sim_only: false,
             disk: None,
@@ -247,6 +250,8 @@ impl Script {
 
     /// Listeners and groups have for themselves what the header says, and else what all have.
     fn overrule(&mut self) -> Result<(), String> {
+        let rules = self.rules.iter().map(|text| rule::parse(text));
+        self.options.rules = rules.collect::<Result<_, String>>()?;
         self.options.classes = self.classes(&self.options)?;
         let mounts = |(name, value): &(String, String)| {
             name == "namespace" && (value.contains("${") || !self.groups.is_empty())
@@ -354,6 +359,9 @@ impl Script {
             self.sim_only = true;
         } else if let Some(text) = header.strip_prefix("rules:") {
             self.options.permissions = Some(people::rules(text)?);
+            self.sim_only = true;
+        } else if let Some(text) = header.strip_prefix("rule:") {
+            self.rules.push(text.trim().into());
             self.sim_only = true;
         } else if let Some(text) = header.strip_prefix("bans:") {
             self.options.bans = Some(people::bans(text)?);

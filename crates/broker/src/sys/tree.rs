@@ -4,6 +4,7 @@ use super::{Counters, LOADS, ROWS};
 use crate::input::{Now, SessionId};
 use crate::message::Draft;
 use crate::outbox::Outbox;
+use crate::rules::Rule;
 use crate::shard::Shard;
 
 /// Shard 0's memory of the last round, so that only what changed is published.
@@ -38,7 +39,7 @@ impl Load {
 
 impl Tree {
     /// The topics and values that changed since the last round.
-    pub(crate) fn changes(&mut self, now: Now) -> Vec<(String, String)> {
+    pub(crate) fn changes(&mut self, now: Now, rules: &[Rule]) -> Vec<(String, String)> {
         let mut sum = Counters::default();
         self.shards.iter().for_each(|counters| sum.add(counters));
         self.clients_maximum = self.clients_maximum.max(sum.online);
@@ -50,6 +51,11 @@ impl Tree {
         all.push(("$SYS/broker/clients/maximum".into(), self.clients_maximum.to_string()));
         all.push(("$SYS/broker/version".into(), VERSION.into()));
         all.push(("$SYS/broker/uptime".into(), format!("{} seconds", now.0 / 1000)));
+        for rule in rules {
+            let name = &rule.name;
+            let topic = |value: &str| format!("$SYS/broker/rule/{name}/{value}");
+            all.extend(rule.tally.values().map(|(of, value)| (topic(&of), value.to_string())));
+        }
         if self.shards.len() > 1 {
             for (at, counters) in self.shards.iter().enumerate() {
                 for row in ROWS {
@@ -133,14 +139,14 @@ mod tests {
     #[test]
     fn only_what_changed_is_published_again() {
         let mut tree = Tree { shards: vec![Counters::default()], ..Tree::default() };
-        let first = tree.changes(Now(1000));
+        let first = tree.changes(Now(1000), &[]);
         assert!(
             first
                 .iter()
                 .any(|(topic, value)| { topic == "$SYS/broker/clients/connected" && value == "0" })
         );
         tree.shards[0].online = 1;
-        let second = tree.changes(Now(11_000));
+        let second = tree.changes(Now(11_000), &[]);
         let topics: Vec<&str> = second.iter().map(|(topic, _)| &topic[12..]).collect();
         let changed = ["clients/connected", "clients/maximum", "uptime"];
         assert_eq!(topics, changed);

@@ -61,6 +61,7 @@ impl Reader<'_> {
             #[cfg(feature = "sink")]
             "sink" => return self.links("sink", at.start, value, Reader::sink),
             "group" => return self.groups(at, value),
+            "rule" => return self.links("rule", at.start, value, Reader::rule),
             "listener" => return self.listeners(at, value),
             _ => {}
         }

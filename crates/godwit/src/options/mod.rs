@@ -10,9 +10,9 @@ pub(crate) mod checks;
 pub(crate) mod environment;
 pub(crate) mod file;
 pub(crate) mod flags;
-#[cfg(feature = "bridge")]
 pub(crate) mod links;
 pub(crate) mod nearest;
+pub(crate) mod rules;
 pub(crate) mod settings;
 #[cfg(feature = "sink")]
 mod sinks;
@@ -50,6 +50,7 @@ pub(crate) struct Plan {
     given: BTreeMap<&'static str, Given>,
     listeners: Vec<ListenerGiven>,
     groups: Vec<GroupGiven>,
+    rules: Vec<rules::RuleGiven>,
     #[cfg(feature = "bridge")]
     bridges: Vec<bridges::BridgeGiven>,
     #[cfg(feature = "sink")]
@@ -138,6 +139,7 @@ impl Plan {
         for row in table::rows() {
             (row.set)(&mut settings, &self.value(row));
         }
+        settings.broker.rules = self.rules();
         settings.broker.classes = self.classes(&settings);
         settings.listeners = self.listeners(&settings);
         #[cfg(feature = "bridge")]
@@ -249,6 +251,9 @@ impl Plan {
             if let Some(same) = before.iter().find(|same| same.name == group.name) {
                 group.present = same.present.clone();
             }
+        }
+        if self.take_rules(&next) {
+            changes.live.push("rule");
         }
         #[cfg(feature = "bridge")]
         {

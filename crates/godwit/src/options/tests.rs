@@ -125,6 +125,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
         "methods",
         "mounts_users",
         "permissions",
+        "rules",
     ];
     for line in fields(&format!("{:#?}", Options::default())) {
         let name = name(&line);

@@ -29,11 +29,17 @@ pub(crate) fn markdown() -> String {
         }
         page.push_str(&markdown_row(row));
     }
+    rules(&mut page);
     #[cfg(feature = "bridge")]
     bridges(&mut page);
     #[cfg(feature = "sink")]
     sinks(&mut page);
     page
+}
+
+fn rules(page: &mut String) {
+    page.push_str(RULES_HEAD);
+    super::rules::ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
 }
 
 #[cfg(feature = "bridge")]
@@ -64,7 +70,6 @@ fn own_limits(keys: &[&str]) -> String {
 }
 
 /// An option that stands in a file alone.
-#[cfg(feature = "bridge")]
 fn own_row<S>(row: &Row<S>) -> String {
     let mut text = format!("\n#### `{}`\n\n{}.", row.key, capital(row.short));
     if !row.long.is_empty() {
@@ -207,6 +212,27 @@ group a token says (`auth.jwt_groups_claim`), or `[groups]` in the file of `acl.
 
 SIGHUP reads all layers again. If anything is wrong, everything stays as it is; otherwise what can
 change live does, and the log names what needs a restart.
+";
+
+const RULES_HEAD: &str = "
+## Rules
+
+Every `[[rule]]` of the file says in SQL what becomes of messages beside going where they are wanted;
+`rules.md` has the language, and `godwit rules test` tries one:
+
+```toml
+[[rule]]
+name = \"hot\"
+sql = '''SELECT payload.t AS t, nth(2, tokens(topic, '/')) AS room
+         FROM \"rooms/+/climate\" WHERE payload.t > 30'''
+publish.topic = \"alarms/${room}\"
+publish.payload = '{\"t\": ${t}}'
+publish.qos = \"1\"
+```
+
+What a rule publishes follows the message that it was made of, and that is acknowledged when both are
+where they have to be. A rule that fails on a message does not disturb it. SIGHUP applies changed
+rules. `$SYS/broker/rule/` tells what became of what each saw, see reference.md.
 ";
 
 #[cfg(feature = "bridge")]

@@ -17,6 +17,7 @@ mod options;
 mod permits;
 #[cfg(feature = "psk")]
 mod psk;
+mod rules;
 mod security;
 #[cfg(feature = "sink")]
 #[path = "../../src/identity/contract/servers.rs"]

@@ -25,4 +25,5 @@ mod namespaces;
 mod paces;
 mod permits;
 mod permits_many;
+mod rules;
 mod sys_tree;

@@ -1,0 +1,266 @@
+//! `[[rule]]` in a file.
+
+use super::Plan;
+use super::file::Reader;
+use super::links::{defaults, name_misfit};
+use super::table::Row;
+use super::value::Kind;
+use broker::rules::{Acts, Publishing, Rule, Tally};
+use mqtt::QoS;
+use std::sync::Arc;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One as it stands in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct RuleGiven {
+    settings: RuleSettings,
+    /// Goes on when the file is read again.
+    tally: Arc<Tally>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleSettings {
+    name: String,
+    sql: String,
+    drops: bool,
+    prints: bool,
+    topic: String,
+    payload: String,
+    qos: Option<QoS>,
+    retain: Option<bool>,
+    keeps_properties: bool,
+    user_properties: Vec<(String, String)>,
+}
+
+const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
+const TEMPLATE: Kind = Kind::Text {
+    of: "text with ${name} and the like",
+    check: |text| rules::Template::parse(text).map(drop),
+};
+
+pub(crate) const ROWS: &[Row<RuleSettings>] = &[
+    Row {
+        key: "name",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "what the rule is called: in logs and in `$SYS/broker/rule/`",
+        long: "",
+        source: "",
+        set: |rule, value| rule.name = value.text().into(),
+    },
+    Row {
+        key: "sql",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "what it looks at, when, and what comes out: see rules.md",
+        long: "A rule sees each message that a client publishes or leaves as its will, once, with \
+               its whole topic name (that of a client in a namespace with the namespace in front), \
+               and what other rules publish.",
+        source: "",
+        set: |rule, value| rule.sql = value.text().into(),
+    },
+    Row {
+        key: "drop",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether a message of which there is a row goes nowhere else",
+        long: "It is not retained and reaches no subscriber; its publisher hears that it was \
+               taken. Other rules see it all the same.",
+        source: "",
+        set: |rule, value| rule.drops = value.bool(),
+    },
+    Row {
+        key: "print",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether each row is a line of the log, at most 20 a second of all rules",
+        long: "",
+        source: "",
+        set: |rule, value| rule.prints = value.bool(),
+    },
+    Row {
+        key: "publish.topic",
+        kind: TEMPLATE,
+        default: "",
+        live: true,
+        short: "where each row is published: `alarms/${room}`",
+        long: "Sinks, bridges and clients that subscribe there get it. A row that has not all of \
+               it, and what is no topic name, is not published and counted (`failed/topic`). A \
+               rule does not see what it published itself, and what comes of rules that go on \
+               from each other ends after eight of them (`failed/loop`).",
+        source: "",
+        set: |rule, value| rule.topic = value.text().into(),
+    },
+    Row {
+        key: "publish.payload",
+        kind: TEMPLATE,
+        default: "${.}",
+        live: true,
+        short: "with which payload; `${.}` is the row as JSON",
+        long: "What the row does not have is `null`.",
+        source: "",
+        set: |rule, value| rule.payload = value.text().into(),
+    },
+    Row {
+        key: "publish.qos",
+        kind: Kind::Choice(&["as_published", "0", "1", "2"]),
+        default: "as_published",
+        live: true,
+        short: "at which QoS; `as_published` is that of the message",
+        long: "",
+        source: "MQTT 5.0, 4.3",
+        set: |rule, value| {
+            rule.qos = match value.text() {
+                "0" => Some(QoS::AtMostOnce),
+                "1" => Some(QoS::AtLeastOnce),
+                "2" => Some(QoS::ExactlyOnce),
+                _ => None,
+            };
+        },
+    },
+    Row {
+        key: "publish.retain",
+        kind: Kind::Choice(&["false", "true", "as_published"]),
+        default: "false",
+        live: true,
+        short: "whether it is retained; `as_published` is as the message",
+        long: "",
+        source: "MQTT 5.0, 3.3.1.3",
+        set: |rule, value| {
+            rule.retain = match value.text() {
+                "true" => Some(true),
+                "false" => Some(false),
+                _ => None,
+            };
+        },
+    },
+    Row {
+        key: "publish.properties",
+        kind: Kind::Choice(&["none", "keep"]),
+        default: "none",
+        live: true,
+        short: "whether it has the properties of the message, and expires when that does",
+        long: "",
+        source: "MQTT 5.0, 3.3.2.3",
+        set: |rule, value| rule.keeps_properties = value.text() == "keep",
+    },
+    Row {
+        key: "publish.user_properties",
+        kind: Kind::Map {
+            of: "NAME",
+            value: "TEMPLATE",
+            check: |_, text| rules::Template::parse(text).map(drop),
+        },
+        default: "",
+        live: true,
+        short: "User Properties that it has beside these",
+        long: "",
+        source: "MQTT 5.0, 3.3.2.3.7",
+        set: |rule, value| rule.user_properties = value.map().to_vec(),
+    },
+];
+
+/// Options of the broker that are lists of rules: so many is far more than anybody writes.
+const RULES_MAX: usize = 10_000;
+
+impl Reader<'_> {
+    pub(super) fn rule(&mut self, at: usize, table: &DeTable<'_>) {
+        let mut own = defaults(ROWS);
+        self.rule_options(&mut own, "", table);
+        let others = self.plan.rules.iter().map(|other| &*other.settings.name);
+        if let Some(why) = name_misfit("rule", &own.name, others) {
+            return self.wrong(at, why);
+        }
+        if self.plan.rules.len() == RULES_MAX {
+            return self.wrong(at, format!("there is room for {RULES_MAX} rules"));
+        }
+        match own.rule(Arc::default()) {
+            Err(why) => self.wrong(at, why),
+            Ok(rule) => {
+                let tally = rule.tally;
+                self.plan.rules.push(RuleGiven { settings: own, tally });
+            }
+        }
+    }
+
+    fn rule_options(&mut self, own: &mut RuleSettings, section: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let dot = if section.is_empty() { "" } else { "." };
+            let key = format!("{section}{dot}{}", name.get_ref());
+            let is_section = key == "publish";
+            match value.get_ref() {
+                DeValue::Table(inside) if is_section => self.rule_options(own, &key, inside),
+                _ => self.rule_option(own, &key, name.span().start, value),
+            }
+        }
+    }
+
+    fn rule_option(
+        &mut self,
+        own: &mut RuleSettings,
+        key: &str,
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        self.own_row(own, (ROWS, &[]), key, at, value);
+    }
+}
+
+impl RuleSettings {
+    /// Or what no row can see alone.
+    fn rule(&self, tally: Arc<Tally>) -> Result<Rule, String> {
+        if self.sql.is_empty() {
+            return Err("a rule needs sql = 'SELECT * FROM \"a/#\"'".to_string());
+        }
+        let plan = rules::Plan::parse(&self.sql)
+            .map_err(|refused| format!("sql, line {}", refused.show(&self.sql)))?;
+        if let Some(event) = plan.events().next() {
+            return Err(format!("sql: $events/{event} is for later: rules see messages only"));
+        }
+        let template = |text: &str| rules::Template::parse(text);
+        let publishes = match self.topic.is_empty() {
+            true => None,
+            false => Some(Publishing {
+                topic: template(&self.topic)?,
+                payload: Some(template(&self.payload)?),
+                qos: self.qos,
+                retain: self.retain,
+                keeps_properties: self.keeps_properties,
+                user_properties: self
+                    .user_properties
+                    .iter()
+                    .map(|(name, text)| Ok((name.as_str().into(), template(text)?)))
+                    .collect::<Result<_, String>>()?,
+            }),
+        };
+        let acts = Acts { drops: self.drops, prints: self.prints, publishes };
+        if acts == Acts::default() {
+            return Err("a rule does something: give it publish.topic, drop or print".to_string());
+        }
+        let (name, text) = (self.name.as_str().into(), self.sql.as_str().into());
+        Ok(Rule { name, text, plan, acts, tally })
+    }
+}
+
+impl Plan {
+    /// All of them in their order.
+    pub(super) fn rules(&self) -> Arc<[Rule]> {
+        let rule = |given: &RuleGiven| given.settings.rule(given.tally.clone());
+        self.rules.iter().map(|given| rule(given).expect("it was read before")).collect()
+    }
+
+    /// Takes the rules of another plan. Says whether they are others.
+    pub(super) fn take_rules(&mut self, next: &Plan) -> bool {
+        let before = std::mem::replace(&mut self.rules, next.rules.clone());
+        for rule in &mut self.rules {
+            let same = before.iter().find(|same| same.settings.name == rule.settings.name);
+            rule.tally = same.map_or_else(|| rule.tally.clone(), |same| same.tally.clone());
+        }
+        !before.iter().map(|one| &one.settings).eq(self.rules.iter().map(|one| &one.settings))
+    }
+}

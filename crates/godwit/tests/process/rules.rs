@@ -1,0 +1,94 @@
+//! `[[rule]]` on the real program: from the file, by SIGHUP, and refused with its place.
+
+use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use std::path::Path;
+use std::time::Instant;
+
+const HOT: &str = r#"[[rule]]
+name = "hot"
+sql = """SELECT payload.t AS t, nth(2, tokens(topic, '/')) AS room
+         FROM "rooms/+/climate" WHERE payload.t > 30"""
+publish.topic = "alarms/${room}"
+publish.payload = '{"t": ${t}}'
+publish.qos = "1"
+publish.user_properties = { rule = "hot" }
+"#;
+
+fn write(path: &Path, text: &str) -> String {
+    std::fs::write(path, text).expect("the file can be written");
+    path.display().to_string()
+}
+
+fn publish(broker: &Broker, topic: &str, payload: &str) {
+    let port = broker.port();
+    let (code, _, said) = run(&["pub", "-p", &port, "-t", topic, "-q", "1", "-m", payload]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+fn subscriber(broker: &Broker, count: &str) -> Program {
+    let arguments = ["sub", "-p", &broker.port(), "-t", "#", "-v", "-q", "1", "-C", count];
+    let mut subscriber = Program::start(godwit(&[&arguments[..], &["-d"]].concat()));
+    subscriber.wait_for("SUBACK");
+    subscriber
+}
+
+#[test]
+fn rules_come_from_the_file_and_change_live() {
+    let path = scratch("rules").join("godwit.toml");
+    let file = write(&path, HOT);
+    let mut broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    let all = subscriber(&broker, "3");
+    publish(&broker, "rooms/kitchen/climate", r#"{"t": 31}"#);
+    publish(&broker, "rooms/kitchen/climate", r#"{"t": 30}"#);
+    let (_, said) = all.finish();
+    assert!(said.contains(r#"alarms/kitchen {"t": 31}"#), "{said}");
+
+    write(
+        &path,
+        &HOT.replace("> 30", "> 50").replace("name = \"hot\"", "name = \"hot\"\nprint = true"),
+    );
+    broker.program.signal("HUP");
+    broker.program.wait_for("options read again");
+    publish(&broker, "rooms/hall/climate", r#"{"t": 49}"#);
+    publish(&broker, "rooms/hall/climate", r#"{"t": 51}"#);
+    let line = broker.program.wait_for("a row");
+    assert!(line.contains("rule=hot") && line.contains("51"), "{line}");
+    // What it counted goes on.
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let topic = "$SYS/broker/rule/hot/passed";
+        let port = broker.port();
+        let (_, found, _) = run(&["sub", "-p", &port, "-t", topic, "-C", "1", "-W", "2"]);
+        if found.trim() == "2" {
+            break;
+        }
+        assert!(Instant::now() < until, "{found}");
+    }
+    // A file that is wrong changes nothing.
+    write(&path, &HOT.replace("WHERE", "WERE"));
+    broker.program.signal("HUP");
+    let line = broker.program.wait_for("godwit.toml");
+    assert!(line.contains("godwit.toml:1"), "{line}");
+    let all = subscriber(&broker, "2");
+    publish(&broker, "rooms/hall/climate", r#"{"t": 52}"#);
+    assert!(all.finish().1.contains("alarms/hall"));
+}
+
+#[test]
+fn a_rule_that_is_wrong_is_told_with_its_place() {
+    let path = scratch("rules-wrong").join("godwit.toml");
+    for (from, to, wanted) in [
+        ("payload.t > 30", "payload.t > ", "line 2:"),
+        ("WHERE", "GROUP BY room HAVING", "line 2:"),
+        ("nth(2", "nht(2", "line 1:24: there is no function nht"),
+        ("alarms/${room}", "alarms/${room", "without its }"),
+        ("publish.qos", "publish.qso", "publish.qos"),
+        ("name = \"hot\"", "name = \"h t\"", "needs a name"),
+        ("rooms/+/climate", "$events/client/connected", "messages only"),
+    ] {
+        let file = write(&path, &HOT.replace(from, to));
+        let (code, _, said) = run(&["check", "--config", &file]);
+        assert_eq!(code, Some(2), "{from} {to}: {said}");
+        assert!(said.contains("godwit.toml:") && said.contains(wanted), "{to}: {said}");
+    }
+}

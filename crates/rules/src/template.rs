@@ -1,0 +1,168 @@
+//! Text with places for what a row has: `sensors/${id}/${payload.kind}`, and `${.}` for all of it.
+
+use crate::value::{Map, Value};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pieces: Box<[Piece]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Box<str>),
+    /// The row as JSON.
+    Whole,
+    Path(Box<str>, Box<[Step]>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Key(Box<str>),
+    /// From 1, as in a rule.
+    At(usize),
+}
+
+const OPEN: &str = "${";
+
+impl Template {
+    /// Or what is wrong with it, and what would be right.
+    pub fn parse(text: &str) -> Result<Template, String> {
+        let (mut pieces, mut rest) = (Vec::new(), text);
+        while let Some((before, after)) = rest.split_once(OPEN) {
+            let Some((inside, after)) = after.split_once('}') else {
+                return Err(format!("{text:?} has a ${{ without its }}"));
+            };
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.into()));
+            }
+            let piece = piece(inside);
+            pieces.push(piece.ok_or_else(|| {
+                format!(
+                    "${{{inside}}} is no placeholder, use ${{name}}, ${{name.key[1]}} or ${{.}}"
+                )
+            })?);
+            rest = after;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.into()));
+        }
+        Ok(Template { pieces: pieces.into() })
+    }
+
+    /// Appends it with a row's values: bytes as they are, a text without its quotes, the rest as
+    /// JSON. Says whether the row has all of them: what is not there is `null`.
+    pub fn fill(&self, row: &Map<'_>, out: &mut Vec<u8>) -> bool {
+        let mut has_all = true;
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Whole => {
+                    let mut text = String::new();
+                    row.write_json(&mut text);
+                    out.extend_from_slice(text.as_bytes());
+                }
+                Piece::Path(name, steps) => {
+                    let found = row.get(name).map(Value::view);
+                    let value = found.and_then(|found| walk(found, steps)).unwrap_or_default();
+                    has_all &= !value.is_null();
+                    write(&value, out);
+                }
+            }
+        }
+        has_all
+    }
+}
+
+fn piece(inside: &str) -> Option<Piece> {
+    if inside == "." {
+        return Some(Piece::Whole);
+    }
+    let end = inside.find(['.', '[']).unwrap_or(inside.len());
+    let (name, mut rest) = inside.split_at(end);
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        let (step, after) = match rest.strip_prefix('[') {
+            Some(after) => {
+                let (index, after) = after.split_once(']')?;
+                (Step::At(index.parse().ok().filter(|index| *index > 0)?), after)
+            }
+            None => {
+                let after = rest.strip_prefix('.')?;
+                let (key, after) = after.split_at(after.find(['.', '[']).unwrap_or(after.len()));
+                (Step::Key(Some(key).filter(|key| !key.is_empty())?.into()), after)
+            }
+        };
+        steps.push(step);
+        rest = after;
+    }
+    (!name.is_empty()).then(|| Piece::Path(name.into(), steps.into()))
+}
+
+/// A text on the way is looked into as JSON, as a payload is.
+fn walk<'a>(value: Value<'a>, steps: &[Step]) -> Option<Value<'a>> {
+    let Some((step, rest)) = steps.split_first() else { return Some(value) };
+    let next = match (value, step) {
+        (Value::Map(map), Step::Key(key)) => map.get(key)?.clone(),
+        (Value::Array(all), Step::At(at)) => all.get(at - 1)?.clone(),
+        (Value::Text(text), _) => {
+            let inside = Value::from_json(&text)?.into_owned();
+            return match inside {
+                Value::Text(_) => None,
+                inside => walk(inside, steps),
+            };
+        }
+        _ => return None,
+    };
+    walk(next, rest)
+}
+
+fn write(value: &Value<'_>, out: &mut Vec<u8>) {
+    match value {
+        Value::Bytes(bytes) => out.extend_from_slice(bytes),
+        value => {
+            let mut text = String::new();
+            value.write_text(&mut text);
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(template: &str, row: &str) -> (String, bool) {
+        let Some(Value::Map(row)) = Value::from_json(row) else { panic!("{row}") };
+        let mut out = Vec::new();
+        let has_all = Template::parse(template).unwrap().fill(&row, &mut out);
+        (String::from_utf8(out).unwrap(), has_all)
+    }
+
+    #[test]
+    fn places_get_what_the_row_has() {
+        let row = r#"{"a":{"b":[1,"two"]},"t":"x/y","p":"{\"v\":[7]}","n":null}"#;
+        for (template, wanted, has_all) in [
+            ("t/${t}/${a.b[2]}", "t/x/y/two", true),
+            ("${a}", r#"{"b":[1,"two"]}"#, true),
+            ("${p.v[1]}", "7", true),
+            ("plain", "plain", true),
+            ("", "", true),
+            ("${n}", "null", false),
+            ("${nothing.at[3].all}", "null", false),
+            ("${a.b[3]}", "null", false),
+            ("${t.x}", "null", false),
+            ("$ { } ${t}$", "$ { } x/y$", true),
+        ] {
+            assert_eq!(filled(template, row), (wanted.to_string(), has_all), "{template}");
+        }
+        assert_eq!(filled("${.}", r#"{"a":1}"#), (r#"{"a":1}"#.to_string(), true));
+    }
+
+    #[test]
+    fn what_is_no_placeholder_is_told() {
+        for wrong in ["${", "${}", "${a.}", "${a[0]}", "${a[x]}", "${a[1}", "${.a}", "${a]}"] {
+            let read = Template::parse(wrong);
+            assert!(read.is_err() || wrong == "${a]}", "{wrong}: {read:?}");
+        }
+    }
+}

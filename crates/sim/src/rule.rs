@@ -1,0 +1,58 @@
+//! A rule as a transcript's header gives it: `NAME [publish=TOPIC] [payload=TEMPLATE] [qos=N]
+//! [retain=BOOL] [keep] [user=NAME:TEMPLATE] [drop] [print] : SQL`.
+
+use broker::rules::{Acts, Publishing, Rule};
+use mqtt::QoS;
+use rules::{Plan, Template};
+
+pub(crate) fn parse(text: &str) -> Result<Rule, String> {
+    let (words, sql) = text.split_once(" : ").ok_or("NAME ... : SQL")?;
+    let mut words = words.split_whitespace();
+    let name = words.next().ok_or("what is the rule called?")?;
+    let plan = Plan::parse(sql).map_err(|refused| refused.show(sql))?;
+    let mut acts = Acts::default();
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match (key, &mut acts.publishes) {
+            ("drop", _) => acts.drops = true,
+            ("print", _) => acts.prints = true,
+            ("publish", none) => *none = Some(publishing(value)?),
+            (key, Some(own)) => set(own, key, value)?,
+            _ => return Err(format!("a rule has no {key}")),
+        }
+    }
+    let (name, text) = (name.into(), sql.into());
+    Ok(Rule { name, text, plan, acts, tally: Default::default() })
+}
+
+fn publishing(topic: &str) -> Result<Publishing, String> {
+    Ok(Publishing {
+        topic: Template::parse(topic)?,
+        payload: None,
+        qos: None,
+        retain: Some(false),
+        keeps_properties: false,
+        user_properties: Vec::new(),
+    })
+}
+
+fn set(own: &mut Publishing, key: &str, value: &str) -> Result<(), String> {
+    let wrong = || format!("no {key}={value}");
+    match key {
+        "payload" => own.payload = Some(Template::parse(value)?),
+        "qos" => own.qos = Some(qos(value).ok_or_else(wrong)?),
+        "retain" if value == "as_published" => own.retain = None,
+        "retain" => own.retain = Some(value.parse().map_err(|_| wrong())?),
+        "keep" => own.keeps_properties = true,
+        "user" => {
+            let (name, template) = value.split_once(':').ok_or_else(wrong)?;
+            own.user_properties.push((name.into(), Template::parse(template)?));
+        }
+        _ => return Err(wrong()),
+    }
+    Ok(())
+}
+
+fn qos(text: &str) -> Option<QoS> {
+    [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce].get(text.parse::<usize>().ok()?).copied()
+}

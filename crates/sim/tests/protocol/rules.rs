@@ -1,0 +1,229 @@
+//! Rules: what they see, what they make, and that nothing they do disturbs a message.
+
+crate::transcripts! {
+    fn a_row_becomes_a_message_behind_the_one_it_was_made_of() {
+        r##"
+        # rule: hot publish=alarms/${room} payload={"t":${t}} qos=1 : \
+            SELECT payload.t AS t, nth(2, tokens(topic, '/')) AS room FROM "rooms/+/climate" \
+            WHERE payload.t > 30
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "#" qos=1
+        s< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 7 "rooms/kitchen/climate" qos=1 "{\"t\":31}"
+        p< PUBACK 7
+        s< PUBLISH 1 "rooms/kitchen/climate" qos=1 "{\"t\":31}"
+        s< PUBLISH 2 "alarms/kitchen" qos=1 "{\"t\":31}"
+        p> PUBLISH "rooms/kitchen/climate" qos=0 "{\"t\":30}"
+        s< PUBLISH "rooms/kitchen/climate" qos=0 "{\"t\":30}"
+        p> PUBLISH "rooms/kitchen" qos=0 "{\"t\":31}"
+        s< PUBLISH "rooms/kitchen" qos=0 "{\"t\":31}"
+        "##
+    }
+
+    fn what_a_rule_drops_goes_nowhere_but_to_the_rules() {
+        r##"
+        # rule: spam drop publish=bin/${topic} : SELECT topic FROM "a/#" WHERE payload = 'spam'
+        # rule: all print : SELECT * FROM "a/b"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "a/#" qos=0 "bin/#" qos=0
+        s< SUBACK 1 [0 0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "a/b" qos=1 retain "spam"
+        p< PUBACK 1
+        s< PUBLISH "bin/a/b" qos=0 "{\"topic\":\"a/b\"}"
+        p> PUBLISH 2 "a/b" qos=1 retain "ham"
+        p< PUBACK 2
+        s< PUBLISH "a/b" qos=0 "ham"
+        t> CONNECT id=t
+        t< CONNACK present=0
+        t> SUBSCRIBE 1 "a/b" qos=0
+        t< SUBACK 1 [0]
+        t< PUBLISH "a/b" qos=0 retain "ham"
+        "##
+    }
+
+    fn a_rule_that_fails_does_not_disturb_the_message() {
+        r##"
+        # rule: bad drop publish=${nothing} : SELECT 1 / payload.n AS x FROM "a"
+        # rule: nameless publish=out/${nothing} : SELECT topic FROM "a"
+        # rule: wild publish=out/${payload} : SELECT payload FROM "a"
+        # rule: ours publish=$SYS/${topic} : SELECT topic FROM "a"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "#" qos=0 "$SYS/a" qos=0
+        s< SUBACK 1 [0 0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "a" qos=1 "{\"n\":0}#"
+        p< PUBACK 1
+        s< PUBLISH "a" qos=0 "{\"n\":0}#"
+        p> PUBLISH 2 "a" qos=1 "{\"n\":0}"
+        p< PUBACK 2
+        s< PUBLISH "a" qos=0 "{\"n\":0}"
+        s< PUBLISH "out/{\"n\":0}" qos=0 "{\"payload\":\"{\\\"n\\\":0}\"}"
+        "##
+    }
+
+    fn rules_go_on_from_each_other_and_not_for_ever() {
+        r##"
+        # rule: own publish=a : SELECT payload FROM "a"
+        # rule: ping publish=pong payload=${n} : SELECT int(payload) + 1 AS n FROM "ping"
+        # rule: pong publish=ping payload=${n} : SELECT int(payload) + 1 AS n FROM "pong"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "ping" qos=0 "pong" qos=0 "a" qos=0
+        s< SUBACK 1 [0 0 0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH "a" qos=0 "x"
+        s< PUBLISH "a" qos=0 "x"
+        s< PUBLISH "a" qos=0 "{\"payload\":\"x\"}"
+        p> PUBLISH "ping" qos=0 "0"
+        s< PUBLISH "ping" qos=0 "0"
+        s< PUBLISH "pong" qos=0 "1"
+        s< PUBLISH "ping" qos=0 "2"
+        s< PUBLISH "pong" qos=0 "3"
+        s< PUBLISH "ping" qos=0 "4"
+        s< PUBLISH "pong" qos=0 "5"
+        s< PUBLISH "ping" qos=0 "6"
+        s< PUBLISH "pong" qos=0 "7"
+        s< PUBLISH "ping" qos=0 "8"
+        "##
+    }
+
+    fn properties_and_retain_are_as_the_rule_says() {
+        r##"
+        # rule: kept publish=out/kept payload=${payload} retain=as_published keep user=from:${clientid} : \
+            SELECT * FROM "in"
+        # rule: bare publish=out/bare payload=${pub_props.User-Property.k} qos=2 retain=true : SELECT * FROM "in"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out/#" qos=2 retain_as_published
+        s< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH "in" qos=0 content_type="t" expiry=60 user="k":"v" "x"
+        s< PUBLISH "out/kept" qos=0 "x" expiry=60 content_type=t user="k":"v" user="from":"p"
+        s< PUBLISH 1 "out/bare" qos=2 retain "v"
+        s> PUBREC 1
+        s< PUBREL 1
+        s> PUBCOMP 1
+        "##
+    }
+
+    fn a_row_for_each_element() {
+        r##"
+        # rule: each publish=one/${id} payload=${v} : \
+            FOREACH payload.all AS i INCASE i.v <> 2 FROM "all"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "one/+" qos=0
+        s< SUBACK 1 [0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "all" qos=1 "{\"all\":[{\"id\":\"a\",\"v\":1},{\"id\":\"b\",\"v\":2},{\"id\":\"c\",\"v\":[3]}]}"
+        p< PUBACK 1
+        s< PUBLISH "one/a" qos=0 "1"
+        s< PUBLISH "one/c" qos=0 "[3]"
+        "##
+    }
+
+    fn a_will_is_a_message_too() {
+        r##"
+        # rule: gone publish=gone/${clientid} payload=${payload} : SELECT * FROM "status/+"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "gone/+" qos=0
+        s< SUBACK 1 [0]
+        p> CONNECT id=p will="status/p" will_payload="away"
+        p< CONNACK present=0
+        p! cut
+        s< PUBLISH "gone/p" qos=0 "away"
+        "##
+    }
+
+    // [MQTT-4.3.3-13]
+    fn a_message_that_comes_again_is_seen_once() {
+        r##"
+        # rule: count publish=seen payload=${topic} : SELECT topic FROM "a"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "seen" qos=0
+        s< SUBACK 1 [0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "a" qos=2 "x"
+        p< PUBREC 1
+        s< PUBLISH "seen" qos=0 "a"
+        p> PUBLISH 1 "a" qos=2 dup "x"
+        p< PUBREC 1
+        "##
+    }
+
+    fn others_shards_get_it_and_run_no_rule_again() {
+        r##"
+        # shards: 2
+        # rule: up publish=out/${clientid} payload=${payload} qos=1 : SELECT * FROM "in/#"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out/+" qos=1
+        s< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        q> CONNECT id=q2
+        q< CONNACK present=0
+        p> PUBLISH 1 "in/x" qos=1 "1"
+        p< PUBACK 1
+        s< PUBLISH 1 "out/p" qos=1 "1"
+        q> PUBLISH 1 "in/x" qos=1 "2"
+        q< PUBACK 1
+        s< PUBLISH 2 "out/q2" qos=1 "2"
+        "##
+    }
+
+    fn what_became_of_it_stands_in_the_tree() {
+        r##"
+        # options: sys_interval_s=10
+        # rule: half publish=out : SELECT payload.x + 1 AS x FROM "in" WHERE payload.x >= 0
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH "in" qos=0 "{\"x\":1}"
+        p> PUBLISH "in" qos=0 "{\"x\":-1}"
+        p> PUBLISH "in" qos=0 "{\"x\":\"one\"}"
+        p> SUBSCRIBE 1 "$SYS/broker/rule/half/matched" qos=0 "$SYS/broker/rule/half/passed" qos=0 \
+            "$SYS/broker/rule/half/published" qos=0
+        p< SUBACK 1 [0 0 0]
+        + 10s
+        p< PUBLISH "$SYS/broker/rule/half/matched" qos=0 "3"
+        p< PUBLISH "$SYS/broker/rule/half/passed" qos=0 "1"
+        p< PUBLISH "$SYS/broker/rule/half/published" qos=0 "1"
+        "##
+    }
+
+    fn what_it_makes_for_a_session_on_the_disk_is_there_when_the_publisher_hears() {
+        r##"
+        # disk: on
+        # rule: keep publish=out payload=${payload} qos=1 : SELECT * FROM "in"
+        s> CONNECT id=s clean=0 expiry=3600
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out" qos=1
+        s< SUBACK 1 [1]
+        s> DISCONNECT
+        s< CLOSED
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "in" qos=1 "x"
+        p< PUBACK 1
+        ! power
+        p< CLOSED
+        s> CONNECT id=s clean=0 expiry=3600
+        s< CONNACK present=1
+        s< PUBLISH 1 "out" qos=1 "x"
+        "##
+    }
+}
