@@ -1,7 +1,7 @@
 //! A rule that has been read: what it looks at, in which order, and what comes out. Immutable;
 //! names of fields and functions are resolved and patterns compiled.
 
-use crate::functions::Function;
+use crate::functions::{Function, Matcher};
 use crate::operate::{Operator, Pattern};
 use crate::seen::Field;
 use crate::value::Value;
@@ -62,7 +62,7 @@ pub(crate) enum Expr {
     Call {
         function: &'static Function,
         arguments: Box<[Expr]>,
-        regex: Option<Box<regex::Regex>>,
+        regex: Option<Box<Matcher>>,
     },
     Case {
         of: Option<Box<Expr>>,

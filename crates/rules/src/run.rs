@@ -358,7 +358,12 @@ impl<'a> Frame<'_, 'a> {
             },
             Root::Alias(name) => return self.borrowed(Some(name), steps),
             Root::Field(field) => self.field(*field)?,
-            Root::More(name) => self.seen.more(name),
+            Root::More(name) => {
+                let (value, (steps, bytes)) = self.seen.more(name);
+                self.budget.step(steps)?;
+                self.budget.take(bytes as usize)?;
+                value
+            }
             Root::Expr(expr) => self.eval(expr)?,
         };
         self.descend(value, steps).map(Spot::Value)

@@ -159,10 +159,10 @@ impl<'a> Seen<'a> {
         (value, 0)
     }
 
-    /// A field of an event, null where it has none of the name.
-    pub(crate) fn more(&self, name: &str) -> Value<'a> {
+    /// A field of an event, null where it has none of the name; and its size.
+    pub(crate) fn more(&self, name: &str) -> (Value<'a>, (u64, u64)) {
         let found = self.more.iter().find(|(known, _)| *known == name);
-        found.map_or(Value::Null, |(_, value)| value.view())
+        found.map_or((Value::Null, (1, 0)), |(_, value)| (value.view(), value.size()))
     }
 
     fn pub_props(&self) -> (Value<'a>, usize) {

@@ -21,6 +21,8 @@ const GREEDY: &[(&str, &str)] = &[
         "",
     ),
     (r#"SELECT regex_match(pad('', 300000), '( | | | )*x') AS v FROM "t""#, ""),
+    (r#"SELECT regex_match(pad('', 3000), '(x?){400}(x*){400}y') AS v FROM "t""#, ""),
+    (r#"SELECT regex_replace(pad('', 9000), '.*[^ ]|[ ]', 'x') AS v FROM "t""#, ""),
     (r#"SELECT regex_match(topic, concat('a{1000}', 'b{1000}')) AS v FROM "t""#, ""),
     (r#"FOREACH range(1, 5000) FROM "t""#, ""),
     (r#"FOREACH range(1, 900) AS i DO range(1, 900) AS v FROM "t""#, ""),

@@ -17,8 +17,7 @@ mod time;
 use crate::budget::{Budget, Failed};
 use crate::run::Frame;
 use crate::value::{Number, Value};
-use regex::Regex;
-pub(crate) use regexes::compile;
+pub(crate) use regexes::{Matcher, compile};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
@@ -94,14 +93,14 @@ const fn row(
 pub(crate) struct Arguments<'v, 'a> {
     function: &'static str,
     values: &'v mut [Value<'a>],
-    regex: Option<&'a Regex>,
+    regex: Option<&'a Matcher>,
 }
 
 impl<'v, 'a> Arguments<'v, 'a> {
     pub(crate) fn new(
         function: &'static str,
         values: &'v mut [Value<'a>],
-        regex: Option<&'a Regex>,
+        regex: Option<&'a Matcher>,
     ) -> Self {
         Arguments { function, values, regex }
     }

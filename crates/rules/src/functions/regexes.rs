@@ -6,6 +6,7 @@ use crate::budget::Failed;
 use crate::run::Frame;
 use crate::value::Value;
 use regex::{Regex, RegexBuilder};
+use regex_syntax::hir::{Hir, HirKind};
 use std::borrow::Cow;
 
 pub(super) const ROWS: &[Function] = &[
@@ -46,8 +47,17 @@ const BROUGHT_TEXT_MAX: usize = 256;
 /// What it costs to compile a small one.
 const COMPILE_STEPS: u64 = 5_000;
 
+/// A compiled pattern, and what a byte of text may cost that it is matched against.
+#[derive(Clone, Debug)]
+pub(crate) struct Matcher {
+    regex: Regex,
+    /// Steps: at each of the characters that a pattern has, repetitions counted, a match may be
+    /// under way.
+    weight: u64,
+}
+
 /// For a pattern that stands in the rule.
-pub(crate) fn compile(text: &str) -> Result<Regex, String> {
+pub(crate) fn compile(text: &str) -> Result<Matcher, String> {
     build(text, LITERAL_BYTES_MAX).map_err(|wrong| match wrong {
         regex::Error::CompiledTooBig(_) => {
             "the pattern is too large; repeat fewer characters fewer times".to_string()
@@ -60,44 +70,65 @@ pub(crate) fn compile(text: &str) -> Result<Regex, String> {
     })
 }
 
-fn build(text: &str, bytes_max: usize) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(text).size_limit(bytes_max).nest_limit(50).build()
+fn build(text: &str, bytes_max: usize) -> Result<Matcher, regex::Error> {
+    let regex = RegexBuilder::new(text).size_limit(bytes_max).nest_limit(50).build()?;
+    let hir = regex_syntax::parse(text).map_err(|wrong| regex::Error::Syntax(wrong.to_string()))?;
+    // What groups catch is carried along with every place.
+    let groups = regex.captures_len() as u64;
+    let weight = 1 + characters(&hir).saturating_mul(groups) / 4;
+    Ok(Matcher { regex, weight })
 }
 
-/// The plan's pattern, or what the arguments bring.
-fn regex_of<'a>(
+/// The pattern nests no deeper than `build` lets it.
+fn characters(hir: &Hir) -> u64 {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => 0,
+        HirKind::Class(_) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Capture(group) => characters(&group.sub),
+        HirKind::Concat(hirs) | HirKind::Alternation(hirs) => {
+            hirs.iter().map(characters).fold(0, u64::saturating_add)
+        }
+        HirKind::Repetition(of) => {
+            let times = of.max.unwrap_or(of.min.saturating_add(1));
+            characters(&of.sub).saturating_mul(u64::from(times))
+        }
+    }
+}
+
+/// The plan's pattern, or what the arguments bring; and a text that is about to be searched, at
+/// the price of it.
+fn search<'a>(
     f: &mut Frame<'_, 'a>,
     a: &mut Arguments<'_, 'a>,
-) -> Result<Cow<'a, Regex>, Failed> {
-    if let Some(regex) = a.regex {
-        return Ok(Cow::Borrowed(regex));
-    }
+) -> Result<(Cow<'a, Matcher>, Cow<'a, str>), Failed> {
+    let matcher = match a.regex {
+        Some(matcher) => Cow::Borrowed(matcher),
+        None => Cow::Owned(brought(f, a)?),
+    };
+    let text = a.text(0)?;
+    f.budget.step(4 + matcher.weight.saturating_mul(text.len() as u64))?;
+    Ok((matcher, text))
+}
+
+fn brought(f: &mut Frame<'_, '_>, a: &mut Arguments<'_, '_>) -> Result<Matcher, Failed> {
     let text = a.text(1)?;
     if text.len() > BROUGHT_TEXT_MAX {
         return a.no("a pattern that is not in the rule has at most 256 bytes");
     }
     f.budget.step(COMPILE_STEPS)?;
     f.budget.take(2 * BROUGHT_BYTES_MAX)?;
-    build(&text, BROUGHT_BYTES_MAX)
-        .map_or_else(|_| a.no("the pattern is none, or too large"), |regex| Ok(Cow::Owned(regex)))
-}
-
-/// A text that is about to be searched, at the price of what a pattern may have of states.
-fn subject<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Result<Cow<'a, str>, Failed> {
-    let text = a.text(0)?;
-    f.budget.step(4 + text.len() as u64)?;
-    Ok(text)
+    build(&text, BROUGHT_BYTES_MAX).or_else(|_| a.no("the pattern is none, or too large"))
 }
 
 fn regex_match<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let regex = regex_of(f, a)?;
-    let text = subject(f, a)?;
-    Ok(Value::Bool(regex.is_match(&text)))
+    let (matcher, text) = search(f, a)?;
+    Ok(Value::Bool(matcher.regex.is_match(&text)))
 }
 
 fn regex_extract<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let regex = regex_of(f, a)?;
-    let text = subject(f, a)?;
+    let (matcher, text) = search(f, a)?;
+    let regex = &matcher.regex;
     room(f.budget, text.len().saturating_add(regex.captures_len() * 64))?;
     let Some(caught) = regex.captures(&text) else { return Ok(Value::Array(Vec::new())) };
     let groups = caught.iter().skip(1).map(|group| group.map_or("", |group| group.as_str()));
@@ -106,17 +137,18 @@ fn regex_extract<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcom
 }
 
 fn regex_replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let regex = regex_of(f, a)?;
-    let text = subject(f, a)?;
+    let (matcher, text) = search(f, a)?;
     let by = a.text(2)?;
     let mut out = String::new();
     let mut written = 0;
-    // Each match begins a new search of what is left.
-    for caught in regex.captures_iter(&text) {
+    for caught in matcher.regex.captures_iter(&text) {
         let Some(whole) = caught.get(0) else { continue };
+        // Each match begins a new search, which may look at all that is left. Few do, so a part
+        // of that is paid, enough to bound the worst.
+        let left = (text.len() - whole.end()) as u64;
+        f.budget.step(8 + matcher.weight.saturating_mul(left) / 16)?;
         // `$1$1$1` may be long, but not longer than this.
         let most = by.len().saturating_add((by.len() / 2).saturating_mul(whole.len()));
-        f.budget.step(8)?;
         room(f.budget, most.saturating_add(whole.start() - written))?;
         out.push_str(&text[written..whole.start()]);
         caught.expand(&by, &mut out);

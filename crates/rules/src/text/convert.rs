@@ -480,10 +480,10 @@ fn own_names(expr: &ast::Expr) -> Vec<String> {
 fn like(name: &str) -> String {
     let name = name.to_lowercase();
     let head: String = name.chars().take(3).collect();
-    let mut near: Vec<&str> = functions::all()
-        .map(|function| function.name)
-        .filter(|known| known.starts_with(&head) || known.contains(&name) || name.contains(known))
-        .collect();
+    let tail: String = name.chars().skip(name.chars().count().saturating_sub(3)).collect();
+    let akin =
+        |known: &&str| known.starts_with(&head) || known.ends_with(&tail) || known.contains(&name);
+    let mut near: Vec<&str> = functions::all().map(|function| function.name).filter(akin).collect();
     near.truncate(6);
     match near.is_empty() {
         true => "docs/rules.md has all functions".to_string(),

@@ -30,7 +30,10 @@ fn what_is_no_rule_is_refused_where_it_goes_wrong() {
         ("SELECT topic FROM \"$events/Bad!\"", "1:19: $events/Bad! is no event"),
         ("SELECT 'a FROM \"t\"", "1:8: unterminated string literal"),
         ("SELECT topi FROM \"t\"", "1:8: a message has no topi; payload.topi is in the payload"),
-        ("SELECT topic\n, uper(topic) FROM \"t\"", "2:3: there is no function uper"),
+        (
+            "SELECT topic\n, uper(topic) FROM \"t\"",
+            "2:3: there is no function uper; there are upper",
+        ),
         ("SELECT upper() FROM \"t\"", "1:8: upper has 0 arguments; it takes upper(text)"),
         ("SELECT regex_match(topic, '(') FROM \"t\"", "1:27: unclosed group"),
         (
