@@ -122,7 +122,6 @@ impl<'a> Value<'a> {
         match (self, other) {
             (Value::Text(one), Value::Text(two)) => Some(one.as_bytes().cmp(two.as_bytes())),
             (Value::Bool(one), Value::Bool(two)) => Some(one.cmp(two)),
-            (Value::Bool(_), _) | (_, Value::Bool(_)) => None,
             _ => match (self.as_bytes(), other.as_bytes()) {
                 (Some(one), Some(two)) => Some(one.cmp(two)),
                 _ => self.number()?.order(other.number()?),

@@ -211,6 +211,7 @@ fn comparison() {
         "qos=1 and retain=false",
         "topic = \"car/7/speed\"",
         "1 == 1",
+        "topic =~ 'car' || '/+/speed'",
         "flags.retain = false",
     ] {
         is(truth, "true");
