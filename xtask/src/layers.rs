@@ -1,6 +1,7 @@
 //! `cargo x test`: every layer of tests in turn. A layer that fails stops nothing; the table at
 //! the end tells all, and the exit code is the worst of them.
 
+use std::path::Path;
 use std::time::Instant;
 
 use crate::shell::{build_release, cargo, finish, has, is_root, output, program, release_binary};
@@ -102,6 +103,9 @@ fn tests() -> Result<(), String> {
         println!("without OpenSSL's libraries its tests are left out: psk");
     }
     finish(cargo().args(["test", "--workspace", "--no-run"]).args(psk()))?;
+    if !is_root() || !Path::new("/dev/net/tun").exists() || !has("ip") {
+        println!("without root, /dev/net/tun and ip there are no bad lines: bad_lines has none");
+    }
     let mut command = cargo();
     command.args(["test", "--workspace", "--quiet", "--no-fail-fast"]).args(psk());
     if !has("strace") {

@@ -76,6 +76,7 @@ fn program_of(package: &str) -> &str {
     match package {
         "mosquitto-clients" => "mosquitto_sub",
         "golang-go" => "go",
+        "iproute2" => "ip",
         "mariadb-server" => "mariadbd",
         "postgresql" => "pg_ctlcluster",
         "influxdb" => "influxd",
@@ -165,6 +166,7 @@ const STEPS: &[Step] = &[
         what: "OpenSSL's libraries, for keys in the place of certificates",
         install: || debian(&["pkg-config", "libssl-dev"]),
     },
+    Step { what: "ip, which plans a network for bad lines", install: || debian(&["iproute2"]) },
     Step { what: "strace, which sees what a disk is told", install: || debian(&["strace"]) },
     Step {
         what: "servers that are asked who a client is, or that messages go to",

@@ -17,6 +17,7 @@ const IMPURE: &[&str] =
 const RUNTIMES: &[&str] = &["async-std", "axum", "hyper", "smol", "tokio"];
 
 const HOUSE: &[Room] = &[
+    Room { name: "badline", may: &[], never: RUNTIMES },
     Room { name: "mqtt", may: &[], never: IMPURE },
     Room { name: "broker", may: &["mqtt", "rules"], never: IMPURE },
     Room { name: "rules", may: &["mqtt"], never: IMPURE },
@@ -29,12 +30,12 @@ const HOUSE: &[Room] = &[
         may: &["broker", "carrier", "engine", "mqtt", "rules", "store"],
         never: &["async-std", "smol"],
     },
-    Room { name: "bench", may: &["carrier", "mqtt"], never: &["async-std", "smol"] },
+    Room { name: "bench", may: &["badline", "carrier", "mqtt"], never: &["async-std", "smol"] },
     Room { name: "xtask", may: &[], never: RUNTIMES },
 ];
 
 /// Tests may look at more: transcripts are replayed by any crate that wants them.
-const TESTS_MAY: &[&str] = &["mqtt", "sim"];
+const TESTS_MAY: &[&str] = &["badline", "mqtt", "sim"];
 
 pub(super) fn find(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();

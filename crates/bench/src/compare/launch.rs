@@ -1,9 +1,10 @@
 //! A broker's process for one run: its files, its port, its end.
 
 use crate::plan::Carrier;
+use badline::{ACROSS, THERE};
 use carrier::{Manner, Outlet};
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -21,7 +22,8 @@ pub(crate) struct Entry {
     pub(crate) content: String,
     /// A command whose first line of output is the broker's version.
     pub(crate) version: String,
-    /// What follows `content` in the first of two brokers; `{second}` is the other one's port.
+    /// What follows `content` in the first of two brokers; `{second}` is the other one's port, and
+    /// `{second_host}` its address, by the line where there is one.
     pub(crate) bridge: String,
 }
 
@@ -37,8 +39,16 @@ impl Entry {
     /// The same broker, forwarding what its bridge says to `second`.
     pub(crate) fn bridged_to(&self, second: &Launched) -> Entry {
         let port = second.url.rsplit(':').next().unwrap_or_default();
-        let bridge = self.bridge.replace("{second}", port);
+        let host = if second.is_beyond { ACROSS } else { Ipv4Addr::LOCALHOST };
+        let bridge = self.bridge.replace("{second_host}", &host.to_string());
+        let bridge = bridge.replace("{second}", port);
         Entry { content: self.content.clone() + &bridge, ..self.clone() }
+    }
+
+    /// Whether what it is told says where it is to listen.
+    pub(crate) fn can_be_elsewhere(&self) -> bool {
+        let told = [&self.command, &self.content, &self.url];
+        told.iter().any(|text| text.contains("{host}")) && self.bridge.contains("{second_host}")
     }
 }
 
@@ -47,28 +57,42 @@ pub(crate) struct Launched {
     child: Option<Child>,
     folder: Option<PathBuf>,
     pub(crate) url: String,
+    /// At the other end of the line.
+    is_beyond: bool,
 }
 
 impl Launched {
     pub(crate) fn start(entry: &Entry) -> Result<Launched, String> {
+        Launched::start_at(entry, false)
+    }
+
+    /// At the other end of a line, where clients of this host reach it without the line.
+    pub(crate) fn start_beyond(entry: &Entry) -> Result<Launched, String> {
+        Launched::start_at(entry, true)
+    }
+
+    fn start_at(entry: &Entry, is_beyond: bool) -> Result<Launched, String> {
         if entry.command.is_empty() {
-            return Ok(Launched { child: None, folder: None, url: entry.url.clone() });
+            let url = entry.url.clone();
+            return Ok(Launched { child: None, folder: None, url, is_beyond });
         }
+        let host = if is_beyond { THERE } else { Ipv4Addr::LOCALHOST };
         let says = |error: std::io::Error| format!("{}: {error}; {}", entry.name, entry.install);
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let free = TcpListener::bind((host, 0)).and_then(|socket| socket.local_addr());
         let address = free.map_err(says)?;
         let folder = scratch(&entry.name, address.port());
         fs::create_dir_all(&folder).map_err(says)?;
         // From here on the folder goes with it, also where the program cannot be run.
         let filled = |text: &str| {
             let text = text.replace("{port}", &address.port().to_string());
+            let text = text.replace("{host}", &host.to_string());
             text.replace("{dir}", &folder.to_string_lossy())
         };
         let url = match entry.url.is_empty() {
             true => format!("tcp://{address}"),
             false => filled(&entry.url),
         };
-        let mut launched = Launched { child: None, folder: Some(folder.clone()), url };
+        let mut launched = Launched { child: None, folder: Some(folder.clone()), url, is_beyond };
         if !entry.file.is_empty() {
             fs::write(folder.join(&entry.file), filled(&entry.content)).map_err(says)?;
         }

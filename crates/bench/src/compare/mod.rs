@@ -9,6 +9,7 @@ use crate::report::{self, Subject, number};
 use crate::scenario::Change;
 use crate::session;
 use crate::watch::Whom;
+use badline::BadLine;
 use launch::{Entry, Launched};
 use read::{Comparison, Task};
 use serde_json::{Value, json};
@@ -54,6 +55,15 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = tried.and_then(|()| known(&comparison)) {
         return crate::refuse(&[why]);
     }
+    // It is this thread's, and that of all that it starts.
+    let between = comparison.line.map(|(weather, seed)| match badline::missing() {
+        None => BadLine::open(weather, seed),
+        Some(why) => Err(why),
+    });
+    let _between = match between.transpose() {
+        Ok(between) => between,
+        Err(why) => return crate::fail(&format!("line: {why}")),
+    };
     let results = all(&comparison);
     let markdown = markdown(&comparison, &results);
     let json = || results.iter().map(|result| result.row.clone()).collect::<Value>();
@@ -168,7 +178,7 @@ fn stolen_percent(row: &Value) -> Option<f64> {
 fn one(comparison: &Comparison, task: &Task, entry: &Entry) -> Result<Value, String> {
     let name = &task.scenario;
     let (text, scenario) = crate::run::load(name).map_err(|wrongs| wrongs.join("; "))?;
-    let launched = launch(entry, scenario.brokers())?;
+    let launched = launch(entry, scenario.brokers(), comparison.line.is_some())?;
     let change = Change {
         scale: task.scale,
         rate: task.rate,
@@ -196,15 +206,23 @@ fn one(comparison: &Comparison, task: &Task, entry: &Entry) -> Result<Value, Str
     session::run(plan, &subject, &mut |_, _| {})
 }
 
-/// As many as the scenario wants: the first is bridged to the second.
-fn launch(entry: &Entry, brokers: usize) -> Result<Vec<Launched>, String> {
+/// As many as the scenario wants: the first is bridged to the second, which may be at the other end
+/// of the line.
+fn launch(entry: &Entry, brokers: usize, is_beyond: bool) -> Result<Vec<Launched>, String> {
     if brokers == 1 {
         return Ok(vec![Launched::start(entry)?]);
     }
     if brokers > 2 || entry.bridge.is_empty() {
         return Err(format!("{}: no bridge is known, and this scenario needs one", entry.name));
     }
-    let second = Launched::start(entry)?;
+    let second = match is_beyond {
+        true if !entry.can_be_elsewhere() => {
+            let what = "a line needs {host} where it listens and {second_host} in its bridge";
+            return Err(format!("{}: {what}", entry.name));
+        }
+        true => Launched::start_beyond(entry)?,
+        false => Launched::start(entry)?,
+    };
     let first = Launched::start(&entry.bridged_to(&second))?;
     Ok(vec![first, second])
 }
@@ -426,6 +444,8 @@ A file:
   ifaddr = "127.0.0.2,127.0.0.3"    # where one has too few ports
   stolen_percent_max = 3    # on a virtual machine: above it a run is made again,
   tries = 3                 # until so many were made; the quietest counts
+  line.delay = "100ms"      # between two brokers, each way; as root
+  line.loss_percent = 2     # and late_percent, late_by, bytes_per_s, seed
   use = ["mosquitto"]   # `godwit-bench brokers` lists what is ready
   [[run]]               # instead of scenarios, or besides them
   scenario = "p2p-50k-50k-50k-50k"

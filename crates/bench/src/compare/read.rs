@@ -3,7 +3,9 @@
 use super::launch::Entry;
 use crate::flags::seconds;
 use crate::target;
+use badline::Weather;
 use std::net::IpAddr;
+use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 /// One scenario of a comparison.
@@ -30,6 +32,8 @@ pub(crate) struct Comparison {
     /// ... until so many were made.
     pub(crate) tries: usize,
     pub(crate) brokers: Vec<Entry>,
+    /// What lies between two brokers, where that is no loopback.
+    pub(crate) line: Option<(Weather, u64)>,
 }
 
 impl Comparison {
@@ -64,6 +68,7 @@ pub(crate) fn read(text: &str) -> Result<Comparison, String> {
                     own.push(one.get_ref().as_table().ok_or_else(wrong)?);
                 }
             }
+            "line" => comparison.line = Some(line(value.as_table().ok_or_else(wrong)?)?),
             "use" => {
                 for name in texts(value).ok_or_else(wrong)? {
                     let entry = ready().into_iter().find(|entry| entry.name == name);
@@ -128,6 +133,30 @@ fn task(table: &DeTable<'_>, scale: f64, rate: f64) -> Result<Task, String> {
         }
     }
     if task.scenario.is_empty() { Err("a run has a scenario".into()) } else { Ok(task) }
+}
+
+/// The weather, each way, and its seed.
+fn line(table: &DeTable<'_>) -> Result<(Weather, u64), String> {
+    let (mut weather, mut seed) = (Weather::default(), 1);
+    for (key, value) in table {
+        let (key, value) = (key.get_ref().as_ref(), value.get_ref());
+        let wrong = || format!("line.{key}: this value does not fit");
+        let percent = || number(value).filter(|percent| *percent <= 100.0).ok_or_else(wrong);
+        let time = || {
+            let time = span(value).and_then(|s| Duration::try_from_secs_f64(s).ok());
+            time.ok_or_else(wrong)
+        };
+        match key {
+            "delay" => weather.delay = time()?,
+            "late_by" => weather.late_by = time()?,
+            "loss_percent" => weather.loss_percent = percent()?,
+            "late_percent" => weather.late_percent = percent()?,
+            "bytes_per_s" => weather.bytes_per_s = whole(value).ok_or_else(wrong)? as u64,
+            "seed" => seed = whole(value).ok_or_else(wrong)? as u64,
+            _ => return Err(format!("line.{key}: no such key of a line")),
+        }
+    }
+    Ok((weather, seed))
 }
 
 fn broker(table: &DeTable<'_>) -> Result<Entry, String> {
@@ -219,6 +248,11 @@ mod tests {
         assert!(
             read(&text.replace("127.0.0.3", "eth0")).unwrap_err().contains("eth0 is no IP address")
         );
+        let text = "scenarios = [\"a\"]\nuse = [\"rumqttd\"]\n[line]\ndelay = \"100ms\"\n\
+                    loss_percent = 2\nseed = 7\n";
+        let (weather, seed) = read(text).expect("it is right").line.expect("it has one");
+        assert_eq!((weather.delay, weather.loss_percent), (Duration::from_millis(100), 2.0));
+        assert_eq!((weather.late_percent, seed), (0.0, 7));
         let none = "scenarios = [\"a\"]\ntries = 0\nuse = [\"rumqttd\"]\n";
         assert_eq!(read(none).unwrap_err(), "rounds, tries, scale and rate are above 0");
         for (line, says) in [
@@ -227,6 +261,8 @@ mod tests {
             ("warm = -3", "warm: this value does not fit"),
             ("scale = inf", "scale: this value does not fit"),
             ("connects_per_s = 0", "connects_per_s is above 0"),
+            ("line.loss_percent = 101", "line.loss_percent: this value does not fit"),
+            ("line.fog = 1", "line.fog: no such key of a line"),
             ("[[broker]]\nname = \"rumqttd\"\nurl = \"x\"", "two brokers are named rumqttd"),
         ] {
             let wrong = format!("scenarios = [\"a\"]\nuse = [\"rumqttd\"]\n{line}\n");

@@ -1,0 +1,103 @@
+//! A real line: what the kernel's own TCP and UDP notice of it.
+
+use badline::{ACROSS, BadLine, HERE, THERE, Weather};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn line(weather: Weather) -> Option<BadLine> {
+    if let Some(why) = badline::missing() {
+        eprintln!("left out: {why}");
+        return None;
+    }
+    Some(BadLine::open(weather, 1).expect("nothing is missing"))
+}
+
+/// Where somebody says back whatever he hears.
+fn echo() -> u16 {
+    let listener = TcpListener::bind((THERE, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut from = stream.try_clone().unwrap();
+                let _ = std::io::copy(&mut from, &mut &stream);
+            });
+        }
+    });
+    port
+}
+
+/// How long a byte takes there and back.
+fn round(stream: &mut TcpStream) -> Duration {
+    let begun = Instant::now();
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    begun.elapsed()
+}
+
+#[test]
+fn tcp_gets_through_late_and_loses_nothing_but_time() {
+    let delay = Duration::from_millis(20);
+    let weather = Weather { delay, loss_percent: 5.0, ..Weather::default() };
+    let Some(line) = line(weather) else { return };
+    let port = echo();
+    let mut direct = TcpStream::connect((THERE, port)).unwrap();
+    assert!(round(&mut direct) < delay, "not by the line");
+    let mut stream = TcpStream::connect((ACROSS, port)).unwrap();
+    assert_eq!(stream.local_addr().unwrap().ip(), HERE);
+    assert!(round(&mut stream) >= 2 * delay);
+    let said: Vec<u8> = (0..500_000u32).map(|at| (at % 251) as u8).collect();
+    let (mut writer, copy) = (stream.try_clone().unwrap(), said.clone());
+    thread::spawn(move || writer.write_all(&copy).unwrap());
+    let mut heard = vec![0; said.len()];
+    stream.read_exact(&mut heard).unwrap();
+    assert!(heard == said);
+    assert!(line.counts().lost.load(Relaxed) > 0);
+}
+
+#[test]
+fn a_line_that_is_cut_says_nothing_and_one_that_is_mended_goes_on() {
+    let Some(line) = line(Weather::default()) else { return };
+    let mut stream = TcpStream::connect((ACROSS, echo())).unwrap();
+    round(&mut stream);
+    line.cut();
+    stream.write_all(b"x").unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    line.mend();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    round(&mut stream);
+}
+
+#[test]
+fn datagrams_are_lost_and_overtake_each_other() {
+    let weather = Weather {
+        delay: Duration::from_millis(10),
+        loss_percent: 10.0,
+        late_percent: 10.0,
+        late_by: Duration::from_millis(20),
+        ..Weather::default()
+    };
+    let Some(_line) = line(weather) else { return };
+    let there = UdpSocket::bind((THERE, 0)).unwrap();
+    let here = UdpSocket::bind((HERE, 0)).unwrap();
+    let to = SocketAddr::from((ACROSS, there.local_addr().unwrap().port()));
+    thread::spawn(move || {
+        for number in 0..200u8 {
+            here.send_to(&[number], to).unwrap();
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    there.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut came = Vec::new();
+    let mut byte = [0];
+    while there.recv(&mut byte).is_ok() {
+        came.push(byte[0]);
+    }
+    assert!((150..200).contains(&came.len()), "{}", came.len());
+    assert!(came.windows(2).any(|pair| pair[0] > pair[1]), "{came:?}");
+}
