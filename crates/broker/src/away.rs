@@ -66,6 +66,7 @@ impl Shard {
             self.timers.set(at, Timer::Session { index: id.0, generation });
         }
         self.sessions.return_waiting(id);
+        self.sessions.watch_age(id);
         let session = self.sessions.get_mut(id);
         session.rest();
         if session.is_member {

@@ -280,6 +280,7 @@ impl Sessions {
         flight.waiting_bytes += bytes;
         flight.waiting_qos0 += u32::from(qos == QoS::AtMostOnce);
         flight.waiting.push_back(slot);
+        self.watch_age(hit.session);
         let gate = self.get(hit.session).gate;
         if gate.has(Gate::METERED) && !gate.is_shut() {
             self.postpone(hit.session);
@@ -299,7 +300,7 @@ impl Sessions {
     }
 
     /// What is too old at the front of a queue takes nobody's place.
-    fn drop_stale(&mut self, id: SessionId, out: &mut Outbox) {
+    pub(crate) fn drop_stale(&mut self, id: SessionId, out: &mut Outbox) {
         loop {
             let flight = self.get(id).flight.as_ref();
             let front = flight.and_then(|flight| flight.waiting.front().copied());

@@ -13,6 +13,7 @@ pub mod options;
 mod memory;
 mod shard;
 
+mod age;
 mod agreed;
 mod answers;
 pub mod arrivals;

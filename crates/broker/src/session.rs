@@ -81,6 +81,8 @@ pub(crate) struct Rare {
     pub(crate) will_at: Option<Now>,
     /// When the session of a client that is away ends.
     pub(crate) ends_at: Option<Now>,
+    /// When what waits is looked at, where its age is limited.
+    pub(crate) ages_at: Option<Now>,
     pub(crate) shares: Vec<Share>,
     /// Retained messages still to be sent.
     pub(crate) cursors: Cursors,
@@ -98,6 +100,7 @@ impl Rare {
         self.will.is_none()
             && self.will_at.is_none()
             && self.ends_at.is_none()
+            && self.ages_at.is_none()
             && self.shares.is_empty()
             && self.cursors.is_empty()
             && self.meter.is_none()
@@ -289,6 +292,8 @@ pub(crate) struct Sessions {
     pub(crate) unsettled: Vec<(SessionId, u64)>,
     /// Sessions whose retained cursors may go on.
     pub(crate) hungry: Vec<SessionId>,
+    /// Sessions whose queues have an age to be looked at, and when.
+    pub(crate) aging: Vec<(SessionId, Now)>,
     /// Sessions that were sent what their rate allows, and until when they wait.
     pub(crate) ahead: Vec<(SessionId, Now)>,
     /// Sessions whose queue overflowed under the policy `Disconnect`.
@@ -326,6 +331,7 @@ impl Sessions {
             dirty: Vec::new(),
             unsettled: Vec::new(),
             hungry: Vec::new(),
+            aging: Vec::new(),
             ahead: Vec::new(),
             overruns: Vec::new(),
             rooms: Vec::new(),

@@ -216,6 +216,7 @@ impl Shard {
             }
         }
         self.time_ahead();
+        self.time_ages();
         while let Some(id) = self.sessions.overruns.pop() {
             // It may have left meanwhile, session and all.
             let conn = if self.sessions.contains(id) { self.sessions.get(id).conn() } else { None };
@@ -345,6 +346,9 @@ impl Shard {
                         self.check_away(id, out);
                     }
                 }
+                Timer::Age { index, generation } => {
+                    self.sessions.drop_aged(SessionId(index), generation, out);
+                }
                 Timer::Asked { index, generation } => self.check_inquiry(index, generation, out),
                 Timer::Doubts => self.check_doubts(out),
                 Timer::Leftovers => self.search(out),
@@ -401,6 +405,12 @@ impl Shard {
                 conn.is_some_and(|conn| conn.generation == generation)
             }
             Timer::Flow { index, generation } => sessions.current(SessionId(index), generation),
+            Timer::Age { index, generation } => {
+                let id = SessionId(index);
+                let rare = sessions.current(id, generation).then(|| sessions.get(id).rare.as_ref());
+                let ages_at = rare.flatten().and_then(|rare| rare.ages_at);
+                ages_at.is_some_and(|at| turn_of(at) == due)
+            }
             Timer::Session { index, generation } => {
                 let id = SessionId(index);
                 let is_due = |at: Option<Now>| at.is_some_and(|at| turn_of(at) == due);

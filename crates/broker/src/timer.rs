@@ -15,6 +15,8 @@ const RINGS: usize = 4;
 /// What a timer is for. The generation tells a slot's present tenant from a former one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
+    /// What waits for a session may have become too old.
+    Age { index: u32, generation: u32 },
     /// Somebody who was asked about a connection's packet has had time enough.
     Asked { index: u32, generation: u32 },
     /// Keep-alive of a live connection, or the deadline of its greeting.

@@ -268,6 +268,39 @@ crate::transcripts! {
         "##
     }
 
+    fn what_waits_too_long_goes_though_nothing_else_happens() {
+        r##"
+        # options: queue_age_s_max=5 sys_interval_s=10
+        # shards: 1
+        # sim only: counts
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "$SYS/broker/publish/messages/dropped/expired" qos=0
+        s< SUBACK 1 [0]
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        + 1s
+        s< PUBLISH "$SYS/broker/publish/messages/dropped/expired" qos=0 "0"
+        p> PUBLISH 1 "t" qos=1 "old"
+        p< PUBACK 1
+        + 2s
+        p> PUBLISH 2 "t" qos=1 "not so old"
+        p< PUBACK 2
+        + 10s
+        s< PUBLISH "$SYS/broker/publish/messages/dropped/expired" qos=0 "2"
+        a> CONNECT id=a clean=0
+        a< CONNACK present=1
+        p> PUBLISH 3 "t" qos=1 "new"
+        p< PUBACK 3
+        a< PUBLISH * "t" qos=1 "new"
+        "##
+    }
+
     fn what_is_too_old_takes_nobodys_place() {
         r##"
         # options: queue_age_s_max=10 queue_messages_max=1 queue_policy=drop_newest

@@ -11,8 +11,8 @@ pub(super) const ROWS: &[Row] = &[
         default: "never",
         live: true,
         short: "how long a message waits in a session's queue",
-        long: "Counted from when it was published. An older one is dropped when its turn comes, \
-               as one whose Message Expiry Interval has passed.",
+        long: "Counted from when it was published. An older one is dropped, though nobody comes \
+               for it; what only the store has, after a start, when its turn comes.",
         source: "",
         set: |settings, value| settings.broker.queue_age_s_max = value.u32(),
     },
