@@ -17,12 +17,12 @@ fn line(weather: Weather) -> Option<BadLine> {
 
 /// Where somebody says back whatever he hears.
 fn echo() -> u16 {
-    let listener = TcpListener::bind((THERE, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let listener = TcpListener::bind((THERE, 0)).expect("this host has room for it");
+    let port = listener.local_addr().expect("this host has room for it").port();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
-                let mut from = stream.try_clone().unwrap();
+                let mut from = stream.try_clone().expect("this host has room for it");
                 let _ = std::io::copy(&mut from, &mut &stream);
             });
         }
@@ -33,8 +33,8 @@ fn echo() -> u16 {
 /// How long a byte takes there and back.
 fn round(stream: &mut TcpStream) -> Duration {
     let begun = Instant::now();
-    stream.write_all(b"x").unwrap();
-    stream.read_exact(&mut [0]).unwrap();
+    stream.write_all(b"x").expect("somebody is there");
+    stream.read_exact(&mut [0]).expect("he says it back");
     begun.elapsed()
 }
 

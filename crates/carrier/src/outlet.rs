@@ -15,7 +15,7 @@ use bytes::Bytes;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint,
-    EndpointConfig, EndpointEvent, Event, ReadError, StreamEvent, StreamId, Transmit,
+    EndpointConfig, EndpointEvent, Event, IdleTimeout, ReadError, StreamEvent, StreamId, Transmit,
     TransportConfig, VarInt, WriteError,
 };
 use quinn_udp::RecvMeta;
@@ -82,18 +82,32 @@ impl Manner {
         tls.alpn_protocols = vec![ALPN.to_vec()];
         let crypto = QuicClientConfig::try_from(tls).map_err(|error| error.to_string())?;
         let mut config = ClientConfig::new(Arc::new(crypto));
-        let mut transport = TransportConfig::default();
-        let none = VarInt::from_u32(0);
-        transport
-            .max_concurrent_bidi_streams(none)
-            .max_concurrent_uni_streams(none)
-            .datagram_receive_buffer_size(None)
-            .send_window(SEND_WINDOW_BYTES)
-            // MQTT's keep-alive says who is gone.
-            .max_idle_timeout(None);
-        config.transport_config(Arc::new(transport));
+        config.transport_config(Arc::new(transport()));
         Ok(Manner(config))
     }
+
+    /// The same, but a connection on which nothing comes for so long is lost, whatever is said
+    /// into it meanwhile. Whoever asks for that pings more often.
+    pub fn lost_after(mut self, silence: Duration) -> Result<Manner, String> {
+        let silence = IdleTimeout::try_from(silence).map_err(|error| error.to_string())?;
+        let mut transport = transport();
+        transport.max_idle_timeout(Some(silence));
+        self.0.transport_config(Arc::new(transport));
+        Ok(self)
+    }
+}
+
+fn transport() -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    let none = VarInt::from_u32(0);
+    transport
+        .max_concurrent_bidi_streams(none)
+        .max_concurrent_uni_streams(none)
+        .datagram_receive_buffer_size(None)
+        .send_window(SEND_WINDOW_BYTES)
+        // MQTT's keep-alive says who is gone.
+        .max_idle_timeout(None);
+    transport
 }
 
 impl Outlet {

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A broker with a bridge, whose options stand below `[[bridge]]`.
-fn edge(name: &str, bridge: &str, more: &[&str]) -> (Broker, std::path::PathBuf) {
+pub(crate) fn edge(name: &str, bridge: &str, more: &[&str]) -> (Broker, std::path::PathBuf) {
     let folder = scratch(name);
     let file = folder.join("godwit.toml");
     write(&file, bridge);
@@ -26,7 +26,7 @@ fn write(file: &Path, bridge: &str) {
     std::fs::write(file, text).expect("the file can be written");
 }
 
-const BOTH: &str = "
+pub(crate) const BOTH: &str = "
 [[bridge.out]]
 filter = \"up/#\"
 topic = \"site/${topic}\"
@@ -35,7 +35,7 @@ filter = \"site/down/+\"
 topic = \"down/${1}\"
 ";
 
-fn servers(address: SocketAddr) -> String {
+pub(crate) fn servers(address: SocketAddr) -> String {
     format!("servers = [\"tcp://{address}\"]\n")
 }
 
@@ -48,7 +48,11 @@ fn publish(port: &str, arguments: &[&str]) {
 }
 
 /// What one value of the tree comes to.
-fn wait_for_value(broker: &Broker, value: &str, is_right: impl Fn(&str) -> bool) -> String {
+pub(crate) fn wait_for_value(
+    broker: &Broker,
+    value: &str,
+    is_right: impl Fn(&str) -> bool,
+) -> String {
     let (port, topic) = (broker.port(), format!("$SYS/broker/bridge/b/{value}"));
     let until = Instant::now() + PATIENCE;
     loop {
@@ -504,7 +508,7 @@ fn mosquitto(name: &str) -> Option<(Program, u16)> {
     mosquitto_with(name, "")
 }
 
-fn mosquitto_with(name: &str, more: &str) -> Option<(Program, u16)> {
+pub(crate) fn mosquitto_with(name: &str, more: &str) -> Option<(Program, u16)> {
     let program = ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"];
     let program = program.iter().find(|path| Path::new(path).exists());
     let Some(program) = program else {

@@ -2,6 +2,8 @@
 //! an area.
 
 mod backends;
+mod bad_lines;
+mod bridge_queues;
 mod bridges;
 mod broker;
 mod carriers;

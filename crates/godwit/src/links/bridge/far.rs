@@ -13,7 +13,9 @@ use mqtt::{
     Version, Will,
 };
 use rustls::ClientConfig;
+use socket2::SockRef;
 use std::fmt;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,13 +189,21 @@ pub(super) async fn open(
     };
     if scheme.is_websocket || scheme.is_quic {
         let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
-        return tunnel::open(&endpoint, name, server, tls, within).await;
+        return tunnel::open(&endpoint, name, server, tls, (within, settings.patience())).await;
     }
     let stream = endpoint.dial().await?;
+    heed(&stream, settings.patience());
     match tls {
         Some(tls) => endpoint.secure_as(name, stream, tls.clone()).await,
         None => Ok(Box::new(stream)),
     }
+}
+
+/// What is said goes into the kernel's buffer though nobody is there, so only the kernel can tell:
+/// it gives up once something is not acknowledged for so long (RFC 5482).
+pub(super) fn heed(socket: &impl AsFd, patience: Duration) {
+    // A kernel that does not know it has a longer time of its own.
+    let _ = SockRef::from(socket).set_tcp_user_timeout(Some(patience));
 }
 
 /// The settings take no other.

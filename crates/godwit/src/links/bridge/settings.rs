@@ -10,6 +10,7 @@ use broker::judge::Secret;
 use mqtt::{QoS, Version};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +75,12 @@ impl BridgeSettings {
         let limits = |one: &BridgeSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
         let plain = |one: &BridgeSettings| BridgeSettings { limits: Arc::default(), ..one.clone() };
         plain(self) == plain(other) && limits(self) == limits(other)
+    }
+
+    /// After so much silence of the other broker it counts as gone.
+    pub(crate) fn patience(&self) -> Duration {
+        let answer_timeout = Duration::from_secs(u64::from(self.answer_timeout_s));
+        Duration::from_secs(u64::from(self.keep_alive_s)) + answer_timeout
     }
 
     /// What the session here is called.
@@ -229,7 +236,8 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         live: true,
         short: "how long it has for an answer to that",
         long: "So a dead line is noticed `keep_alive_s` and `answer_timeout_s` after the last \
-               word. Nothing is lost by a line that dies: what was not acknowledged is sent again.",
+               word that came, whatever is said into it meanwhile. Nothing is lost by a line that \
+               dies: what was not acknowledged is sent again.",
         source: "",
         set: |bridge, value| bridge.answer_timeout_s = value.u32(),
     },

@@ -1,7 +1,7 @@
 //! WebSocket and QUIC to another broker: a thread of the bridge's own drives them, as for our small
 //! clients, and the bridge has one end of a pair of sockets.
 
-use super::far::scheme;
+use super::far::{heed, scheme};
 use crate::clients::tunnel::{Far, Tunnel};
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::url::Url;
@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 /// Whether somebody there is still there QUIC asks at least so often.
 const PINGS_EVERY: Duration = Duration::from_secs(10);
 
-/// How the far end is reached.
+/// How the far end is reached, and how long it may be silent.
 enum Road {
-    Stream(Layers),
-    Quic(Manner),
+    Stream(Layers, Duration),
+    Quic(Manner, Duration),
 }
 
 pub(super) async fn open(
@@ -32,16 +32,17 @@ pub(super) async fn open(
     name: &str,
     server: &Url,
     tls: Option<&Arc<ClientConfig>>,
-    within: Duration,
+    (within, patience): (Duration, Duration),
 ) -> Result<Box<dyn Wire>, String> {
     let found = lookup_host((endpoint.host.as_str(), endpoint.port)).await;
     let found: Vec<SocketAddr> = found.map_err(|error| format!("{endpoint}: {error}"))?.collect();
     let road = match (scheme(server).is_quic, tls) {
-        (true, Some(tls)) => Road::Quic(Manner::new(tls)?),
+        (true, Some(tls)) => Road::Quic(Manner::new(tls)?.lost_after(patience)?, patience),
         (true, None) => return Err(format!("{endpoint}: QUIC is always encrypted")),
         (false, tls) => {
             let path = if server.path.is_empty() { "/mqtt" } else { &server.path };
-            Road::Stream(Layers { tls: tls.cloned(), websocket: Some(path.into()) })
+            let layers = Layers { tls: tls.cloned(), websocket: Some(path.into()) };
+            Road::Stream(layers, patience)
         }
     };
     let (done, opened) = oneshot::channel();
@@ -72,9 +73,14 @@ fn first(all: &[SocketAddr], name: &str, road: &Road, deadline: Instant) -> io::
 impl Road {
     fn far(&self, to: SocketAddr, name: &str) -> io::Result<Far> {
         match self {
-            Road::Stream(layers) => Ok(Far::Wire(Carried::open(to, None, name, layers)?)),
-            Road::Quic(manner) => {
-                let mut outlet = Outlet::new(to, None, PINGS_EVERY)?;
+            Road::Stream(layers, patience) => {
+                let wire = Carried::open(to, None, name, layers)?;
+                heed(&wire, *patience);
+                Ok(Far::Wire(wire))
+            }
+            Road::Quic(manner, patience) => {
+                // So that two of them may get lost.
+                let mut outlet = Outlet::new(to, None, PINGS_EVERY.min(*patience / 4))?;
                 let trunk = outlet.open(manner, name, 0)?;
                 Ok(Far::Trunk(Box::new(outlet), trunk))
             }
