@@ -12,7 +12,6 @@ use crate::mount;
 use crate::options::{Durability, Options};
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
-use crate::rules::Ruled;
 use crate::session::{Sessions, ids};
 use crate::shard::Shard;
 use crate::sys::Drop;
@@ -79,21 +78,7 @@ impl Shard {
         draft.once = packet.qos == QoS::ExactlyOnce && awaited(&draft) && self.waits_for_store(id);
         self.sessions.journal.keeps = false;
         self.owed.asked.clear();
-        let ruled = match self.ruling.is_empty() {
-            true => Ruled::default(),
-            false => self.rule(id, &draft, packet.dup, out),
-        };
-        let mut matched = ruled.passed;
-        if !ruled.drops {
-            // [MQTT-3.3.1-8]
-            if packet.retain {
-                self.retain(&mut draft, out);
-            }
-            matched |= self.route(Some(id), &mut draft, out);
-        }
-        if ruled.has_made() {
-            self.publish_made(ruled, out);
-        }
+        let matched = self.spread(id, &mut draft, packet.dup, out);
         (self.scratch.properties, self.scratch.name) = (properties, name);
         // Whoever is to have it has it or will get it: now it is ours to answer for [MQTT-4.3.2-4]
         // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].

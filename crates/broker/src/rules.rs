@@ -168,14 +168,14 @@ impl Ruling {
 pub(crate) struct Ruled {
     pub(crate) drops: bool,
     /// Some rule has something of it.
-    pub(crate) passed: bool,
+    passed: bool,
     made: Vec<Made>,
     budget: Budget,
 }
 
 impl Ruled {
     #[inline]
-    pub(crate) fn has_made(&self) -> bool {
+    fn has_made(&self) -> bool {
         !self.made.is_empty()
     }
 }
@@ -211,6 +211,34 @@ impl Shard {
         if !Arc::ptr_eq(&self.ruling.all, &self.options.rules) {
             self.ruling = Ruling::new(self.draw(), self.options.rules.clone());
         }
+    }
+
+    /// To the rules, to what is retained and to whoever wants it; then what rules made of it. Says
+    /// whether anyone wants any of it.
+    #[inline]
+    pub(crate) fn spread(
+        &mut self,
+        id: SessionId,
+        draft: &mut Draft<'_>,
+        is_dup: bool,
+        out: &mut Outbox,
+    ) -> bool {
+        let ruled = match self.ruling.is_empty() {
+            true => Ruled::default(),
+            false => self.rule(id, draft, is_dup, out),
+        };
+        let mut matched = ruled.passed;
+        if !ruled.drops {
+            // [MQTT-3.3.1-8]
+            if draft.retain {
+                self.retain(draft, out);
+            }
+            matched |= self.route(Some(id), draft, out);
+        }
+        if ruled.has_made() {
+            self.publish_made(ruled, out);
+        }
+        matched
     }
 
     /// Shows a message that a client published, or left as its will, to the rules.

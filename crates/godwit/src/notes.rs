@@ -52,12 +52,7 @@ pub(crate) fn log(note: &Note) {
             let what = "what is stored cannot be read, and waits: start once with --repair";
             error!(target: "godwit::store", %fault, "{what}");
         }
-        Note::RuleSaid { rule, row, withheld } => {
-            info!(target: "godwit::rule", %rule, %row, withheld, "a row");
-        }
-        Note::RuleFailed { rule, why, withheld } => {
-            warn!(target: "godwit::rule", %rule, %why, withheld, "the rule failed");
-        }
+        Note::RuleSaid { .. } | Note::RuleFailed { .. } => rule(note),
         Note::Denied { client_id, user, deed, topic, count } => {
             let user = user.as_deref().unwrap_or_default();
             let (namespace, client_id) = parts(client_id);
@@ -75,6 +70,18 @@ pub(crate) fn log(note: &Note) {
             let way = if *sent { "sent" } else { "received" };
             info!(target: "godwit::trace", %client_id, %peer, %packet, "{way}");
         }
+    }
+}
+
+fn rule(note: &Note) {
+    match note {
+        Note::RuleSaid { rule, row, withheld } => {
+            info!(target: "godwit::rule", %rule, %row, withheld, "a row");
+        }
+        Note::RuleFailed { rule, why, withheld } => {
+            warn!(target: "godwit::rule", %rule, %why, withheld, "the rule failed");
+        }
+        _ => {}
     }
 }
 

@@ -217,7 +217,8 @@ change live does, and the log names what needs a restart.
 const RULES_HEAD: &str = "
 ## Rules
 
-Every `[[rule]]` of the file says in SQL what becomes of messages beside going where they are wanted;
+Every `[[rule]]` of the file says in SQL what becomes of messages beside going where they are
+wanted;
 `rules.md` has the language, and `godwit rules test` tries one:
 
 ```toml
@@ -230,7 +231,8 @@ publish.payload = '{\"t\": ${t}}'
 publish.qos = \"1\"
 ```
 
-What a rule publishes follows the message that it was made of, and that is acknowledged when both are
+What a rule publishes follows the message that it was made of, and that is acknowledged when both
+are
 where they have to be. A rule that fails on a message does not disturb it. SIGHUP applies changed
 rules. `$SYS/broker/rule/` tells what became of what each saw, see reference.md.
 ";

@@ -98,9 +98,10 @@ crate::transcripts! {
 
     fn properties_and_retain_are_as_the_rule_says() {
         r##"
-        # rule: kept publish=out/kept payload=${payload} retain=as_published keep user=from:${clientid} : \
-            SELECT * FROM "in"
-        # rule: bare publish=out/bare payload=${pub_props.User-Property.k} qos=2 retain=true : SELECT * FROM "in"
+        # rule: kept publish=out/kept payload=${payload} retain=as_published keep \
+            user=from:${clientid} : SELECT * FROM "in"
+        # rule: bare publish=out/bare payload=${pub_props.User-Property.k} qos=2 \
+            retain=true : SELECT * FROM "in"
         s> CONNECT id=s
         s< CONNACK present=0
         s> SUBSCRIBE 1 "out/#" qos=2 retain_as_published
@@ -126,7 +127,8 @@ crate::transcripts! {
         s< SUBACK 1 [0]
         p> CONNECT id=p
         p< CONNACK present=0
-        p> PUBLISH 1 "all" qos=1 "{\"all\":[{\"id\":\"a\",\"v\":1},{\"id\":\"b\",\"v\":2},{\"id\":\"c\",\"v\":[3]}]}"
+        p> PUBLISH 1 "all" qos=1 \
+            "{\"all\":[{\"id\":\"a\",\"v\":1},{\"id\":\"b\",\"v\":2},{\"id\":\"c\",\"v\":[3]}]}"
         p< PUBACK 1
         s< PUBLISH "one/a" qos=0 "1"
         s< PUBLISH "one/c" qos=0 "[3]"
