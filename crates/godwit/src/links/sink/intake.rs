@@ -3,6 +3,7 @@
 
 use super::message::Message;
 use super::settings::SinkSettings;
+use super::times::Times;
 use crate::links::events::Heard;
 use crate::links::near::{Near, acknowledge};
 use crate::timestamp::Timestamp;
@@ -20,14 +21,15 @@ pub(super) struct Intake {
     at: usize,
     /// Answers that wait to be written.
     out: Vec<u8>,
+    pub(super) times: Times,
 }
 
 /// So much is read at a time.
 const READ_BYTES: usize = 64 * 1024;
 
 impl Intake {
-    pub(super) fn new(near: Near) -> Intake {
-        Intake { stream: near.stream, read: near.read, at: 0, out: Vec::new() }
+    pub(super) fn new(near: Near, times: Times) -> Intake {
+        Intake { stream: near.stream, read: near.read, at: 0, out: Vec::new(), times }
     }
 
     /// Until a batch is whole: by number, by bytes, or by the time since its first message.
@@ -97,7 +99,11 @@ impl Intake {
         while let Some(frame) = mqtt::cut(&self.read[self.at..], u32::MAX).map_err(wrong)? {
             self.at += frame.len;
             match Packet::decode(frame, Version::V5).map_err(wrong)? {
-                Packet::Publish(publish) => return Ok(Some(Message::of(&publish, now_ms))),
+                Packet::Publish(publish) => {
+                    let mut message = Message::of(&publish, now_ms);
+                    self.times.keep(&mut message, publish.dup);
+                    return Ok(Some(message));
+                }
                 Packet::PubRel(ack) => {
                     let (kind, reason) = (PacketType::PubComp, Reason::Success);
                     acknowledge(kind, ack.packet_id, reason, &mut self.out);
@@ -119,6 +125,7 @@ impl Intake {
                 _ => PacketType::PubAck,
             };
             acknowledge(kind, packet_id, Reason::Success, &mut self.out);
+            self.times.forget(packet_id);
         }
         self.answer().await
     }

@@ -11,6 +11,7 @@
 //! was not acknowledged comes again: every message at least once. What has QoS 0 and every event
 //! is in memory only.
 
+mod ahead;
 mod columns;
 mod far;
 mod files;
@@ -25,6 +26,7 @@ mod sql;
 mod sqlite;
 mod stream;
 mod template;
+mod times;
 mod web;
 mod worker;
 
@@ -32,6 +34,7 @@ use self::far::{Far, Setback, What};
 use self::intake::Intake;
 use self::message::Message;
 use self::settings::SinkSettings;
+use self::times::Times;
 use super::backoff;
 use super::events::{Heard, Hub};
 use super::near::{Home, Wish};
@@ -65,6 +68,8 @@ struct Course {
     left: Vec<Arc<Message>>,
     /// How often the batch in front was refused.
     refusals: u32,
+    /// Of what its session sends again.
+    times: Times,
 }
 
 /// Why it does not go on.
@@ -183,15 +188,19 @@ impl Sink {
         let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
         let near = match self.home.connect(wish).await {
             Ok(near) if near.session_present => near,
-            Ok(_) => return Ended::Unprepared,
+            Ok(_) => {
+                course.times = Times::default();
+                return Ended::Unprepared;
+            }
             Err(why) => return Ended::Failed(why),
         };
         if course.failures == 0 {
             self.up();
         }
         let mut batch = std::mem::take(&mut course.left);
-        let mut intake = Intake::new(near);
+        let mut intake = Intake::new(near, std::mem::take(&mut course.times));
         let ended = self.carry(&mut intake, &mut batch, course, (heard, stop)).await;
+        course.times = intake.times;
         // A session sends the others again.
         batch.retain(|message| message.packet_id.is_none());
         course.left = batch;

@@ -1,6 +1,7 @@
 //! A sink that is Redis: a message is an entry of a stream, and a batch one pipeline.
 //! It is no transaction: Redis 7.0 whose default user is off drops these when it reads its AOF.
 
+use super::ahead::Ahead;
 use super::columns::Columns;
 use super::far::{Setback, What};
 use super::message::Message;
@@ -26,13 +27,12 @@ pub(super) struct Stream {
     settings: StreamSettings,
     tls: Credentials,
     conn: Option<Conn>,
-    /// What it has although something in front of it was refused.
-    ahead: Vec<Arc<Message>>,
+    ahead: Ahead,
 }
 
 impl Stream {
     pub(super) fn new(settings: &StreamSettings, tls: Credentials) -> Stream {
-        Stream { settings: settings.clone(), tls, conn: None, ahead: Vec::new() }
+        Stream { settings: settings.clone(), tls, conn: None, ahead: Ahead::default() }
     }
 
     pub(super) async fn connect(&mut self) -> Result<(), String> {
@@ -48,37 +48,25 @@ impl Stream {
     }
 
     pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
-        let is_ahead = |one: &Arc<Message>| self.ahead.iter().any(|other| Arc::ptr_eq(one, other));
-        let wanted: Vec<&Arc<Message>> = batch.iter().filter(|one| !is_ahead(one)).collect();
-        if wanted.is_empty() {
+        let sent = self.ahead.missing(batch);
+        if sent.is_empty() {
             return Ok(());
         }
         // Whoever stops waiting leaves no connection behind that is in the middle of something.
         let Some(mut conn) = self.conn.take() else {
             return Err(Setback::down("it is not connected".into()));
         };
-        let said = match tell(&mut conn, &self.commands(&wanted), wanted.len()).await {
+        let said = match tell(&mut conn, &self.commands(&sent), sent.len()).await {
             Ok(said) => said,
             Err(Trouble::Answered(why) | Trouble::Broken(why)) => return Err(Setback::down(why)),
         };
         self.conn = Some(conn);
-        let denied = wanted.iter().zip(&said).find_map(|(one, said)| match said {
-            Said::Denied(why) => Some((*one, why)),
-            _ => None,
-        });
-        let Some((refused, why)) = denied else {
-            self.ahead.clear();
-            return Ok(());
+        let outcome = |said| match said {
+            Said::Denied(why) if why.starts_with("WRONGTYPE") => Err(What::Refused(why)),
+            Said::Denied(why) => Err(What::Down { why, after: None }),
+            _ => Ok(()),
         };
-        let taken = batch.iter().position(|one| Arc::ptr_eq(one, refused)).unwrap_or_default();
-        let behind = wanted.iter().zip(&said).filter(|(_, said)| !matches!(said, Said::Denied(_)));
-        let behind: Vec<Arc<Message>> = behind.map(|(one, _)| Arc::clone(one)).collect();
-        self.ahead.extend(behind);
-        let what = match why.split_whitespace().next() {
-            Some("WRONGTYPE") => What::Refused(why.clone()),
-            _ => What::Down { why: why.clone(), after: None },
-        };
-        Err(Setback { taken, what })
+        self.ahead.settle(batch, &sent, said.into_iter().map(outcome).collect())
     }
 
     fn commands(&self, batch: &[&Arc<Message>]) -> Vec<u8> {

@@ -1,0 +1,67 @@
+//! What a far side has although something in front of it was refused: it is not sent again.
+//!
+//! A message is known by the time at which the sink took it, which it keeps when it comes again.
+
+use super::far::{Setback, What};
+use super::message::Message;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(super) struct Ahead(HashSet<u64>);
+
+impl Ahead {
+    /// What of a batch is to be sent.
+    pub(super) fn missing<'a>(&mut self, batch: &'a [Arc<Message>]) -> Vec<&'a Arc<Message>> {
+        // What came before a batch was acknowledged.
+        let oldest_ns = batch.iter().map(|message| message.taken_ns).min().unwrap_or_default();
+        self.0.retain(|taken_ns| *taken_ns >= oldest_ns);
+        batch.iter().filter(|message| !self.0.contains(&message.taken_ns)).collect()
+    }
+
+    /// What became of each that was sent. The first one that the far side has not got says how to
+    /// go on.
+    pub(super) fn settle(
+        &mut self,
+        batch: &[Arc<Message>],
+        sent: &[&Arc<Message>],
+        said: Vec<Result<(), What>>,
+    ) -> Result<(), Setback> {
+        let mut all = sent.iter().zip(said);
+        let Some((first, what)) = all.find_map(|(one, said)| said.err().map(|what| (one, what)))
+        else {
+            return Ok(());
+        };
+        let is_there = all.filter(|(_, said)| said.is_ok()).map(|(one, _)| one.taken_ns);
+        self.0.extend(is_there);
+        let taken = batch.iter().position(|one| one.taken_ns == first.taken_ns);
+        Err(Setback { taken: taken.unwrap_or_default(), what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_not_sent_again_and_forgotten_once_it_is_behind() {
+        let one = |taken_ns| Arc::new(Message { taken_ns, ..Message::default() });
+        let batch: Vec<_> = (1..=4).map(one).collect();
+        let mut ahead = Ahead::default();
+        let times =
+            |all: Vec<&Arc<Message>>| all.iter().map(|one| one.taken_ns).collect::<Vec<_>>();
+        let sent = ahead.missing(&batch);
+        let refused = || Err(What::Refused("no".into()));
+        let said = vec![Ok(()), refused(), Ok(()), refused()];
+        let setback = ahead.settle(&batch, &sent, said).unwrap_err();
+        assert_eq!(setback.taken, 1);
+        // The same again, as after a connection that was lost.
+        let again: Vec<_> = (2..=5).map(one).collect();
+        assert_eq!(times(ahead.missing(&again)), [2, 4, 5]);
+        let sent = ahead.missing(&again);
+        ahead.settle(&again, &sent, vec![Ok(()), Ok(()), Ok(())]).unwrap();
+        assert_eq!(times(ahead.missing(&again[..1])), [2], "only what is behind something");
+        ahead.missing(&[one(9)]);
+        assert!(ahead.0.is_empty());
+    }
+}
