@@ -172,6 +172,7 @@ const STEPS: &[Step] = &[
         what: "servers that are asked who a client is, or that messages go to",
         install: || debian(&["mariadb-server", "postgresql", "redis-server"]),
     },
+    Step { what: "NATS, which messages go to", install: || debian(&["nats-server"]) },
     Step { what: "InfluxDB, which messages go to", install: || debian(&["influxdb"]) },
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
     Step { what: "podman, which runs a container", install: || debian(&["podman", "runc"]) },

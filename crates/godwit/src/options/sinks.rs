@@ -40,7 +40,9 @@ impl Reader<'_> {
             return Some(why);
         }
         (wants_tls && !own.speaks_tls()).then(|| {
-            "tls options are for https, rediss and sql.tls = true: it is none of these".to_string()
+            "tls options are for https, rediss, tls:// of NATS and sql.tls = true: it is none of \
+             these"
+                .to_string()
         })
     }
 }

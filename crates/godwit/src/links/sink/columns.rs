@@ -43,6 +43,15 @@ impl Columns {
         }
     }
 
+    /// Each name with its value as text.
+    pub(crate) fn texts(&self, message: &Message) -> impl Iterator<Item = (&str, String)> {
+        self.0.iter().map(|(name, template)| {
+            let mut value = Vec::new();
+            template.fill(message, Tongue::Plain, &mut value);
+            (name.as_str(), String::from_utf8_lossy(&value).into_owned())
+        })
+    }
+
     /// With the end of the line (RFC 4180).
     pub(crate) fn write_csv(&self, message: &Message, out: &mut Vec<u8>) {
         let mut value = Vec::new();

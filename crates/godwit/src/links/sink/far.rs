@@ -2,6 +2,7 @@
 
 use super::files::Files;
 use super::message::Message;
+use super::nats::Nats;
 use super::parquet::Parquet;
 use super::settings::{SinkSettings, Target};
 use super::sql::Tables;
@@ -23,7 +24,7 @@ pub(super) struct Setback {
     pub(super) what: What,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum What {
     /// It would be refused again.
     Refused(String),
@@ -44,6 +45,7 @@ impl Setback {
 pub(super) enum Far {
     Files(Worker<Files>),
     Mysql(Tables<Mysql>),
+    Nats(Nats),
     Parquet(Worker<Parquet>),
     Postgres(Tables<Postgres>),
     Sqlite(Worker<Sqlite>),
@@ -56,6 +58,7 @@ impl Far {
         match &settings.target {
             Target::Files(own) => Far::Files(Worker::new(Files::new(own))),
             Target::Mysql(own) => Far::Mysql(Tables::new(own, tls)),
+            Target::Nats(own) => Far::Nats(Nats::new(own, tls)),
             Target::Parquet(own) => Far::Parquet(Worker::new(Parquet::new(own))),
             Target::Postgres(own) => Far::Postgres(Tables::new(own, tls)),
             Target::Sqlite(own) => Far::Sqlite(Worker::new(Sqlite::new(own))),
@@ -69,6 +72,7 @@ impl Far {
         match self {
             Far::Files(files) => files.connect().await,
             Far::Mysql(tables) => tables.connect().await,
+            Far::Nats(nats) => nats.connect().await,
             Far::Parquet(files) => files.connect().await,
             Far::Postgres(tables) => tables.connect().await,
             Far::Sqlite(tables) => tables.connect().await,
@@ -82,6 +86,7 @@ impl Far {
         match self {
             Far::Files(files) => files.take(batch).await,
             Far::Mysql(tables) => tables.take(batch).await,
+            Far::Nats(nats) => nats.take(batch).await,
             Far::Parquet(files) => files.take(batch).await,
             Far::Postgres(tables) => tables.take(batch).await,
             Far::Sqlite(tables) => tables.take(batch).await,

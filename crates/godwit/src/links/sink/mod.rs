@@ -18,6 +18,7 @@ mod files;
 mod influx;
 mod intake;
 pub(crate) mod message;
+mod nats;
 mod parquet;
 mod rotation;
 mod rows;

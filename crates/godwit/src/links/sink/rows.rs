@@ -1,6 +1,7 @@
 //! The table of a sink's options.
 
 use super::influx;
+use super::nats;
 use super::settings::{
     FileFormat, SinkSettings, check_column, check_database, check_template, check_type, influx_url,
 };
@@ -35,7 +36,26 @@ const fn never(min: u64, max: u64, unit: Unit) -> Kind {
     Kind::Number { min, max, unit, word: Some(("never", 0)) }
 }
 
-pub(crate) const ROWS: &[Row<SinkSettings>] = &[
+/// Options of all sinks, and those of each kind that has a table of its own.
+pub(crate) const ROWS: &[Row<SinkSettings>] =
+    &joined::<{ OWN.len() + nats::options::ROWS.len() }>(&[OWN, nats::options::ROWS]);
+
+const fn joined<const N: usize>(parts: &[&[Row<SinkSettings>]]) -> [Row<SinkSettings>; N] {
+    let mut all = [OWN[0]; N];
+    let (mut at, mut part) = (0, 0);
+    while part < parts.len() {
+        let mut row = 0;
+        while row < parts[part].len() {
+            all[at] = parts[part][row];
+            at += 1;
+            row += 1;
+        }
+        part += 1;
+    }
+    all
+}
+
+const OWN: &[Row<SinkSettings>] = &[
     Row {
         key: "name",
         kind: ANY,

@@ -3,6 +3,8 @@
 use super::columns::{self, Columns};
 use super::influx::Lines;
 use super::message::Field;
+use super::nats::NatsSettings;
+use super::nats::options::NatsGiven;
 use super::parquet::{ColumnType, check_types, parse_type};
 use super::sql::SqlSettings;
 use super::sqlite::SqliteSettings;
@@ -69,6 +71,7 @@ pub(super) struct Given {
     pub(super) body: String,
     pub(super) together: Together,
     pub(super) influx: InfluxGiven,
+    pub(super) nats: NatsGiven,
     pub(super) redis: String,
     pub(super) redis_key: String,
     pub(super) redis_entries_max: u64,
@@ -92,6 +95,7 @@ pub(super) struct InfluxGiven {
 pub(crate) enum Target {
     Files(FileSettings),
     Mysql(SqlSettings),
+    Nats(NatsSettings),
     Parquet(FileSettings),
     Postgres(SqlSettings),
     Sqlite(SqliteSettings),
@@ -160,6 +164,7 @@ impl SinkSettings {
     pub(crate) fn speaks_tls(&self) -> bool {
         match &self.target {
             Target::Mysql(_) | Target::Postgres(_) => self.given.sql_tls,
+            Target::Nats(nats) => nats.url.scheme == "tls",
             Target::Stream(stream) => stream.url.scheme == "rediss",
             Target::Web(web) => web.url.scheme == "https",
             Target::Files(_) | Target::Parquet(_) | Target::Sqlite(_) => false,
@@ -174,10 +179,17 @@ impl SinkSettings {
     /// What the rows come to, or what they leave out.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         let given = &self.given;
-        let named = [&given.file_path, &given.url, &given.influx.url, &given.redis, &given.sql];
+        let named = [
+            !given.file_path.is_empty(),
+            !given.url.is_empty(),
+            !given.influx.url.is_empty(),
+            !given.nats.url.is_empty(),
+            !given.redis.is_empty(),
+            !given.sql.is_empty(),
+        ];
         let several = "a sink leads to one place: give it one of file.path, http.url, \
-                       influx.url, redis.url and sql.url";
-        if named.iter().filter(|text| !text.is_empty()).count() != 1 {
+                       influx.url, nats.url, redis.url and sql.url";
+        if named.iter().filter(|is_named| **is_named).count() != 1 {
             return Err(several.to_string());
         }
         if self.filters.is_empty() && self.events.is_empty() {
@@ -192,6 +204,8 @@ impl SinkSettings {
             given.web()?
         } else if !given.influx.url.is_empty() {
             given.influx.target()?
+        } else if !given.nats.url.is_empty() {
+            given.nats.target()?
         } else if !given.redis.is_empty() {
             given.stream()?
         } else {
@@ -355,6 +369,7 @@ impl fmt::Display for Target {
                 None => f.write_str("files"),
             },
             Target::Mysql(sql) | Target::Postgres(sql) => write!(f, "{}", sql.url),
+            Target::Nats(nats) => write!(f, "{}", nats.url),
             Target::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
             Target::Stream(stream) => write!(f, "{}", stream.url),
             Target::Web(web) => write!(f, "{}", web.url),

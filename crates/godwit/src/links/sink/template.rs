@@ -122,16 +122,25 @@ impl Template {
 
     /// A path below a folder: no value has a slash in it, or is a step upwards.
     pub(crate) fn fill_path(&self, message: &Message) -> String {
-        let mut path = String::new();
+        self.fill_by(message, |_, value, path| push_segment(value, path))
+    }
+
+    /// Text with values as `push` writes them behind what is there already.
+    pub(crate) fn fill_by(
+        &self,
+        message: &Message,
+        push: impl Fn(&Field, &str, &mut String),
+    ) -> String {
+        let mut all = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => path.push_str(text),
+                Piece::Text(text) => all.push_str(text),
                 Piece::Field { field, .. } => {
-                    push_segment(&text_of(&message.value(field)), &mut path)
+                    push(field, &text_of(&message.value(field)), &mut all);
                 }
             }
         }
-        path
+        all
     }
 
     /// Where it is a single placeholder.

@@ -47,6 +47,15 @@ pub(crate) struct Row<S = Settings> {
     pub(crate) set: fn(&mut S, &Value),
 }
 
+/// Whatever `S` is.
+impl<S> Clone for Row<S> {
+    fn clone(&self) -> Row<S> {
+        *self
+    }
+}
+
+impl<S> Copy for Row<S> {}
+
 impl<S> Row<S> {
     /// Whether a `[[listener]]` may have it for itself.
     pub(crate) fn is_listeners(&self) -> bool {

@@ -3,6 +3,7 @@
 
 mod contract;
 mod influx;
+mod nats;
 mod own;
 mod places;
 mod streams;

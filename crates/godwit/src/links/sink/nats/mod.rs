@@ -1,0 +1,260 @@
+//! A sink that is NATS: messages become those of a stream (JetStream). A batch is under way
+//! together, and each is answered.
+//!
+//! A message has an id that it keeps when it is sent again, so that a stream that has it already
+//! says so and does not store it twice.
+
+pub(super) mod options;
+pub(crate) mod subject;
+mod wire;
+
+use self::subject::{Subject, encode};
+use self::wire::{Conn, Said, Way, publish};
+use super::ahead::Ahead;
+use super::columns::Columns;
+use super::far::{Setback, What};
+use super::message::Message;
+use crate::identity::remote::url::Url;
+use crate::identity::scram::nonce;
+use crate::links::{Credentials, lock};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What the options say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NatsSettings {
+    pub(crate) url: Url,
+    pub(crate) subject: Subject,
+    pub(crate) headers: Columns,
+}
+
+pub(super) struct Nats {
+    settings: NatsSettings,
+    tls: Credentials,
+    conn: Option<Conn>,
+    ahead: Ahead,
+    /// No other process begins its ids and the name of its inbox with this.
+    own: String,
+}
+
+/// What was heard of each message that was sent.
+struct Heard {
+    of: Vec<Option<Result<(), What>>>,
+    /// Why nothing more is heard.
+    end: Option<What>,
+}
+
+/// What a server takes of a line, as long as nobody tells it otherwise.
+const LINE_BYTES_MAX: usize = 4096;
+
+impl Nats {
+    pub(super) fn new(settings: &NatsSettings, tls: Credentials) -> Nats {
+        let own = nonce().unwrap_or_default();
+        Nats { settings: settings.clone(), tls, conn: None, ahead: Ahead::default(), own }
+    }
+
+    pub(super) async fn connect(&mut self) -> Result<(), String> {
+        self.conn = None;
+        self.conn = Some(self.reach().await?);
+        Ok(())
+    }
+
+    async fn reach(&mut self) -> Result<Conn, String> {
+        let inbox = self.inbox();
+        let tls = lock(&self.tls).clone().filter(|_| self.settings.url.scheme == "tls");
+        Way { url: &self.settings.url, tls, inbox: &inbox }.connect().await
+    }
+
+    fn inbox(&self) -> String {
+        format!("_INBOX.{}", self.own)
+    }
+
+    pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+        let sent = self.ahead.missing(batch);
+        // Whoever stops waiting leaves no connection behind that is in the middle of something.
+        let (mut conn, was_there) = match self.conn.take() {
+            Some(conn) => (conn, true),
+            None => (self.reach().await.map_err(Setback::down)?, false),
+        };
+        let mut heard = self.tell(&mut conn, &sent).await;
+        // A server ends connections that were silent, and that is no failure.
+        if was_there && heard.is_nothing() {
+            conn = self.reach().await.map_err(Setback::down)?;
+            heard = self.tell(&mut conn, &sent).await;
+        }
+        if heard.end.is_none() {
+            self.conn = Some(conn);
+        }
+        self.ahead.settle(batch, &sent, heard.whole())
+    }
+
+    /// Sends what the server takes, and waits for an answer to each.
+    async fn tell(&mut self, conn: &mut Conn, messages: &[&Arc<Message>]) -> Heard {
+        let mut heard = Heard { of: Vec::with_capacity(messages.len()), end: None };
+        let (mut out, inbox) = (Vec::new(), self.inbox());
+        for (at, message) in messages.iter().enumerate() {
+            let (subject, headers) = (self.settings.subject.of(message), self.headers(message));
+            let bytes = headers.len() + message.payload.len();
+            heard.of.push(match unfit(subject.len(), bytes, conn.message_bytes_max) {
+                Some(why) => Some(Err(What::Refused(why))),
+                None => {
+                    publish((&subject, &inbox, at), &headers, &message.payload, &mut out);
+                    None
+                }
+            });
+        }
+        if let Err(why) = conn.tell(&out).await {
+            // It may have said why it closes.
+            let said = conn.hear().await;
+            heard.end = Some(match said {
+                Ok(Said::Wrong(why)) => ended(why),
+                _ => What::Down { why, after: None },
+            });
+            return heard;
+        }
+        drop(out);
+        let mut left = heard.of.iter().filter(|said| said.is_none()).count();
+        while left > 0 {
+            let (to, said) = match conn.hear().await {
+                Ok(Said::Answer { to, body }) => (to, answer(&body)),
+                Ok(Said::Nobody { to }) => (to, Err(self.nobody(messages.get(to)))),
+                Ok(Said::Pong) => continue,
+                Ok(Said::Wrong(why)) => {
+                    heard.end = Some(ended(why));
+                    break;
+                }
+                Err(why) => {
+                    heard.end = Some(What::Down { why, after: None });
+                    break;
+                }
+            };
+            if let Some(place @ None) = heard.of.get_mut(to) {
+                *place = Some(said);
+                left -= 1;
+            }
+        }
+        heard
+    }
+
+    fn headers(&self, message: &Message) -> Vec<u8> {
+        let mut text = format!("NATS/1.0\r\n{ID}: {}-{}\r\n", self.own, message.taken_ns);
+        for (name, value) in self.settings.headers.texts(message) {
+            if value.is_empty() {
+                continue;
+            }
+            text.push_str(name);
+            text.push_str(": ");
+            for c in value.chars() {
+                if c.is_control() { encode(c, &mut text) } else { text.push(c) }
+            }
+            text.push_str("\r\n");
+        }
+        text.push_str("\r\n");
+        text.into_bytes()
+    }
+
+    fn nobody(&self, message: Option<&&Arc<Message>>) -> What {
+        let subject = message.map(|message| self.settings.subject.of(message));
+        let why = format!("no stream takes {}", subject.unwrap_or_default());
+        What::Down { why, after: None }
+    }
+}
+
+/// The header by which a stream knows what it has already.
+const ID: &str = "Nats-Msg-Id";
+
+impl Heard {
+    /// Whether the connection went before anything came of it.
+    fn is_nothing(&self) -> bool {
+        let is_down = matches!(self.end, Some(What::Down { .. }));
+        is_down && self.of.iter().all(|said| !matches!(said, Some(Ok(()))))
+    }
+
+    fn whole(self) -> Vec<Result<(), What>> {
+        let silent = || What::Down { why: "no answer".into(), after: None };
+        let end = self.end;
+        let said =
+            |said: Option<_>| said.unwrap_or_else(|| Err(end.clone().unwrap_or_else(silent)));
+        self.of.into_iter().map(said).collect()
+    }
+}
+
+/// Why the server would end the connection for such a message.
+fn unfit(subject_bytes: usize, bytes: usize, bytes_max: usize) -> Option<String> {
+    if bytes > bytes_max {
+        return Some(format!("{bytes} bytes with its headers, and it takes {bytes_max}"));
+    }
+    // The verb, the inbox and two numbers stand in the line, too.
+    let line = subject_bytes + 128;
+    (line > LINE_BYTES_MAX).then(|| format!("a subject of {subject_bytes} bytes is too long"))
+}
+
+/// What the server says before it closes, or of what it will not answer.
+fn ended(why: String) -> What {
+    match why.to_ascii_lowercase() {
+        said if said.starts_with("maximum payload") => What::Refused(why),
+        said if said.starts_with("maximum control line") => What::Refused(why),
+        _ => What::Down { why, after: None },
+    }
+}
+
+/// What a stream says of one message.
+fn answer(body: &[u8]) -> Result<(), What> {
+    let down = |why: &str| Err(What::Down { why: why.to_string(), after: None });
+    let Ok(said) = serde_json::from_slice::<Value>(body) else {
+        return down("who answers is no stream");
+    };
+    let error = &said["error"];
+    if error.is_null() {
+        return match said["stream"].is_string() {
+            true => Ok(()),
+            false => down("who answers is no stream"),
+        };
+    }
+    let code = error["err_code"].as_u64().or(error["code"].as_u64()).unwrap_or_default();
+    let why = format!("{} ({code})", error["description"].as_str().unwrap_or("refused"));
+    match REFUSED.contains(&code) {
+        true => Err(What::Refused(why)),
+        false => Err(What::Down { why, after: None }),
+    }
+}
+
+/// Too large, with too many headers, or with a time to live that is none: it would be again. What
+/// is about the stream (no room, sealed, no leader) passes, or somebody mends it.
+const REFUSED: &[u64] = &[10054, 10097, 10165];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_refused_again_is_told_from_what_passes() {
+        let error = |code: u64| {
+            format!(
+                r#"{{"error":{{"code":400,"err_code":{code},"description":"no"}},"stream":"s"}}"#
+            )
+        };
+        for (body, is_taken, is_refused) in [
+            (r#"{"stream":"s","seq":1}"#.to_string(), true, false),
+            (r#"{"stream":"s","seq":1,"duplicate":true}"#.to_string(), true, false),
+            (error(10054), false, true),
+            (error(10077), false, false),
+            (error(10023), false, false),
+            (r#"{"error":{"code":503}}"#.to_string(), false, false),
+            ("{}".to_string(), false, false),
+            ("pong".to_string(), false, false),
+        ] {
+            let said = answer(body.as_bytes());
+            assert_eq!(said.is_ok(), is_taken, "{body}");
+            assert_eq!(matches!(said, Err(What::Refused(_))), is_refused, "{body}");
+        }
+        for (why, is_refused) in [
+            ("Maximum Payload Violation", true),
+            ("maximum control line exceeded", true),
+            ("Permissions Violation for Publish to \"a\"", false),
+            ("Stale Connection", false),
+        ] {
+            assert_eq!(matches!(ended(why.into()), What::Refused(_)), is_refused, "{why}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Options of a sink into NATS.
+
+use super::subject::Subject;
+use super::wire::SCHEMES;
+use super::{ID, NatsSettings};
+use crate::identity::remote::url::Url;
+use crate::links::sink::columns::{self, Columns};
+use crate::links::sink::settings::{SinkSettings, Target};
+use crate::options::table::Row;
+use crate::options::value::Kind;
+
+/// What its rows say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NatsGiven {
+    pub(crate) url: String,
+    subject: String,
+    headers: Vec<String>,
+}
+
+impl NatsGiven {
+    pub(crate) fn target(&self) -> Result<Target, String> {
+        if self.subject.is_empty() {
+            return Err("nats.url needs nats.subject, as \"mqtt.${topic}\"".to_string());
+        }
+        let (url, subject) = (Url::parse(&self.url, SCHEMES)?, Subject::parse(&self.subject)?);
+        let headers = Columns::parse(&self.headers)?;
+        Ok(Target::Nats(NatsSettings { url, subject, headers }))
+    }
+}
+
+fn check_header(text: &str) -> Result<(), String> {
+    let (name, _) = columns::parse(text)?;
+    if name.eq_ignore_ascii_case(ID) {
+        return Err(format!("{ID} is what the sink knows messages by, leave it out"));
+    }
+    match name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':') {
+        true => Ok(()),
+        false => Err(format!("{name:?} is no header's name, use letters, digits and -")),
+    }
+}
+
+pub(crate) const ROWS: &[Row<SinkSettings>] = &[
+    Row {
+        key: "nats.url",
+        kind: Kind::Hidden(&Kind::Text {
+            of: "a URL like nats://USER:PASSWORD@HOST:4222",
+            check: |text| match text {
+                "" => Ok(()),
+                text => Url::parse(text, SCHEMES).map(drop),
+            },
+        }),
+        default: "",
+        live: true,
+        short: "the NATS server whose stream (JetStream) gets a message a message; tls is with TLS",
+        long: "A user without a password is a token. A batch is under way together, and each \
+               message is answered. It needs NATS 2.2.",
+        source: "",
+        set: |sink, value| sink.given.nats.url = value.text().into(),
+    },
+    Row {
+        key: "nats.subject",
+        kind: Kind::Text {
+            of: "a subject like mqtt.${topic}",
+            check: |text| match text {
+                "" => Ok(()),
+                text => Subject::parse(text).map(drop),
+            },
+        },
+        default: "",
+        live: true,
+        short: "the subject of a message",
+        long: "In `${topic}` each `/` is a dot. A dot, `*`, `>`, `%` and white space of a value \
+               are written as %XX, `$` and `_` where the subject begins with them, and a level \
+               that is empty as `%`.",
+        source: "",
+        set: |sink, value| sink.given.nats.subject = value.text().into(),
+    },
+    Row {
+        key: "nats.headers",
+        kind: Kind::List { of: "NAME=${...}", check: check_header },
+        default: "topic=${topic},event=${event},clientid=${clientid},qos=${qos},retain=${retain},\
+                  timestamp_ms=${timestamp_ms}",
+        live: true,
+        short: "the headers of a message; one that is empty is left out",
+        long: "Control characters are written as %XX.",
+        source: "",
+        set: |sink, value| sink.given.nats.headers = value.list().to_vec(),
+    },
+];
