@@ -80,6 +80,8 @@ fn program_of(package: &str) -> &str {
         "mariadb-server" => "mariadbd",
         "postgresql" => "pg_ctlcluster",
         "influxdb" => "influxd",
+        "maven" => "mvn",
+        "default-jre-headless" => "java",
         other => other,
     }
 }
@@ -131,6 +133,19 @@ fn mqtt_js() -> Result<(), String> {
     finish(npm.arg(&folder).arg(MQTT_JS))
 }
 
+/// Its jars, which tests start.
+fn kafka() -> Result<(), String> {
+    let jars = clients().join("kafka");
+    if jars.is_dir() {
+        return Ok(());
+    }
+    debian(&["default-jre-headless", "maven"])?;
+    let mut maven = program("mvn");
+    maven.args(["--quiet", "--batch-mode", "dependency:copy-dependencies"]);
+    maven.arg("--file").arg(root().join("tests/clients/kafka/pom.xml"));
+    finish(maven.arg(format!("-DoutputDirectory={}", jars.display())))
+}
+
 fn go_modules() -> Result<(), String> {
     debian(&["golang-go"])?;
     let go = output(program("go").args(["env", "GOVERSION"]))?;
@@ -173,6 +188,7 @@ const STEPS: &[Step] = &[
         install: || debian(&["mariadb-server", "postgresql", "redis-server"]),
     },
     Step { what: "NATS, which messages go to", install: || debian(&["nats-server"]) },
+    Step { what: "Kafka, which messages go to", install: kafka },
     Step { what: "InfluxDB, which messages go to", install: || debian(&["influxdb"]) },
     Step { what: "Chromium, which draws a report", install: || debian(&["chromium"]) },
     Step { what: "podman, which runs a container", install: || debian(&["podman", "runc"]) },

@@ -40,8 +40,8 @@ impl Reader<'_> {
             return Some(why);
         }
         (wants_tls && !own.speaks_tls()).then(|| {
-            "tls options are for https, rediss, tls:// of NATS and sql.tls = true: it is none of \
-             these"
+            "tls options are for https, rediss, tls:// of NATS, kafka.tls = true and sql.tls = true: \
+             it is none of these"
                 .to_string()
         })
     }

@@ -27,6 +27,13 @@ impl Client {
         Ok(Client::with_nonce(password, "", &nonce))
     }
 
+    #[cfg(feature = "sink")]
+    pub(crate) fn of(user: &str, password: &str) -> Result<Client, String> {
+        let nonce = nonce().ok_or("the system gives no random bytes")?;
+        let user = user.replace('=', "=3D").replace(',', "=2C");
+        Ok(Client::with_nonce(password, &user, &nonce))
+    }
+
     pub(crate) fn with_nonce(password: &str, user: &str, nonce: &str) -> Client {
         let first = format!("n={user},r={nonce}");
         Client { password: password.into(), first, nonce: nonce.into() }

@@ -1,6 +1,7 @@
 //! What a sink hands batches to.
 
 use super::files::Files;
+use super::kafka::Kafka;
 use super::message::Message;
 use super::nats::Nats;
 use super::parquet::Parquet;
@@ -44,6 +45,7 @@ impl Setback {
 
 pub(super) enum Far {
     Files(Worker<Files>),
+    Kafka(Kafka),
     Mysql(Tables<Mysql>),
     Nats(Nats),
     Parquet(Worker<Parquet>),
@@ -57,6 +59,7 @@ impl Far {
     pub(super) fn new(settings: &SinkSettings, tls: Credentials) -> Far {
         match &settings.target {
             Target::Files(own) => Far::Files(Worker::new(Files::new(own))),
+            Target::Kafka(own) => Far::Kafka(Kafka::new(own, tls)),
             Target::Mysql(own) => Far::Mysql(Tables::new(own, tls)),
             Target::Nats(own) => Far::Nats(Nats::new(own, tls)),
             Target::Parquet(own) => Far::Parquet(Worker::new(Parquet::new(own))),
@@ -71,6 +74,7 @@ impl Far {
     pub(super) async fn connect(&mut self) -> Result<(), String> {
         match self {
             Far::Files(files) => files.connect().await,
+            Far::Kafka(kafka) => kafka.connect().await,
             Far::Mysql(tables) => tables.connect().await,
             Far::Nats(nats) => nats.connect().await,
             Far::Parquet(files) => files.connect().await,
@@ -85,6 +89,7 @@ impl Far {
     pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
         match self {
             Far::Files(files) => files.take(batch).await,
+            Far::Kafka(kafka) => kafka.take(batch).await,
             Far::Mysql(tables) => tables.take(batch).await,
             Far::Nats(nats) => nats.take(batch).await,
             Far::Parquet(files) => files.take(batch).await,

@@ -17,6 +17,7 @@ mod far;
 mod files;
 mod influx;
 mod intake;
+mod kafka;
 pub(crate) mod message;
 mod nats;
 mod parquet;

@@ -1,11 +1,10 @@
 //! The table of a sink's options.
 
-use super::influx;
-use super::nats;
 use super::settings::{
     FileFormat, SinkSettings, check_column, check_database, check_template, check_type, influx_url,
 };
 use super::web::Together;
+use super::{influx, kafka, nats};
 use crate::identity::remote::http;
 use crate::identity::remote::url::Url;
 use crate::identity::tables::resp;
@@ -37,8 +36,10 @@ const fn never(min: u64, max: u64, unit: Unit) -> Kind {
 }
 
 /// Options of all sinks, and those of each kind that has a table of its own.
-pub(crate) const ROWS: &[Row<SinkSettings>] =
-    &joined::<{ OWN.len() + nats::options::ROWS.len() }>(&[OWN, nats::options::ROWS]);
+pub(crate) const ROWS: &[Row<SinkSettings>] = &joined::<LEN>(PARTS);
+
+const PARTS: &[&[Row<SinkSettings>]] = &[OWN, kafka::options::ROWS, nats::options::ROWS];
+const LEN: usize = OWN.len() + kafka::options::ROWS.len() + nats::options::ROWS.len();
 
 const fn joined<const N: usize>(parts: &[&[Row<SinkSettings>]]) -> [Row<SinkSettings>; N] {
     let mut all = [OWN[0]; N];

@@ -2,6 +2,8 @@
 
 use super::columns::{self, Columns};
 use super::influx::Lines;
+use super::kafka::KafkaSettings;
+use super::kafka::options::KafkaGiven;
 use super::message::Field;
 use super::nats::NatsSettings;
 use super::nats::options::NatsGiven;
@@ -71,6 +73,7 @@ pub(super) struct Given {
     pub(super) body: String,
     pub(super) together: Together,
     pub(super) influx: InfluxGiven,
+    pub(super) kafka: KafkaGiven,
     pub(super) nats: NatsGiven,
     pub(super) redis: String,
     pub(super) redis_key: String,
@@ -94,6 +97,7 @@ pub(super) struct InfluxGiven {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Files(FileSettings),
+    Kafka(KafkaSettings),
     Mysql(SqlSettings),
     Nats(NatsSettings),
     Parquet(FileSettings),
@@ -164,6 +168,7 @@ impl SinkSettings {
     pub(crate) fn speaks_tls(&self) -> bool {
         match &self.target {
             Target::Mysql(_) | Target::Postgres(_) => self.given.sql_tls,
+            Target::Kafka(kafka) => kafka.has_tls,
             Target::Nats(nats) => nats.url.scheme == "tls",
             Target::Stream(stream) => stream.url.scheme == "rediss",
             Target::Web(web) => web.url.scheme == "https",
@@ -183,12 +188,13 @@ impl SinkSettings {
             !given.file_path.is_empty(),
             !given.url.is_empty(),
             !given.influx.url.is_empty(),
+            !given.kafka.servers.is_empty(),
             !given.nats.url.is_empty(),
             !given.redis.is_empty(),
             !given.sql.is_empty(),
         ];
         let several = "a sink leads to one place: give it one of file.path, http.url, \
-                       influx.url, nats.url, redis.url and sql.url";
+                       influx.url, kafka.servers, nats.url, redis.url and sql.url";
         if named.iter().filter(|is_named| **is_named).count() != 1 {
             return Err(several.to_string());
         }
@@ -204,6 +210,8 @@ impl SinkSettings {
             given.web()?
         } else if !given.influx.url.is_empty() {
             given.influx.target()?
+        } else if !given.kafka.servers.is_empty() {
+            given.kafka.target(self.timeout_ms)?
         } else if !given.nats.url.is_empty() {
             given.nats.target()?
         } else if !given.redis.is_empty() {
@@ -369,6 +377,7 @@ impl fmt::Display for Target {
                 None => f.write_str("files"),
             },
             Target::Mysql(sql) | Target::Postgres(sql) => write!(f, "{}", sql.url),
+            Target::Kafka(kafka) => write!(f, "{kafka}"),
             Target::Nats(nats) => write!(f, "{}", nats.url),
             Target::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
             Target::Stream(stream) => write!(f, "{}", stream.url),

@@ -3,6 +3,8 @@
 
 mod contract;
 mod influx;
+mod kafka;
+mod log;
 mod nats;
 mod own;
 mod places;
