@@ -287,6 +287,14 @@ impl Shard {
         packet.qos != QoS::AtMostOnce && self.is_wanted_for_good(topic)
     }
 
+    /// The same of what a rule made.
+    #[cold]
+    pub(crate) fn wants_store(&mut self, draft: &Draft<'_>) -> bool {
+        let keeps = draft.durability != Durability::Memory;
+        let retains = draft.retain && !draft.payload.is_empty();
+        keeps && (retains || (draft.qos != QoS::AtMostOnce && self.is_wanted_for_good(draft.topic)))
+    }
+
     /// Whether a session that outlives the process wants the topic, or may.
     fn is_wanted_for_good(&mut self, topic: &str) -> bool {
         let shards = self.interest.of(topic, &mut Vec::new()) & !(1 << self.id.0);

@@ -7,10 +7,12 @@
 
 use crate::input::SessionId;
 use crate::limits;
-use crate::message::Draft;
+use crate::message::{Draft, NO_EXPIRY};
 use crate::note::Note;
+use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::peer::Address;
+use crate::publish::awaited;
 use crate::shard::Shard;
 use crate::topics::{FilterId, Topics};
 use mqtt::{Properties, PropertiesBuf, Property, QoS};
@@ -45,8 +47,7 @@ pub struct Acts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publishing {
     pub topic: Template,
-    /// The row as JSON where there is none.
-    pub payload: Option<Template>,
+    pub payload: Template,
     /// That of the message where there is none.
     pub qos: Option<QoS>,
     pub retain: Option<bool>,
@@ -75,8 +76,19 @@ pub struct Tally {
 }
 
 /// Why a run, or an action, came to nothing.
-pub const FAILURES: [&str; 9] =
-    ["arithmetic", "bytes", "function", "loop", "memory", "rows", "steps", "topic", "type"];
+pub const FAILURES: [&str; 11] = [
+    "arithmetic",
+    "bytes",
+    "function",
+    "loop",
+    "memory",
+    "property",
+    "rows",
+    "steps",
+    "store",
+    "topic",
+    "type",
+];
 
 /// One value below `$SYS/broker/rule/{name}/`.
 pub struct TallyRow {
@@ -119,7 +131,8 @@ impl Tally {
     pub(crate) fn values(&self) -> impl Iterator<Item = (String, u64)> {
         let rows = TALLY_ROWS.iter().map(|row| (row.topic.to_string(), (row.value)(self)));
         let failed = FAILURES.iter().zip(&self.failed);
-        rows.chain(failed.map(|(why, count)| (format!("failed/{why}"), count.load(Relaxed))))
+        let failed = failed.map(|(why, count)| (format!("failed/{why}"), count.load(Relaxed)));
+        rows.chain(failed.filter(|(_, count)| *count > 0))
     }
 }
 
@@ -170,7 +183,12 @@ pub(crate) struct Ruled {
     /// Some rule has something of it.
     passed: bool,
     made: Vec<Made>,
+    /// Of all rules that see the message, and of what comes of it, but for the steps.
     budget: Budget,
+    /// Through a power cut too what was made is to come, as the message does: see `Draft::once`.
+    pub(crate) once: bool,
+    /// See `Draft::publisher`.
+    publisher: u32,
 }
 
 impl Ruled {
@@ -236,7 +254,8 @@ impl Shard {
             matched |= self.route(Some(id), draft, out);
         }
         if ruled.has_made() {
-            self.publish_made(ruled, out);
+            let once = draft.qos == QoS::ExactlyOnce && self.waits_for_store(id);
+            self.publish_made(Ruled { once, ..ruled }, out);
         }
         matched
     }
@@ -249,7 +268,7 @@ impl Shard {
         is_dup: bool,
         out: &mut Outbox,
     ) -> Ruled {
-        let mut ruled = Ruled::default();
+        let mut ruled = Ruled { publisher: draft.publisher, ..Ruled::default() };
         let found = self.ruling.find(draft.topic);
         if found.is_empty() {
             return ruled;
@@ -261,12 +280,24 @@ impl Shard {
 
     /// Publishes what rules made, and what rules make of that.
     pub(crate) fn publish_made(&mut self, ruled: Ruled, out: &mut Outbox) {
+        let (once, publisher) = (ruled.once, ruled.publisher);
         let (mut waiting, mut budget) = (VecDeque::from(ruled.made), ruled.budget);
+        budget.steps = Budget::default().steps;
         while let Some(one) = waiting.pop_front() {
             let mut draft = Draft::new(&one.topic, &one.payload, self.now);
             draft.properties = &one.properties;
-            (draft.qos, draft.retain, draft.expiry_s) = (one.qos, one.retain, one.expiry_s);
+            (draft.qos, draft.expiry_s) = (one.qos, one.expiry_s);
+            draft.retain = one.retain
+                && self.options.retain_available
+                && !self.retained_is_full(&one.topic)
+                && !self.sessions.is_crowded();
             draft.durability = self.durability_of(&one.topic);
+            draft.once = once && awaited(&draft);
+            draft.publisher = publisher;
+            if self.store_is_full && self.wants_store(&draft) {
+                self.ruling.all[one.by as usize].tally.fail("store");
+                continue;
+            }
             let mut ruled = Ruled { budget, ..Ruled::default() };
             let mut found = self.ruling.find(&one.topic);
             found.retain(|at| *at != one.by);
@@ -280,7 +311,7 @@ impl Shard {
             }
             budget = ruled.budget;
             if !ruled.drops {
-                if draft.retain && !self.retained_is_full(draft.topic) {
+                if draft.retain {
                     self.retain(&mut draft, out);
                 }
                 self.route(None, &mut draft, out);
@@ -320,6 +351,10 @@ impl Shard {
             };
             rows.clear();
             rule.tally.matched.fetch_add(1, Relaxed);
+            // One that takes long leaves the others their time.
+            if depth == 0 {
+                ruled.budget.steps = Budget::default().steps;
+            }
             let before = ruled.budget.steps;
             let done = rule.plan.run(&seen, &mut ruled.budget, &mut rows);
             rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
@@ -353,35 +388,20 @@ impl Shard {
                 out.notes.push(Note::RuleSaid { rule, row, withheld });
             }
             let Some(publishing) = &rule.acts.publishes else { continue };
-            let made = publishing.make(row, draft).filter(|made| self.may_be_made(&made.0));
-            match made {
-                None => rule.tally.fail("topic"),
-                Some(_) if self.sessions.is_full() => rule.tally.fail("memory"),
-                Some((_, payload, _)) if payload.len() as u64 > ruled.budget.bytes => {
-                    rule.tally.fail("bytes");
-                }
-                Some((topic, payload, properties)) => {
-                    let keeps = publishing.keeps_properties;
-                    ruled.budget.bytes -= payload.len() as u64;
+            if self.sessions.is_full() {
+                rule.tally.fail("memory");
+                continue;
+            }
+            let place = (by, depth + 1);
+            match publishing.make(row, draft, place, &self.options, &mut ruled.budget) {
+                Ok(made) => {
                     rule.tally.published.fetch_add(1, Relaxed);
-                    ruled.made.push(Made {
-                        topic,
-                        payload,
-                        properties,
-                        qos: publishing.qos.unwrap_or(draft.qos),
-                        retain: publishing.retain.unwrap_or(draft.retain),
-                        expiry_s: if keeps { draft.expiry_s } else { crate::message::NO_EXPIRY },
-                        by,
-                        depth: depth + 1,
-                    });
+                    ruled.made.push(made);
                 }
+                Err(Unmade::Failed(failed)) => return self.rule_failed(rule, &failed, out),
+                Err(Unmade::Because(why)) => rule.tally.fail(why),
             }
         }
-    }
-
-    /// A topic name that everyone could publish to.
-    fn may_be_made(&self, topic: &str) -> bool {
-        mqtt::topic::check_topic(topic).is_ok() && self.options.permit_topic(topic).is_ok()
     }
 
     fn rule_failed(&mut self, rule: &Rule, failed: &Failed, out: &mut Outbox) {
@@ -392,13 +412,13 @@ impl Shard {
         }
     }
 
-    /// Only what one of the rules looks at.
+    /// The rest only where one of the rules looks at it.
     fn publisher_for(&mut self, id: SessionId, found: &[u32]) -> Publisher {
         let all = self.ruling.all.clone();
         let reads = found.iter().any(|&at| all[at as usize].plan.reads().publisher);
         let session = self.sessions.get(id);
         let mut publisher =
-            Publisher { client_id: session.client_id.clone(), ..Publisher::nobody() };
+            Publisher { client_id: session.said_id().into(), ..Publisher::nobody() };
         if reads {
             let conn = (session.conn != limits::NONE).then_some(crate::input::ConnId(session.conn));
             let peer = conn.and_then(|conn| self.conn(conn)).map(|known| known.peer.address);
@@ -420,34 +440,89 @@ impl Publisher {
     }
 }
 
+/// Why a row is not published.
+enum Unmade {
+    Because(&'static str),
+    Failed(Failed),
+}
+
+impl From<Failed> for Unmade {
+    fn from(failed: Failed) -> Unmade {
+        Unmade::Failed(failed)
+    }
+}
+
 impl Publishing {
-    /// Topic, payload and properties; none without a topic.
-    fn make(&self, row: &Map<'_>, draft: &Draft<'_>) -> Option<(String, Vec<u8>, Vec<u8>)> {
-        let (mut topic, mut payload) = (Vec::new(), Vec::new());
-        if !self.topic.fill(row, &mut topic) {
-            return None;
-        }
-        let topic = String::from_utf8(topic).ok()?;
-        match &self.payload {
-            Some(template) => _ = template.fill(row, &mut payload),
-            None => payload = row.to_string().into_bytes(),
-        }
+    fn make(
+        &self,
+        row: &Map<'_>,
+        draft: &Draft<'_>,
+        (by, depth): (u32, u8),
+        options: &Options,
+        budget: &mut Budget,
+    ) -> Result<Made, Unmade> {
+        budget.take(size_of::<Made>())?;
+        let topic = self.topic(row, options, budget)?;
+        let mut payload = Vec::new();
+        self.payload.fill(row, budget, &mut payload)?;
+        let keeps = self.keeps_properties;
+        let expiry_s = if keeps { draft.expiry_s } else { NO_EXPIRY };
+        Ok(Made {
+            topic,
+            properties: self.properties(row, draft, &payload, budget)?,
+            payload,
+            qos: self.qos.unwrap_or(draft.qos),
+            retain: self.retain.unwrap_or(draft.retain),
+            expiry_s: expiry_s.min(options.message_expiry_s_max),
+            by,
+            depth,
+        })
+    }
+
+    /// One that everyone could publish to.
+    fn topic(
+        &self,
+        row: &Map<'_>,
+        options: &Options,
+        budget: &mut Budget,
+    ) -> Result<String, Unmade> {
+        let mut topic = Vec::new();
+        let has_all = self.topic.fill(row, budget, &mut topic)?;
+        let topic = String::from_utf8(topic).ok().filter(|topic| {
+            let is_topic = mqtt::topic::check_topic(topic).is_ok();
+            has_all && is_topic && options.permit_topic(topic).is_ok()
+        });
+        topic.ok_or(Unmade::Because("topic"))
+    }
+
+    fn properties(
+        &self,
+        row: &Map<'_>,
+        draft: &Draft<'_>,
+        payload: &[u8],
+        budget: &mut Budget,
+    ) -> Result<Vec<u8>, Unmade> {
         let mut properties = PropertiesBuf::default();
         if self.keeps_properties {
+            budget.take(draft.properties.len())?;
             for property in Properties::trusted(draft.properties).iter() {
-                properties.push(property);
+                let is_text = property == Property::PayloadFormatIndicator(1);
+                // [MQTT-3.3.2-4]: it was said of another payload.
+                if !is_text || std::str::from_utf8(payload).is_ok() {
+                    properties.push(property);
+                }
             }
         }
         for (name, template) in &self.user_properties {
             let mut value = Vec::new();
-            template.fill(row, &mut value);
-            let value = String::from_utf8_lossy(&value);
-            // No longer than a string of MQTT may be [MQTT-1.5.4-1].
-            let end = (0..=value.len().min(usize::from(u16::MAX))).rev();
-            let end = end.take(4).find(|end| value.is_char_boundary(*end)).unwrap_or(0);
-            let value = &value[..end];
-            properties.push(Property::UserProperty(name, value));
+            template.fill(row, budget, &mut value)?;
+            // [MQTT-1.5.4-1] [MQTT-1.5.4-2]
+            let value = String::from_utf8(value)
+                .ok()
+                .filter(|value| value.len() <= usize::from(u16::MAX) && !value.contains('\0'));
+            let value = value.ok_or(Unmade::Because("property"))?;
+            properties.push(Property::UserProperty(name, &value));
         }
-        Some((topic, payload, properties.as_properties().as_bytes().to_vec()))
+        Ok(properties.as_properties().as_bytes().to_vec())
     }
 }

@@ -105,7 +105,9 @@ impl Shard {
         // for it, and then is sent and not stored.
         draft.retain =
             will.retain && !self.retained_is_full(&will.topic) && !self.sessions.is_crowded();
-        let ruled = self.rule(id, &draft, false, out);
+        // The batch that has it go is the one in which the store forgets it.
+        let mut ruled = self.rule(id, &draft, false, out);
+        ruled.once = self.waits_for_store(id);
         if !ruled.drops {
             if draft.retain {
                 self.retain(&mut draft, out);

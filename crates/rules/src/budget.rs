@@ -39,7 +39,7 @@ impl Budget {
     }
 
     /// Memory, and the time to fill it. Asked for before it is taken.
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Failed> {
+    pub fn take(&mut self, bytes: usize) -> Result<(), Failed> {
         self.step(bytes as u64 / 64)?;
         match self.bytes.checked_sub(bytes as u64) {
             Some(left) => {

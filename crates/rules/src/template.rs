@@ -1,5 +1,6 @@
 //! Text with places for what a row has: `sensors/${id}/${payload.kind}`, and `${.}` for all of it.
 
+use crate::budget::{Budget, Failed};
 use crate::value::{Map, Value};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +51,17 @@ impl Template {
     }
 
     /// Appends it with a row's values: bytes as they are, a text without its quotes, the rest as
-    /// JSON. Says whether the row has all of them: what is not there is `null`.
-    pub fn fill(&self, row: &Map<'_>, out: &mut Vec<u8>) -> bool {
+    /// JSON. Says whether the row has all of them: what is not there is `null`. What it appends
+    /// the budget pays for, so that of rows that are large only some are written.
+    pub fn fill(
+        &self,
+        row: &Map<'_>,
+        budget: &mut Budget,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Failed> {
         let mut has_all = true;
         for piece in &self.pieces {
+            let before = out.len();
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
                 Piece::Whole => {
@@ -62,14 +70,15 @@ impl Template {
                     out.extend_from_slice(text.as_bytes());
                 }
                 Piece::Path(name, steps) => {
-                    let found = row.get(name).map(Value::view);
-                    let value = found.and_then(|found| walk(found, steps)).unwrap_or_default();
-                    has_all &= !value.is_null();
-                    write(&value, out);
+                    has_all &= match row.get(name) {
+                        Some(value) => walk(value, steps, budget, out)?,
+                        None => nothing(out),
+                    };
                 }
             }
+            budget.take(out.len() - before)?;
         }
-        has_all
+        Ok(has_all)
     }
 }
 
@@ -98,22 +107,39 @@ fn piece(inside: &str) -> Option<Piece> {
     (!name.is_empty()).then(|| Piece::Path(name.into(), steps.into()))
 }
 
-/// A text on the way is looked into as JSON, as a payload is.
-fn walk<'a>(value: Value<'a>, steps: &[Step]) -> Option<Value<'a>> {
-    let Some((step, rest)) = steps.split_first() else { return Some(value) };
+/// Writes what stands there. A text on the way is looked into as JSON, as a payload is.
+fn walk(
+    value: &Value<'_>,
+    steps: &[Step],
+    budget: &mut Budget,
+    out: &mut Vec<u8>,
+) -> Result<bool, Failed> {
+    let Some((step, rest)) = steps.split_first() else {
+        write(value, out);
+        return Ok(!value.is_null());
+    };
     let next = match (value, step) {
-        (Value::Map(map), Step::Key(key)) => map.get(key)?.clone(),
-        (Value::Array(all), Step::At(at)) => all.get(at - 1)?.clone(),
+        (Value::Map(map), Step::Key(key)) => map.get(key),
+        (Value::Array(all), Step::At(at)) => all.get(at - 1),
         (Value::Text(text), _) => {
-            let inside = Value::from_json(&text)?.into_owned();
-            return match inside {
-                Value::Text(_) => None,
-                inside => walk(inside, steps),
+            return match Value::of_json(text, budget)? {
+                Some(inside @ (Value::Map(_) | Value::Array(_))) => {
+                    walk(&inside, steps, budget, out)
+                }
+                _ => Ok(nothing(out)),
             };
         }
-        _ => return None,
+        _ => None,
     };
-    walk(next, rest)
+    match next {
+        Some(next) => walk(next, rest, budget, out),
+        None => Ok(nothing(out)),
+    }
+}
+
+fn nothing(out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(b"null");
+    false
 }
 
 fn write(value: &Value<'_>, out: &mut Vec<u8>) {
@@ -134,7 +160,9 @@ mod tests {
     fn filled(template: &str, row: &str) -> (String, bool) {
         let Some(Value::Map(row)) = Value::from_json(row) else { panic!("{row}") };
         let mut out = Vec::new();
-        let has_all = Template::parse(template).unwrap().fill(&row, &mut out);
+        let filled =
+            Template::parse(template).unwrap().fill(&row, &mut Budget::default(), &mut out);
+        let has_all = filled.unwrap();
         (String::from_utf8(out).unwrap(), has_all)
     }
 
@@ -156,6 +184,19 @@ mod tests {
             assert_eq!(filled(template, row), (wanted.to_string(), has_all), "{template}");
         }
         assert_eq!(filled("${.}", r#"{"a":1}"#), (r#"{"a":1}"#.to_string(), true));
+    }
+
+    #[test]
+    fn what_is_large_is_paid_for() {
+        let large = "x".repeat(1000);
+        let row = format!(r#"{{"a":"{large}","b":"[{}1]"}}"#, "1,".repeat(1000));
+        let Some(Value::Map(row)) = Value::from_json(&row) else { panic!("{row}") };
+        for template in ["${a}", "${.}", "${b[7]}"] {
+            let mut budget = Budget { bytes: 900, ..Budget::default() };
+            let filled =
+                Template::parse(template).unwrap().fill(&row, &mut budget, &mut Vec::new());
+            assert_eq!(filled, Err(Failed::Bytes), "{template}");
+        }
     }
 
     #[test]

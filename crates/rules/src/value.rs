@@ -1,7 +1,7 @@
 //! What a rule works with: JSON's values, integers apart from floats, and bytes. Texts and bytes
 //! are borrowed from the message or the plan wherever they stand there already.
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Failed};
 use crate::json::{Place, Tape};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -47,6 +47,12 @@ impl<'a> Value<'a> {
         let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
         let tape = Tape::read(text.as_bytes(), &mut plenty).ok().flatten()?;
         tape.value(Place::ROOT, &mut plenty).ok()
+    }
+
+    /// The same where it may cost only so much.
+    pub(crate) fn of_json(text: &'a str, budget: &mut Budget) -> Result<Option<Value<'a>>, Failed> {
+        let Some(tape) = Tape::read(text.as_bytes(), budget)? else { return Ok(None) };
+        tape.value(Place::ROOT, budget).map(Some)
     }
 
     pub(crate) fn of_vec(bytes: Vec<u8>) -> Value<'a> {

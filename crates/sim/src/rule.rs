@@ -28,7 +28,7 @@ pub(crate) fn parse(text: &str) -> Result<Rule, String> {
 fn publishing(topic: &str) -> Result<Publishing, String> {
     Ok(Publishing {
         topic: Template::parse(topic)?,
-        payload: None,
+        payload: Template::parse("${.}")?,
         qos: None,
         retain: Some(false),
         keeps_properties: false,
@@ -39,7 +39,7 @@ fn publishing(topic: &str) -> Result<Publishing, String> {
 fn set(own: &mut Publishing, key: &str, value: &str) -> Result<(), String> {
     let wrong = || format!("no {key}={value}");
     match key {
-        "payload" => own.payload = Some(Template::parse(value)?),
+        "payload" => own.payload = Template::parse(value)?,
         "qos" => own.qos = Some(qos(value).ok_or_else(wrong)?),
         "retain" if value == "as_published" => own.retain = None,
         "retain" => own.retain = Some(value.parse().map_err(|_| wrong())?),

@@ -56,6 +56,7 @@ impl Tree {
             let topic = |value: &str| format!("$SYS/broker/rule/{name}/{value}");
             all.extend(rule.tally.values().map(|(of, value)| (topic(&of), value.to_string())));
         }
+        all.extend(self.gone(rules));
         if self.shards.len() > 1 {
             for (at, counters) in self.shards.iter().enumerate() {
                 for row in ROWS {
@@ -70,6 +71,18 @@ impl Tree {
             self.published.insert(topic.clone(), value.clone());
         }
         all
+    }
+
+    /// What was said of rules that are not there any more.
+    fn gone(&mut self, rules: &[Rule]) -> Vec<(String, String)> {
+        let is_gone = |topic: &String| {
+            let name =
+                topic.strip_prefix("$SYS/broker/rule/").and_then(|rest| rest.split_once('/'));
+            name.is_some_and(|(name, _)| rules.iter().all(|rule| *rule.name != *name))
+        };
+        let topics: Vec<String> =
+            self.published.keys().filter(|one| is_gone(one)).cloned().collect();
+        topics.into_iter().map(|topic| (topic, String::new())).collect()
     }
 
     fn count_loads(&mut self, sum: &Counters, now: Now, all: &mut Vec<(String, String)>) {

@@ -69,7 +69,8 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         live: true,
         short: "whether a message of which there is a row goes nowhere else",
         long: "It is not retained and reaches no subscriber; its publisher hears that it was \
-               taken. Other rules see it all the same.",
+               taken. Other rules see it all the same. A rule that fails on a message, as on one \
+               whose payload takes more steps than a run may, lets it through.",
         source: "",
         set: |rule, value| rule.drops = value.bool(),
     },
@@ -154,7 +155,10 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         kind: Kind::Map {
             of: "NAME",
             value: "TEMPLATE",
-            check: |_, text| rules::Template::parse(text).map(drop),
+            check: |name, text| match name.is_empty() || name.contains('\0') {
+                true => Err("a User Property needs a name".to_string()),
+                false => rules::Template::parse(text).map(drop),
+            },
         },
         default: "",
         live: true,
@@ -166,7 +170,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
 ];
 
 /// Options of the broker that are lists of rules: so many is far more than anybody writes.
-const RULES_MAX: usize = 10_000;
+const RULES_MAX: usize = 4096;
 
 impl Reader<'_> {
     pub(super) fn rule(&mut self, at: usize, table: &DeTable<'_>) {
@@ -223,11 +227,19 @@ impl RuleSettings {
             return Err(format!("sql: $events/{event} is for later: rules see messages only"));
         }
         let template = |text: &str| rules::Template::parse(text);
+        let alone = RuleSettings { topic: self.topic.clone(), ..defaults(ROWS) };
+        let publishing = |one: &RuleSettings| {
+            let words = (one.payload.clone(), one.qos, one.retain, one.keeps_properties);
+            (words, one.user_properties.clone())
+        };
         let publishes = match self.topic.is_empty() {
+            true if publishing(self) != publishing(&alone) => {
+                return Err("publish.topic says where it is published, and is missing".to_string());
+            }
             true => None,
             false => Some(Publishing {
                 topic: template(&self.topic)?,
-                payload: Some(template(&self.payload)?),
+                payload: template(&self.payload)?,
                 qos: self.qos,
                 retain: self.retain,
                 keeps_properties: self.keeps_properties,

@@ -167,24 +167,107 @@ crate::transcripts! {
         "##
     }
 
-    fn others_shards_get_it_and_run_no_rule_again() {
+    // Somebody on each shard wants what was published and what was made of it.
+    fn other_shards_get_it_and_run_no_rule_again() {
         r##"
         # shards: 2
         # rule: up publish=out/${clientid} payload=${payload} qos=1 : SELECT * FROM "in/#"
-        s> CONNECT id=s
+        r> CONNECT id=r
+        r< CONNACK present=0
+        r> SUBSCRIBE 1 "out/+" qos=1 "in/#" qos=1
+        r< SUBACK 1 [1 1]
+        s> CONNECT id=s2
         s< CONNACK present=0
-        s> SUBSCRIBE 1 "out/+" qos=1
-        s< SUBACK 1 [1]
+        s> SUBSCRIBE 1 "out/+" qos=1 "in/#" qos=1
+        s< SUBACK 1 [1 1]
+        t> CONNECT id=t3
+        t< CONNACK present=0
+        t> SUBSCRIBE 1 "out/+" qos=1 "in/#" qos=1
+        t< SUBACK 1 [1 1]
         p> CONNECT id=p
         p< CONNACK present=0
-        q> CONNECT id=q2
-        q< CONNACK present=0
         p> PUBLISH 1 "in/x" qos=1 "1"
         p< PUBACK 1
-        s< PUBLISH 1 "out/p" qos=1 "1"
-        q> PUBLISH 1 "in/x" qos=1 "2"
-        q< PUBACK 1
-        s< PUBLISH 2 "out/q2" qos=1 "2"
+        r< PUBLISH 1 "in/x" qos=1 "1"
+        r< PUBLISH 2 "out/p" qos=1 "1"
+        s< PUBLISH 1 "in/x" qos=1 "1"
+        s< PUBLISH 2 "out/p" qos=1 "1"
+        t< PUBLISH 1 "in/x" qos=1 "1"
+        t< PUBLISH 2 "out/p" qos=1 "1"
+        "##
+    }
+
+    fn a_client_in_a_namespace_is_called_as_it_calls_itself() {
+        r##"
+        # user: ann password=x namespace=n
+        # rule: up publish=out/${clientid} payload=${topic} : SELECT * FROM "n/in"
+        s> CONNECT id=s user_name=ann password=x
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "#" qos=0
+        s< SUBACK 1 [0]
+        s> PUBLISH "in" qos=0 "1"
+        s< PUBLISH "in" qos=0 "1"
+        "##
+    }
+
+    fn one_that_makes_too_much_makes_what_its_budget_pays_for() {
+        r##"
+        # rule: flood publish=f/${i} payload=${all}${all}${all} : \
+            FOREACH json_decode('[1,2,3,4,5,6]') AS i DO i AS i, payload AS all FROM "in"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "f/+" qos=0
+        s< SUBACK 1 [0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "in" qos=1 "x"*300000
+        p< PUBACK 1
+        s< PUBLISH "f/1" qos=0 "x"*900000
+        s< PUBLISH "f/2" qos=0 "x"*900000
+        s< PUBLISH "f/3" qos=0 "x"*900000
+        s< PUBLISH "f/4" qos=0 "x"*900000
+        "##
+    }
+
+    // [MQTT-1.5.4-2]
+    fn no_string_that_it_makes_has_a_nul() {
+        r##"
+        # rule: bad publish=out payload=x user=k:${s} : SELECT payload.s AS s FROM "in"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out" qos=0
+        s< SUBACK 1 [0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "in" qos=1 "{\"s\":\"a\\u0000b\"}"
+        p< PUBACK 1
+        p> PUBLISH 2 "in" qos=1 "{\"s\":\"ab\"}"
+        p< PUBACK 2
+        s< PUBLISH "out" qos=0 "x" user="k":"ab"
+        "##
+    }
+
+    fn where_no_more_is_retained_everyone_gets_it_all_the_same() {
+        r##"
+        # shards: 2
+        # options: retained_messages_max=1
+        # rule: keep publish=out/${clientid} payload=${payload} retain=true : SELECT * FROM "in"
+        r> CONNECT id=r
+        r< CONNACK present=0
+        r> SUBSCRIBE 1 "out/+" qos=0
+        r< SUBACK 1 [0]
+        s> CONNECT id=s2
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out/+" qos=0
+        s< SUBACK 1 [0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "full" qos=1 retain "x"
+        p< PUBACK 1 NoMatchingSubscribers
+        p> PUBLISH 2 "in" qos=1 "1"
+        p< PUBACK 2
+        r< PUBLISH "out/p" qos=0 "1"
+        s< PUBLISH "out/p" qos=0 "1"
         "##
     }
 
