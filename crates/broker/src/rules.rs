@@ -22,12 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One rule.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rule {
     pub name: Arc<str>,
     /// Its SQL.
-    pub text: Box<str>,
-    pub plan: Plan,
+    pub text: Arc<str>,
+    pub plan: Arc<Plan>,
     pub acts: Acts,
     /// Outlives a reload: it is that of the rule's name.
     pub tally: Arc<Tally>,

@@ -1,17 +1,9 @@
 //! The fuzzer's corpora, as tests.
 
-use std::path::Path;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 
-fn replay(corpus: &str, probe: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(corpus);
-    let mut inputs = 0;
-    for entry in std::fs::read_dir(&folder).expect("the corpus is there") {
-        let path = entry.expect("the corpus can be listed").path();
-        probe(&std::fs::read(path).expect("an input can be read"));
-        inputs += 1;
-    }
-    assert!(inputs > 10, "{inputs} inputs");
-}
+use replay::replay;
 
 #[test]
 fn proxy_header_takes_its_corpus() {

@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Rule, String> {
         }
     }
     let (name, text) = (name.into(), sql.into());
-    Ok(Rule { name, text, plan, acts, tally: Default::default() })
+    Ok(Rule { name, text, plan: plan.into(), acts, tally: Default::default() })
 }
 
 fn publishing(topic: &str) -> Result<Publishing, String> {

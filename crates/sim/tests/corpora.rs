@@ -1,18 +1,10 @@
 //! The fuzz targets on their corpora and on some random bytes, without a fuzzer.
 
-use sim::fuzz;
-use std::path::Path;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 
-fn replay(target: &str, run: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut inputs = 0;
-    for entry in std::fs::read_dir(&folder).expect("the corpus is there") {
-        let path = entry.expect("the corpus can be listed").path();
-        run(&std::fs::read(path).expect("an input can be read"));
-        inputs += 1;
-    }
-    assert!(inputs > 0, "{} is empty", folder.display());
-}
+use replay::replay;
+use sim::fuzz;
 
 #[test]
 fn decode_takes_its_corpus() {

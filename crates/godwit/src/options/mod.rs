@@ -29,6 +29,7 @@ use crate::links::sink::settings::SinkSettings;
 use crate::links::{bridge::settings::BridgeSettings, near};
 use crate::listen::ListenUrl;
 use broker::classes::{Class, Headcount};
+use broker::rules::Rule;
 use settings::{ListenerSettings, Settings};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,7 +51,7 @@ pub(crate) struct Plan {
     given: BTreeMap<&'static str, Given>,
     listeners: Vec<ListenerGiven>,
     groups: Vec<GroupGiven>,
-    rules: Vec<rules::RuleGiven>,
+    rules: Vec<Rule>,
     #[cfg(feature = "bridge")]
     bridges: Vec<bridges::BridgeGiven>,
     #[cfg(feature = "sink")]
@@ -139,7 +140,7 @@ impl Plan {
         for row in table::rows() {
             (row.set)(&mut settings, &self.value(row));
         }
-        settings.broker.rules = self.rules();
+        settings.broker.rules = self.rules.as_slice().into();
         settings.broker.classes = self.classes(&settings);
         settings.listeners = self.listeners(&settings);
         #[cfg(feature = "bridge")]

@@ -2,23 +2,15 @@
 
 use super::Plan;
 use super::file::Reader;
-use super::links::{defaults, name_misfit};
+use super::links::{LinkGiven, defaults, name_misfit};
 use super::table::Row;
 use super::value::Kind;
-use broker::rules::{Acts, Publishing, Rule, Tally};
+use broker::rules::{Acts, Publishing, Rule};
 use mqtt::QoS;
 use std::sync::Arc;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 /// One as it stands in the file.
-#[derive(Clone, Debug)]
-pub(crate) struct RuleGiven {
-    settings: RuleSettings,
-    /// Goes on when the file is read again.
-    tally: Arc<Tally>,
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleSettings {
     name: String,
@@ -174,50 +166,27 @@ const RULES_MAX: usize = 4096;
 
 impl Reader<'_> {
     pub(super) fn rule(&mut self, at: usize, table: &DeTable<'_>) {
-        let mut own = defaults(ROWS);
-        self.rule_options(&mut own, "", table);
-        let others = self.plan.rules.iter().map(|other| &*other.settings.name);
-        if let Some(why) = name_misfit("rule", &own.name, others) {
+        let mut own = LinkGiven::new(self.origin(at), ROWS);
+        for (name, value) in table {
+            self.link_option(&mut own, (ROWS, &[]), name.get_ref(), name.span().start, value);
+        }
+        let others = self.plan.rules.iter().map(|other| &*other.name);
+        if let Some(why) = name_misfit("rule", &own.settings.name, others) {
             return self.wrong(at, why);
         }
         if self.plan.rules.len() == RULES_MAX {
             return self.wrong(at, format!("there is room for {RULES_MAX} rules"));
         }
-        match own.rule(Arc::default()) {
+        match own.settings.rule() {
             Err(why) => self.wrong(at, why),
-            Ok(rule) => {
-                let tally = rule.tally;
-                self.plan.rules.push(RuleGiven { settings: own, tally });
-            }
+            Ok(rule) => self.plan.rules.push(rule),
         }
-    }
-
-    fn rule_options(&mut self, own: &mut RuleSettings, section: &str, table: &DeTable<'_>) {
-        for (name, value) in table {
-            let dot = if section.is_empty() { "" } else { "." };
-            let key = format!("{section}{dot}{}", name.get_ref());
-            let is_section = key == "publish";
-            match value.get_ref() {
-                DeValue::Table(inside) if is_section => self.rule_options(own, &key, inside),
-                _ => self.rule_option(own, &key, name.span().start, value),
-            }
-        }
-    }
-
-    fn rule_option(
-        &mut self,
-        own: &mut RuleSettings,
-        key: &str,
-        at: usize,
-        value: &Spanned<DeValue<'_>>,
-    ) {
-        self.own_row(own, (ROWS, &[]), key, at, value);
     }
 }
 
 impl RuleSettings {
     /// Or what no row can see alone.
-    fn rule(&self, tally: Arc<Tally>) -> Result<Rule, String> {
+    fn rule(&self) -> Result<Rule, String> {
         if self.sql.is_empty() {
             return Err("a rule needs sql = 'SELECT * FROM \"a/#\"'".to_string());
         }
@@ -255,24 +224,19 @@ impl RuleSettings {
             return Err("a rule does something: give it publish.topic, drop or print".to_string());
         }
         let (name, text) = (self.name.as_str().into(), self.sql.as_str().into());
-        Ok(Rule { name, text, plan, acts, tally })
+        Ok(Rule { name, text, plan: plan.into(), acts, tally: Arc::default() })
     }
 }
 
 impl Plan {
-    /// All of them in their order.
-    pub(super) fn rules(&self) -> Arc<[Rule]> {
-        let rule = |given: &RuleGiven| given.settings.rule(given.tally.clone());
-        self.rules.iter().map(|given| rule(given).expect("it was read before")).collect()
-    }
-
     /// Takes the rules of another plan. Says whether they are others.
     pub(super) fn take_rules(&mut self, next: &Plan) -> bool {
         let before = std::mem::replace(&mut self.rules, next.rules.clone());
         for rule in &mut self.rules {
-            let same = before.iter().find(|same| same.settings.name == rule.settings.name);
-            rule.tally = same.map_or_else(|| rule.tally.clone(), |same| same.tally.clone());
+            if let Some(same) = before.iter().find(|same| same.name == rule.name) {
+                rule.tally = same.tally.clone();
+            }
         }
-        !before.iter().map(|one| &one.settings).eq(self.rules.iter().map(|one| &one.settings))
+        before != self.rules
     }
 }

@@ -91,6 +91,19 @@ impl Files {
     }
 }
 
+/// Messages in the order of each file.
+pub(super) fn by_path<'a>(
+    settings: &FileSettings,
+    batch: &'a [Arc<Message>],
+) -> BTreeMap<PathBuf, Vec<&'a Message>> {
+    let mut by_path: BTreeMap<PathBuf, Vec<&Message>> = BTreeMap::new();
+    for message in batch {
+        let path = PathBuf::from(settings.path.fill_path(message));
+        by_path.entry(path).or_default().push(message);
+    }
+    by_path
+}
+
 /// Without what is open: its thread opens its own.
 impl Clone for Files {
     fn clone(&self) -> Files {
@@ -115,13 +128,7 @@ impl Blocking for Files {
 
     fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
         self.now += 1;
-        // In the order of each file.
-        let mut by_path: BTreeMap<PathBuf, Vec<&Message>> = BTreeMap::new();
-        for message in batch {
-            let path = PathBuf::from(self.settings.path.fill_path(message));
-            by_path.entry(path).or_default().push(message);
-        }
-        for (path, messages) in by_path {
+        for (path, messages) in by_path(&self.settings, batch) {
             // Of several files some may have been written: what comes again is there twice.
             self.write(path, &messages).map_err(Setback::down)?;
         }

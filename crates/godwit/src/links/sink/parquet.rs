@@ -2,6 +2,7 @@
 //! columns are, so nothing can be added to it later; it gets its name once it is whole.
 
 use super::far::Setback;
+use super::files::by_path;
 use super::message::{Message, Value};
 use super::rotation::{self, Series};
 use super::settings::FileSettings;
@@ -15,7 +16,6 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -271,14 +271,10 @@ impl Blocking for Parquet {
     }
 
     fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
-        let mut by_path: BTreeMap<PathBuf, Vec<&Message>> = BTreeMap::new();
-        for message in batch {
-            let path = PathBuf::from(self.settings.path.fill_path(message));
-            by_path.entry(path).or_default().push(message);
-        }
         // Nothing is written where something does not fit.
         let read = |(path, messages): (PathBuf, Vec<&Message>)| Ok((path, self.read(&messages)?));
-        let read: Result<Vec<_>, String> = by_path.into_iter().map(read).collect();
+        let read: Result<Vec<_>, String> =
+            by_path(&self.settings, batch).into_iter().map(read).collect();
         for (path, columns) in read.map_err(Setback::refused)? {
             let wrong = |error| Setback::down(format!("{}: {error}", path.display()));
             self.write(&path, &columns).map_err(wrong)?;
