@@ -39,6 +39,8 @@ pub struct Interest {
     everything: AtomicU64,
     /// Bits of the shards with sessions that outlive the process.
     lasting: AtomicU64,
+    /// Bits of the shards that own a shared group.
+    grouped: AtomicU64,
 }
 
 /// Bits 0..32 the levels with `+`, 32..48 the depth without `#`, 48 whether it ends in `#`, 49 set
@@ -108,6 +110,7 @@ impl Interest {
             shapes_len: AtomicUsize::new(0),
             everything: AtomicU64::new(0),
             lasting: AtomicU64::new(0),
+            grouped: AtomicU64::new(0),
         };
         interest.table(0);
         interest
@@ -145,10 +148,16 @@ impl Interest {
     }
 
     pub(crate) fn set_lasting(&self, shard: u8, any: bool) {
-        match any {
-            true => self.lasting.fetch_or(1 << shard, SeqCst),
-            false => self.lasting.fetch_and(!(1 << shard), SeqCst),
-        };
+        set(&self.lasting, shard, any);
+    }
+
+    /// Whether any shard owns a shared group: visible before the SUBACK of its first member.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.grouped.load(SeqCst) != 0
+    }
+
+    pub(crate) fn set_grouped(&self, shard: u8, any: bool) {
+        set(&self.grouped, shard, any);
     }
 
     fn hash_of(&self, filter: &str, shape: Option<Shape>) -> u64 {
@@ -329,4 +338,11 @@ fn literals(shape: Shape, levels: &[u64]) -> u64 {
         }
     }
     hash ^ hash >> 32
+}
+
+fn set(bits: &AtomicU64, shard: u8, any: bool) {
+    match any {
+        true => bits.fetch_or(1 << shard, SeqCst),
+        false => bits.fetch_and(!(1 << shard), SeqCst),
+    };
 }

@@ -70,8 +70,8 @@ impl Shard {
         draft.qos = packet.qos;
         draft.retain = packet.retain;
         draft.expiry_s = said.expiry_s.min(self.options.message_expiry_s_max);
-        // The group that asks may belong to another shard.
-        if self.groups.any || self.shards > 1 {
+        // Only groups ask, and one may belong to another shard.
+        if self.interest.has_groups() {
             draft.publisher = self.publisher_hash(id);
         }
         draft.durability = self.durability_of(topic);
@@ -443,19 +443,20 @@ impl Shard {
         draft: &mut Draft<'_>,
         out: &mut Outbox,
     ) -> bool {
-        let mut matched = self.route_here(from, draft, out);
-        if self.shards > 1 {
-            let mut levels = std::mem::take(&mut self.scratch.levels);
-            let mut shards = self.interest.of(draft.topic, &mut levels) & !(1 << self.id.0);
-            self.scratch.levels = levels;
-            matched |= shards != 0;
-            // A retained message went to every shard already, to be stored and delivered at once:
-            // a subscription over there sees it as the one or as the other, never as neither.
-            while shards != 0 && !draft.retain {
-                let shard = shards.trailing_zeros() as usize;
-                shards &= shards - 1;
-                self.forward(shard, draft, out);
-            }
+        if self.shards == 1 {
+            return self.route_here(from, draft, out);
+        }
+        let mut levels = std::mem::take(&mut self.scratch.levels);
+        let shards = self.interest.of(draft.topic, &mut levels);
+        self.scratch.levels = levels;
+        let mut others = shards & !(1 << self.id.0);
+        let matched = shards != others && self.route_here(from, draft, out) || others != 0;
+        // A retained message went to every shard already, to be stored and delivered at once:
+        // a subscription over there sees it as the one or as the other, never as neither.
+        while others != 0 && !draft.retain {
+            let shard = others.trailing_zeros() as usize;
+            others &= others - 1;
+            self.forward(shard, draft, out);
         }
         matched
     }

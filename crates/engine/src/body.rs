@@ -38,10 +38,12 @@ pub(crate) struct Body {
     pub(crate) id: ShardId,
     pub(crate) shard: Shard,
     /// For when it is with a guest.
-    poll: Poll,
+    pub(crate) poll: Poll,
     /// Of the poller where its sockets are registered.
     pub(crate) registry: Registry,
-    with_guest: bool,
+    pub(crate) with_guest: bool,
+    /// When it wanted to be woken when it last slept.
+    pub(crate) due: Option<Instant>,
     /// What it did, until somebody asks: see `take_work`.
     pub(crate) work: u64,
     pub(crate) rings: Rings,
@@ -68,7 +70,7 @@ pub(crate) struct Body {
     /// Free once this tick's outbox is performed: until then a decision may still name them.
     pub(crate) freed: Vec<u32>,
     /// Sockets to look at in the next tick, whatever the poller says.
-    listed: Vec<u32>,
+    pub(crate) listed: Vec<u32>,
     /// Sockets whose events this turn reads last.
     pub(crate) publishers: VecDeque<u32>,
     /// Whether listeners have more to accept.
@@ -108,7 +110,7 @@ pub(crate) struct Body {
     pub(crate) sealed: Sealed,
     /// What the shard wants to read in the store.
     readings: Vec<Reading>,
-    stop_at: Option<Now>,
+    pub(crate) stop_at: Option<Now>,
     /// Connections end because the process does.
     pub(crate) goes_down: bool,
 }
@@ -142,6 +144,7 @@ impl Body {
             poll,
             registry,
             with_guest: false,
+            due: None,
             work: 0,
             out: Outbox::new(rings.bells.len()),
             rings,
@@ -240,44 +243,6 @@ impl Body {
         self.sockets.len() - self.free.len() > MOVED_BACK_MAX
     }
 
-    /// Whether the wait before the next turn may be a sleep, and for how long. A shard that may
-    /// sleep says so to the others first, and then looks into its rings once more.
-    pub(crate) fn doze(&self, now: Instant) -> Option<Duration> {
-        let timeout = self.timeout(now);
-        if timeout != Some(Duration::ZERO) {
-            let awaits_disk = self.awaits_disk();
-            self.bell().say_asleep(self.with_guest, awaits_disk);
-            if self.rings.has_input() || (awaits_disk && self.disk_has_more()) {
-                self.wake_up();
-                return Some(Duration::ZERO);
-            }
-        }
-        timeout
-    }
-
-    pub(crate) fn wake_up(&self) {
-        self.bell().say_awake();
-    }
-
-    fn bell(&self) -> &crate::ring::Bell {
-        &self.rings.bells[usize::from(self.id.0)]
-    }
-
-    /// Whether a turn would find anything that no event tells of.
-    pub(crate) fn has_work(&self, now: Instant) -> bool {
-        self.rings.has_input()
-            || self.timeout(now) == Some(Duration::ZERO)
-            || (self.awaits_disk() && self.disk_has_more())
-    }
-
-    /// Waits with a guest.
-    pub(crate) fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = self.doze(Instant::now());
-        let polled = self.poll.poll(events, timeout);
-        self.wake_up();
-        uninterrupted(polled)
-    }
-
     /// The first half of a turn: everything that is ready, into the Outbox. Of the events those of
     /// other shards are left out, and publishers are left to be read.
     pub(crate) fn take_in(&mut self, now: Instant, events: &Events) {
@@ -311,33 +276,6 @@ impl Body {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop_at.is_some()
-    }
-
-    fn timeout(&self, now: Instant) -> Option<Duration> {
-        if !self.out.is_empty() {
-            return Some(Duration::ZERO);
-        }
-        if self.blocked {
-            // The other shard has no way to say that its ring has room again.
-            return Some(Duration::from_millis(1));
-        }
-        if !self.listed.is_empty() {
-            return Some(Duration::ZERO);
-        }
-        let leaving = self.leaving.front().map(|(at, _)| *at);
-        let accepts = self.accepts.then_some(self.accepts_from);
-        let again = self.accepts_again.map(|at| at.max(self.accepts_from));
-        let opening = self.opening.front().map(|(at, _)| *at);
-        let gives_back = self.left_behind.then_some(self.gives_back_from);
-        let own = leaving.into_iter().chain(opening).chain(self.stop_at);
-        let own = own.chain(accepts).chain(again).chain(gives_back);
-        let next = self.shard.next_tick().into_iter().chain(own).min();
-        // Whole milliseconds round down: without the one more the last turn would spin.
-        let (instant, now) = (now, self.clock.at(now));
-        let next = next.map(|at| Duration::from_millis(at.0.saturating_sub(now.0)));
-        let retry = self.shelf.as_ref().and_then(Shelf::retry_after);
-        let quic = self.quic.as_ref().and_then(|quic| quic.timeout(instant));
-        next.into_iter().chain(retry).chain(quic).min()
     }
 
     pub(crate) fn list(&mut self, index: u32) {

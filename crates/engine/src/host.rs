@@ -96,8 +96,8 @@ struct Back {
 }
 
 pub(crate) struct Host {
-    /// The shards that run here, each with its time in this window.
-    bodies: Vec<(Body, Duration)>,
+    /// The shards that run here, each with its work in this window.
+    bodies: Vec<(Body, u64)>,
     /// Where their sockets are registered.
     poll: Poll,
     pub(crate) waker: Arc<mio::Waker>,
@@ -141,7 +141,8 @@ impl Host {
 
     /// One more to run, whose sockets are registered here.
     pub(crate) fn give(&mut self, body: Body) {
-        self.bodies.push((body, Duration::ZERO));
+        body.bell().say_hosted(true);
+        self.bodies.push((body, 0));
     }
 
     pub(crate) fn run(mut self) -> io::Result<()> {
@@ -159,7 +160,11 @@ impl Host {
             }
             let now = self.wait(&mut events, came_back)?;
             self.turn(now, &events, came_back);
-            self.work += self.bodies.iter_mut().map(|(body, _)| body.take_work()).sum::<u64>();
+            for (body, work) in &mut self.bodies {
+                let done = body.take_work();
+                *work += done;
+                self.work += done;
+            }
             if let Some(did) = told.look(now, TOLD, self.work) {
                 self.work_rate.store(did.work, Relaxed);
             }
@@ -168,7 +173,7 @@ impl Host {
                 if is_busy && self.bodies.len() > 1 {
                     self.give_away(did)?;
                 }
-                self.bodies.iter_mut().for_each(|(_, busy)| *busy = Duration::ZERO);
+                self.bodies.iter_mut().for_each(|(_, work)| *work = 0);
             }
         }
         for guest in self.guests {
@@ -180,10 +185,10 @@ impl Host {
     /// Sleeps until any shard has something to do, and says when that was.
     fn wait(&mut self, events: &mut Events, came_back: bool) -> io::Result<Instant> {
         let now = Instant::now();
-        // Each says that it sleeps before its rings are looked into a last time.
-        let timeouts = self.bodies.iter().map(|(body, _)| body.doze(now));
         // Shutting down, the last shards may be with guests, and end there.
         let ends = self.bodies.is_empty().then_some(TOLD);
+        // Each says that it sleeps before its rings are looked into a last time.
+        let timeouts = self.bodies.iter_mut().map(|(body, _)| body.doze(now));
         let timeout = timeouts.fold(ends, |soonest, next| soonest.into_iter().chain(next).min());
         let timeout = if came_back { Some(Duration::ZERO) } else { timeout };
         let polled = self.poll.poll(events, timeout);
@@ -204,29 +209,18 @@ impl Host {
         if came_back {
             ready = u64::MAX;
         }
-        let alone = self.bodies.len() == 1;
-        let mut last = now;
-        let mut spent = |busy: &mut Duration| {
-            // Only one of several is ever given away.
-            if !alone {
-                let now = Instant::now();
-                *busy += now - last;
-                last = now;
-            }
-        };
-        for (body, busy) in &mut self.bodies {
+        for (body, _) in &mut self.bodies {
             let bit = 1 << body.id.0;
             if ready & bit != 0 || body.has_work(now) {
                 ready |= bit;
                 body.take_in(now, events);
                 body.push_lanes();
-                spent(busy);
             }
         }
         let mut hops = 0;
         while hops < HOPS {
             hops += 1;
-            for (body, busy) in &mut self.bodies {
+            for (body, _) in &mut self.bodies {
                 if body.rings.has_input() {
                     ready |= 1 << body.id.0;
                     body.take_what_others_say(now);
@@ -236,13 +230,11 @@ impl Host {
                     body.read_publishers();
                 }
                 body.push_lanes();
-                spent(busy);
             }
         }
-        for (body, busy) in self.bodies.iter_mut().filter(|(body, _)| ready >> body.id.0 & 1 == 1) {
+        for (body, _) in self.bodies.iter_mut().filter(|(body, _)| ready >> body.id.0 & 1 == 1) {
             body.tick();
             body.act();
-            spent(busy);
         }
         let before = self.bodies.len();
         self.bodies.retain(|(body, _)| !body.has_ended());
@@ -251,9 +243,10 @@ impl Host {
 
     /// The busiest shard gets a thread of its own.
     fn give_away(&mut self, did: Did) -> io::Result<()> {
-        let busiest = self.bodies.iter().enumerate().max_by_key(|(_, (_, busy))| *busy);
+        let busiest = self.bodies.iter().enumerate().max_by_key(|(_, (_, work))| *work);
         let Some((at, _)) = busiest else { return Ok(()) };
         let (body, _) = self.bodies.remove(at);
+        body.bell().say_hosted(false);
         self.guests.retain(|guest| !guest.is_finished());
         let guest = Guest {
             body,

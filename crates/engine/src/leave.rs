@@ -26,8 +26,10 @@ impl Body {
                 // There is room: nobody else pushes.
                 let _ = ring.push(Parcel::Cross(cross));
             }
-            if slots > 0 {
-                self.rings.bells[to].ring();
+            match &self.rings.bells[to] {
+                _ if slots == 0 => {}
+                bell if self.with_guest => bell.ring(),
+                bell => bell.ring_from_host(),
             }
         }
         self.out.note_left();

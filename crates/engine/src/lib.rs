@@ -20,6 +20,7 @@ mod ring;
 mod seat;
 mod server;
 mod shelf;
+mod sleep;
 mod socket;
 mod stream;
 mod through;

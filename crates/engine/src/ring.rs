@@ -35,6 +35,8 @@ pub(crate) struct Bell {
     /// Of the shard's own poller, which it uses with a guest.
     own: mio::Waker,
     sleeps: AtomicU8,
+    /// Whether the host's thread runs the shard. Only that thread says so, and only it asks.
+    hosted: AtomicBool,
     /// Its shard has answers that wait for the disk.
     awaits_disk: AtomicBool,
 }
@@ -45,7 +47,8 @@ const SLEEPS_WITH_GUEST: u8 = 2;
 
 impl Bell {
     pub(crate) fn new(host: Arc<mio::Waker>, own: mio::Waker) -> Bell {
-        Bell { host, own, sleeps: AtomicU8::new(AWAKE), awaits_disk: AtomicBool::new(false) }
+        let (sleeps, awaits_disk) = (AtomicU8::new(AWAKE), AtomicBool::new(false));
+        Bell { host, own, sleeps, hosted: AtomicBool::new(false), awaits_disk }
     }
 
     /// The shard is about to sleep. Whoever says so looks into its rings afterwards, and at the
@@ -59,6 +62,18 @@ impl Bell {
 
     pub(crate) fn say_awake(&self) {
         self.sleeps.store(AWAKE, SeqCst);
+    }
+
+    pub(crate) fn say_hosted(&self, hosted: bool) {
+        self.hosted.store(hosted, Relaxed);
+    }
+
+    /// `ring` for a shard of the host's thread: what it has for a neighbour, the neighbour takes
+    /// before that thread sleeps.
+    pub(crate) fn ring_from_host(&self) {
+        if !self.hosted.load(Relaxed) {
+            self.ring();
+        }
     }
 
     /// Wakes the thread if it sleeps or is about to.

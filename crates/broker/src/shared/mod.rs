@@ -216,6 +216,7 @@ impl Shard {
         });
         self.groups.by_name.insert(name.clone(), at);
         self.groups.any = true;
+        self.interest.set_grouped(self.id.0, true);
         self.topics.filter_mut(filter).groups.push(at);
         at
     }
@@ -250,6 +251,7 @@ impl Shard {
             self.forget_group(name, number);
         }
         self.groups.any = !self.groups.by_name.is_empty();
+        self.interest.set_grouped(self.id.0, self.groups.any);
         self.topics.filter_mut(filter).groups.retain(|&group| group != at);
         let text = self.topics.filter(filter).text.clone();
         if self.topics.remove_if_unused(filter) {
