@@ -191,13 +191,23 @@ impl Body {
             Ok(Some(read)) => {
                 tail.truncate(have + read);
                 if read < missing {
-                    socket.tail = tail;
-                    self.count(index);
+                    self.keep_part(index, tail);
                 } else {
                     self.hand_over(index, &tail);
                 }
                 self.list(index);
             }
+        }
+    }
+
+    /// A packet that is not whole yet waits here, but who sends it is not silent: the shard finds
+    /// nothing in it to take, and hears it [MQTT-3.1.2-22].
+    pub(crate) fn keep_part(&mut self, index: u32, part: Vec<u8>) {
+        let input = Input::Bytes { conn: ConnId(index), bytes: &part };
+        self.shard.handle(self.now, input, &mut self.out);
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            socket.tail = part;
+            self.count(index);
         }
     }
 

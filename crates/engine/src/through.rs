@@ -183,10 +183,7 @@ impl Body {
         if came && mqtt::expected_len(&plain).is_none_or(|len| len <= plain.len()) {
             return self.hand_over(index, &plain);
         }
-        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
-            socket.tail = plain;
-            self.count(index);
-        }
+        self.keep_part(index, plain);
     }
 
     /// The stream ended, in whatever state it was.

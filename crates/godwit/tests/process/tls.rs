@@ -1,10 +1,11 @@
 //! TLS listeners, met by openssl, mosquitto's clients and our own.
 
 use crate::broker::{Program, godwit, run};
-use crate::doors::{Certs, Doors, refs, s_client, subject};
+use crate::doors::{CONNACK, Certs, Doors, refs, s_client, subject};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const TLS: &[&str] = &["--listen", "tls://127.0.0.1:0"];
 
@@ -87,7 +88,7 @@ fn clients_show_a_certificate_that_is_good_or_stay_outside() {
             let (welcomed, said) = show(name, version);
             assert!(!welcomed && said.contains("alert"), "{name}: {said}");
             let line = broker.program.wait_for("connections ended before CONNECT");
-            std::thread::sleep(std::time::Duration::from_millis(1050));
+            std::thread::sleep(Duration::from_millis(1050));
             let plain = why.to_lowercase().replace(' ', "");
             let line = line.to_lowercase().replace(' ', "");
             assert!(line.contains(&plain), "{name}: {line}");
@@ -95,7 +96,7 @@ fn clients_show_a_certificate_that_is_good_or_stay_outside() {
         assert!(!s_client(&port, &[version]).0, "none is not enough");
         let line = broker.program.wait_for("connections ended before CONNECT");
         assert!(line.contains("peer sent no certificates"), "{line}");
-        std::thread::sleep(std::time::Duration::from_millis(1050));
+        std::thread::sleep(Duration::from_millis(1050));
     }
 }
 
@@ -246,4 +247,42 @@ fn large_messages_and_slow_readers_pass_through_tls_whole() {
     assert_eq!(code, Some(0));
     assert_eq!(printed.len(), 8 * payload.len());
     assert!(printed.chunks(payload.len()).all(|chunk| chunk == payload));
+}
+
+/// [MQTT-3.1.2-22] ends who is silent, and who sends one packet for longer than that is not.
+#[test]
+fn a_large_packet_on_a_slow_line_is_not_silence() {
+    let certs = Certs::new("tls-slow");
+    let listen = ["--listen", "tcp://127.0.0.1:0", "--listen", "tls://127.0.0.1:0"];
+    let broker = Doors::start(&refs(&certs.serve(&listen)));
+    let (tcp, tls) = (broker.port(0), format!("127.0.0.1:{}", broker.port(1)));
+    // Keep Alive is one second; PUBLISH of 100,002 bytes with QoS 1 to `a`, packet id 1.
+    let connect = |id: u8| [&b"\x10\x0d\0\x04MQTT\x04\x02\0\x01\0\x01"[..], &[id]].concat();
+    let publish = [&b"\x32\xa5\x8d\x06\0\x01a\0\x01"[..], &[b'x'; 100_000]].concat();
+    let slowly = |id: u8, stream: &mut dyn Write| {
+        stream.write_all(&connect(id)).expect("it is open");
+        for part in publish.chunks(publish.len().div_ceil(20)) {
+            std::thread::sleep(Duration::from_millis(200));
+            // An end shows itself by what is not answered.
+            let _ = (stream.write_all(part), stream.flush());
+        }
+        let _ = stream.write_all(b"\xe0\0");
+    };
+    let answers = [CONNACK, b"\x40\x02\0\x01"].concat();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = TcpStream::connect(format!("127.0.0.1:{tcp}")).expect("it listens");
+            slowly(b'a', &mut stream);
+            let mut said = Vec::new();
+            let _ = stream.read_to_end(&mut said);
+            assert_eq!(said, answers, "over tcp");
+        });
+        let mut client = Command::new("openssl");
+        client.args(["s_client", "-quiet", "-connect", &tls]);
+        client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut client = client.spawn().expect("openssl can be run");
+        slowly(b'b', &mut client.stdin.take().expect("stdin is piped"));
+        let said = client.wait_with_output().expect("it ends").stdout;
+        assert_eq!(said, answers, "over tls");
+    });
 }
