@@ -11,6 +11,7 @@
 //! Packet ids count up with the places of `sent`: an id names its slot without a search, and the
 //! front of `sent` is always the oldest that is not done.
 
+use crate::ids::PacketIds;
 use crate::limits::FLIGHT_SPAN_MAX;
 use crate::message::KeptId;
 use crate::sent::Sent;
@@ -88,7 +89,7 @@ pub(crate) struct Flight {
     pub(crate) waiting_bytes: u64,
     pub(crate) waiting_qos0: u32,
     /// Packet ids of QoS 2 messages that we took and the client has not released.
-    pub(crate) received: Vec<PacketId>,
+    pub(crate) received: PacketIds,
 }
 
 const IDS: u32 = u16::MAX as u32;

@@ -36,6 +36,7 @@ pub mod permissions;
 mod publish;
 mod rights;
 
+mod ids;
 mod interest;
 mod retained;
 mod shared;

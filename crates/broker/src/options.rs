@@ -214,7 +214,7 @@ impl Default for Options {
             queue_messages_max: 10_000,
             queue_policy: QueuePolicy::default(),
             queue_qos0: false,
-            receive_maximum: 1024,
+            receive_maximum: 16_384,
             response_information: String::new(),
             retain_available: true,
             retained_bytes_max: 1024 * 1024 * 1024,

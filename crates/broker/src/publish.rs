@@ -83,7 +83,7 @@ impl Shard {
         // Whoever is to have it has it or will get it: now it is ours to answer for [MQTT-4.3.2-4]
         // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
         if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
-            self.sessions.get_mut(id).flight().received.push(packet_id);
+            self.sessions.get_mut(id).flight().received.insert(packet_id);
             self.sessions.write_received(id, packet_id);
         }
         let reason = if matched { Reason::Success } else { Reason::NoMatchingSubscribers };
@@ -208,7 +208,7 @@ impl Shard {
         let receive_maximum = self.conn(conn).map_or(u16::MAX, |known| known.receive_maximum);
         let session = self.sessions.get(id);
         let Some(flight) = &session.flight else { return Ok(false) };
-        if flight.received.contains(&packet_id) {
+        if flight.received.contains(packet_id) {
             return Ok(true);
         }
         // [MQTT-3.3.4-7]: 3.x clients know of no such maximum.
@@ -346,7 +346,7 @@ impl Shard {
         if version != Version::V5
             && let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id)
         {
-            self.sessions.get_mut(id).flight().received.push(packet_id);
+            self.sessions.get_mut(id).flight().received.insert(packet_id);
         }
         self.refused_receipt(conn, id, packet, refusal, out);
         Ok(())

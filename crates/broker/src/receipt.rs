@@ -138,9 +138,9 @@ impl Sessions {
     /// for another message, which must not be taken for this one.
     pub(crate) fn pubrel(&mut self, id: SessionId, packet_id: PacketId) -> (Reason, bool) {
         let flight = self.get_mut(id).flight();
-        let place = flight.received.iter().position(|&received| received == packet_id);
-        let Some(place) = place else { return (Reason::PacketIdentifierNotFound, false) };
-        flight.received.remove(place);
+        if !flight.received.remove(packet_id) {
+            return (Reason::PacketIdentifierNotFound, false);
+        }
         (Reason::Success, self.erase_received(id, packet_id))
     }
 

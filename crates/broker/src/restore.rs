@@ -1,6 +1,7 @@
 //! What the store held when the process began: sessions, subscriptions and retained messages come
 //! back, queues when their clients do.
 
+use crate::ids::PacketIds;
 use crate::input::{Member, Now, SessionId};
 use crate::journal::{Change, Number, Space, Stored, Unreadable};
 use crate::lasting::Lasting;
@@ -85,7 +86,7 @@ pub fn restore(
         let id = PacketId::new(u16::from_be_bytes([*high, *low]));
         match (homes.get(&number.0), id) {
             (Some(&(at, session)), Some(id)) => {
-                shards[at].sessions.get_mut(session).flight().received.push(id);
+                shards[at].sessions.get_mut(session).flight().received.insert(id);
             }
             _ => shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None),
         }
@@ -247,7 +248,7 @@ impl Shard {
         let number: Number = lasting.number;
         let received = session.flight.as_ref().map(|flight| flight.received.clone());
         let client_id = session.client_id.clone();
-        for packet_id in received.into_iter().flatten() {
+        for packet_id in received.iter().flat_map(PacketIds::iter) {
             let key = records::received_key(number, packet_id);
             self.sessions.journal.change(Space::Sessions, key, None);
         }

@@ -70,7 +70,7 @@ impl Shard {
                 self.now.0.saturating_sub(self.sessions.messages.get(slot.message).at().0)
             }),
             drops: session.rare.as_ref().map_or([0; DROPS], |rare| rare.drops),
-            received: flight.map_or_else(Vec::new, |flight| flight.received.clone()),
+            received: flight.map_or_else(Vec::new, |flight| flight.received.iter().collect()),
             filters: filters.map(|filter| session.said(filter).into()).collect(),
         }
     }

@@ -4,7 +4,9 @@ use super::file::Reader;
 use super::links::{LinkGiven, Tables, defaults, name_misfit};
 use super::{Plan, Wrong, overruled};
 use crate::links::bridge::pipe::Rules;
-use crate::links::bridge::settings::{BridgeSettings, LIMIT_KEYS, ROWS, RULE_ROWS, RuleSettings};
+use crate::links::bridge::settings::{
+    BridgeSettings, INFLIGHT_MAX, LIMIT_KEYS, ROWS, RULE_ROWS, RuleSettings,
+};
 use crate::links::near;
 use crate::options::settings::Settings;
 use toml::Spanned;
@@ -103,7 +105,10 @@ impl Plan {
     /// Every bridge with the limits of its session.
     pub(super) fn bridges(&self, settings: &Settings) -> Vec<BridgeSettings> {
         let bridge = |given: &BridgeGiven| {
-            let own = overruled(settings, &given.limits).broker;
+            let mut own = overruled(settings, &given.limits).broker;
+            if !given.limits.contains_key("session.inflight_max") {
+                own.inflight_max = INFLIGHT_MAX;
+            }
             BridgeSettings { limits: near::limits(&own).into(), ..given.settings.clone() }
         };
         self.bridges.iter().map(bridge).collect()

@@ -6,7 +6,7 @@ crate::transcripts! {
         r##"
         # connack: whole
         a> CONNECT id=a
-        a< CONNACK present=0 receive_maximum=1024 maximum_packet_size=2097152 \
+        a< CONNACK present=0 receive_maximum=16384 maximum_packet_size=2097152 \
             topic_alias_maximum=64
         a> PINGREQ
         a< PINGRESP
@@ -500,7 +500,7 @@ crate::transcripts! {
         # connack: whole
         # options: topic_alias_max=0
         a> CONNECT id=a
-        a< CONNACK present=0 receive_maximum=1024 maximum_packet_size=2097152
+        a< CONNACK present=0 receive_maximum=16384 maximum_packet_size=2097152
         a> PUBLISH "t" qos=0 "x" alias=1
         a< DISCONNECT TopicAliasInvalid \
             reason_string="used a topic alias of 0 or above the maximum"
@@ -688,7 +688,7 @@ crate::transcripts! {
         r##"
         # connack: whole
         a> CONNECT id=a maximum_packet_size=16
-        a< CONNACK present=0 receive_maximum=1024 maximum_packet_size=2097152 \
+        a< CONNACK present=0 receive_maximum=16384 maximum_packet_size=2097152 \
             topic_alias_maximum=64
         b> CONNECT id=a maximum_packet_size=15
         b< CONNACK present=0 PacketTooLarge

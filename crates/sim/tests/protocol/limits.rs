@@ -7,7 +7,7 @@ crate::transcripts! {
         # listener: 1 packet_bytes_max=100 receive_maximum=1
         # connack: whole
         a> CONNECT id=a
-        a< CONNACK present=0 receive_maximum=1024 maximum_packet_size=2097152 \
+        a< CONNACK present=0 receive_maximum=16384 maximum_packet_size=2097152 \
             topic_alias_maximum=64
         a> PUBLISH 1 "t" qos=1 "x"*100
         a< PUBACK 1 NoMatchingSubscribers

@@ -135,6 +135,10 @@ pub(crate) const LIMIT_KEYS: &[&str] = &[
     "session.inflight_max",
 ];
 
+/// `session.inflight_max` of a bridge that has none for itself: of what it sends to a broker far
+/// away much is under way at once.
+pub(crate) const INFLIGHT_MAX: u16 = 16_384;
+
 const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
 const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
 const SERVERS: Kind = Kind::Hidden(&Kind::List {

@@ -66,11 +66,14 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         key: "connection.receive_maximum",
         kind: count(1, 65_535, "messages"),
-        default: "1024",
+        default: "16384",
         live: true,
         short: "QoS 2 messages from one client that may wait for its PUBREL",
-        long: "Announced as Receive Maximum. A client that sends more loses its connection \
-               with 0x93. A change holds for a client from its next CONNECT on.",
+        long: "Announced as Receive Maximum, and so what a client or a bridge may have under \
+               way, of QoS 1 as well: over a line with a round trip of 200 ms that is five \
+               times as many a second. Each costs 2 bytes of memory. A client that sends more \
+               QoS 2 messages loses its connection with 0x93. A change holds for a client \
+               from its next CONNECT on.",
         source: "MQTT 5.0, 3.2.2.3.3",
         set: |settings, value| settings.broker.receive_maximum = value.u16(),
     },

@@ -1,0 +1,68 @@
+//! Packet ids in their order. Who gives them counts them up, so that a new one belongs at the end
+//! and one that is released stands near the beginning, however many there are.
+
+use mqtt::PacketId;
+use std::collections::VecDeque;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PacketIds(VecDeque<PacketId>);
+
+impl PacketIds {
+    #[inline]
+    pub(crate) fn contains(&self, id: PacketId) -> bool {
+        self.0.binary_search(&id).is_ok()
+    }
+
+    pub(crate) fn insert(&mut self, id: PacketId) {
+        if let Err(place) = self.0.binary_search(&id) {
+            self.0.insert(place, id);
+        }
+    }
+
+    /// Whether it was one of them.
+    pub(crate) fn remove(&mut self, id: PacketId) -> bool {
+        let place = self.0.binary_search(&id);
+        place.is_ok_and(|place| self.0.remove(place).is_some())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PacketId> {
+        self.0.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn they_are_a_set_in_whatever_order_ids_come_and_go() {
+        let (mut ids, mut naive) = (PacketIds::default(), BTreeSet::new());
+        let mut draw = 1_u64;
+        for turn in 0..20_000_u32 {
+            draw ^= draw << 13;
+            draw ^= draw >> 7;
+            draw ^= draw << 17;
+            // Mostly counted up, as clients do, over the end and on from 1.
+            let counted = (turn + 60_000) as u16;
+            let id = if draw.is_multiple_of(4) { (draw >> 32) as u16 % 64 } else { counted };
+            let Some(id) = PacketId::new(id) else { continue };
+            if draw.is_multiple_of(3) {
+                assert_eq!(ids.remove(id), naive.remove(&id));
+            } else {
+                assert_eq!(ids.contains(id), !naive.insert(id));
+                ids.insert(id);
+            }
+            assert_eq!(ids.len(), naive.len());
+        }
+        assert!(ids.iter().eq(naive.iter().copied()));
+    }
+}
