@@ -123,7 +123,9 @@ impl Open {
                 Said::Silence => continue,
             };
             let len = body.len();
-            let head = format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n");
+            // Whom too many ask says when to ask again.
+            let wait = if status == 429 { "Retry-After: 1\r\n" } else { "" };
+            let head = format!("HTTP/1.1 {status} X\r\n{wait}Content-Type: {kind}\r\n");
             let all = format!("{head}Content-Length: {len}\r\n\r\n{body}");
             if stream.get_mut().write_all(all.as_bytes()).is_err() {
                 return;

@@ -11,7 +11,7 @@ use parquet::file::reader::SerializedFileReader;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -208,20 +208,30 @@ fn a_sink_that_is_to_stop_keeps_what_is_refused() {
 
 #[test]
 fn who_is_busy_is_asked_again_and_who_is_silent_too() {
-    let (port, count) = (free_port(), Arc::new(AtomicU32::new(0)));
-    let own = count.clone();
-    let (_web, heard) = server(port, move |_| match own.fetch_add(1, SeqCst) {
-        0 => Said::Json(429, String::new()),
-        1 => Said::Json(503, String::new()),
-        2 => Said::Silence,
-        _ => Said::Json(200, String::new()),
+    let (port, times) = (free_port(), Arc::new(Mutex::new(Vec::new())));
+    let own = times.clone();
+    let (_web, heard) = server(port, move |_| {
+        let mut times = own.lock().unwrap();
+        times.push(Instant::now());
+        match times.len() {
+            // With Retry-After: 1.
+            1 => Said::Json(429, String::new()),
+            2 => Said::Json(503, String::new()),
+            3 => Said::Silence,
+            _ => Said::Json(200, String::new()),
+        }
     });
     let text = hook(port, "filters = [\"#\"]\ntimeout_ms = 300");
     let edge = Edge::start("sink-busy", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "late", "-q", "1"]);
     wait_until("it came", || heard.lock().unwrap().len() == 1);
-    assert_eq!(count.load(SeqCst), 4);
+    let times = times.lock().unwrap().clone();
+    assert_eq!(times.len(), 4);
+    // The first wait would be 20 ms, and it is what the server said; the next is our own.
+    let waits: Vec<Duration> = times.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(waits[0] >= Duration::from_secs(1), "{waits:?}");
+    assert!(waits[1] < Duration::from_millis(900), "{waits:?}");
     edge.wait_for_value("out/failures", |value| value == "3");
     edge.wait_for_value("state", |value| value == "1");
 }
