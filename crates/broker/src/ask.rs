@@ -187,6 +187,7 @@ impl Shard {
             _ => None,
         };
         let topic = aliased.as_deref().unwrap_or(packet.topic);
+        let topic = self.coming(topic).ok()?.topic;
         self.options.of_session(session).permit_topic(topic).ok()?;
         let wish = Wish::publish(topic, (packet.qos as u8, packet.retain));
         self.is_open(id, &wish).then(|| Open::new(wish))

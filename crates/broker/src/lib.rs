@@ -30,6 +30,8 @@ mod flapping;
 pub mod judge;
 mod meter;
 
+mod delayed;
+mod incoming;
 mod message;
 pub mod mount;
 pub mod permissions;

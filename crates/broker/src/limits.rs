@@ -10,6 +10,9 @@
 //! | inflight (option, Receive Maximum) | messages wait in the session's queue |
 //! | shared groups of a session | refused with 0x97 |
 //! | rules that a SUBSCRIBE's filters are compared with | its other filters are refused with 0x97 |
+//! | a delay | refused with 0x90 |
+//! | delayed messages and bytes (options) | refused with 0x97 |
+//! | delayed messages that are due | the rest is published in the next tick |
 //! | listeners, classes | the process does not start |
 //! | a WebSocket's request: bytes, headers | it is answered with 431 |
 //! | a WebSocket's frame | the connection closes with 1009 |
@@ -42,6 +45,10 @@ pub const SHARES_MAX: usize = 1024;
 /// Rules that the filters of one packet are compared with, and subscriptions in one tick: some
 /// 8 ms where each rule has to be looked at as a whole.
 pub const RULES_PER_TICK: usize = 1 << 19;
+/// The longest delay, which is EMQX's.
+pub const DELAY_S_MAX: u32 = 4_294_967;
+/// Delayed messages that are published in one tick.
+pub const DUE_PER_TICK: usize = 1024;
 pub const SHARDS_MAX: usize = 64;
 /// Sockets that listen, of which a host name may have several.
 pub const LISTENERS_MAX: usize = 64;

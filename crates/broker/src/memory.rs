@@ -19,7 +19,7 @@
 use crate::input::ConnId;
 use crate::shard::Shard;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// The process' number. Shards add to it what they hold.
 #[derive(Debug, Default)]
@@ -27,6 +27,23 @@ pub struct Memory {
     held: AtomicI64,
     /// The part that the engine holds for sockets: partial packets and unsent output.
     sockets: AtomicI64,
+    /// Messages that are to be published later, and their bytes, to the last one.
+    delayed: AtomicU64,
+    delayed_bytes: AtomicU64,
+}
+
+impl Memory {
+    /// Counts one more delayed message. Says whether there are no more now than there may be.
+    fn add_delayed(&self, bytes: u64, (messages_max, bytes_max): (u64, u64)) -> bool {
+        let messages = self.delayed.fetch_add(1, Relaxed) + 1;
+        let bytes = self.delayed_bytes.fetch_add(bytes, Relaxed) + bytes;
+        messages <= messages_max && bytes <= bytes_max
+    }
+
+    fn remove_delayed(&self, bytes: u64) {
+        self.delayed.fetch_sub(1, Relaxed);
+        self.delayed_bytes.fetch_sub(bytes, Relaxed);
+    }
 }
 
 /// One shard's share of it.
@@ -46,6 +63,8 @@ pub(crate) struct Ledger {
     pub(crate) transports: u64,
     /// Topics behind the aliases that clients have set.
     pub(crate) aliases: u64,
+    /// Messages that are to be published later.
+    pub(crate) delayed: u64,
 }
 
 /// A shard tells the process once its bytes have moved by so many.
@@ -71,6 +90,7 @@ pub(crate) mod cost {
     pub(crate) const MEMBER: u64 = 512;
     pub(crate) const KEPT: u64 = 64;
     pub(crate) const SLOT: u64 = 48;
+    pub(crate) const DELAYED: u64 = 128;
 }
 
 /// While the memory is crowded a client may have so many messages unacknowledged, large ones only
@@ -91,7 +111,23 @@ impl Ledger {
             conns: 0,
             transports: 0,
             aliases: 0,
+            delayed: 0,
         }
+    }
+
+    /// One more message that is to be published later, unless that were one too many.
+    pub(crate) fn add_delayed(&mut self, bytes: u64, most: (u64, u64)) -> bool {
+        let has_room = self.process.add_delayed(bytes, most);
+        match has_room {
+            true => self.delayed += bytes,
+            false => self.process.remove_delayed(bytes),
+        }
+        has_room
+    }
+
+    pub(crate) fn remove_delayed(&mut self, bytes: u64) {
+        self.process.remove_delayed(bytes);
+        self.delayed -= bytes;
     }
 
     /// What the whole process holds, this shard at its newest.
@@ -124,7 +160,8 @@ impl Shard {
             + ledger.conns * cost::CONN
             + ledger.parked
             + ledger.transports
-            + ledger.aliases;
+            + ledger.aliases
+            + ledger.delayed;
         held as i64 + ledger.crossing
     }
 

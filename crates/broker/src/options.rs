@@ -89,6 +89,9 @@ pub struct Options {
     /// Of one listener, or of one class.
     pub connections_max: u32,
     pub connections_per_s: u32,
+    /// Of messages that are to be published later.
+    pub delayed_bytes_max: u64,
+    pub delayed_messages_max: u32,
     pub durability: Durability,
     /// By topic filter, first match wins.
     pub durabilities: Vec<(String, Durability)>,
@@ -190,6 +193,8 @@ impl Default for Options {
             connect_timeout_ms: 10_000,
             connections_max: 0,
             connections_per_s: 0,
+            delayed_bytes_max: 64 * 1024 * 1024,
+            delayed_messages_max: 100_000,
             durability: Durability::Sync,
             durabilities: Vec::new(),
             flapping_ban_s: 300,

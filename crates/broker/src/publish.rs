@@ -2,6 +2,7 @@
 //! function; everything that can refuse stands in it.
 
 use crate::conn::End;
+use crate::delayed;
 use crate::deliver::Hit;
 use crate::explain::explained;
 use crate::input::{ConnId, Cross, SessionId, ShardId, Stamp};
@@ -17,7 +18,6 @@ use crate::shard::Shard;
 use crate::sys::Drop;
 use crate::topics::{FilterId, Subscriber};
 use mqtt::{Ack, PacketType, Property, Publish, QoS, Reason, Version, Violation};
-use std::sync::Arc;
 
 /// What the properties of one PUBLISH say, beside what is forwarded.
 struct Said {
@@ -49,6 +49,17 @@ impl Shard {
             return Ok(());
         }
         self.weigh();
+        let coming;
+        let (topic, delay_s) = match self.is_plain(topic) {
+            true => (topic, 0),
+            false => {
+                coming = self.coming(topic);
+                match &coming {
+                    Ok(coming) => (coming.topic, coming.delay_s),
+                    Err(refusal) => return self.refuse_publish(conn, id, &packet, *refusal, out),
+                }
+            }
+        };
         if let Err(refusal) = self.permit(id, topic, &packet, &said) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
@@ -78,8 +89,28 @@ impl Shard {
         draft.once = packet.qos == QoS::ExactlyOnce && awaited(&draft) && self.waits_for_store(id);
         self.sessions.journal.keeps = false;
         self.owed.asked.clear();
-        let matched = self.spread(id, &mut draft, packet.dup, out);
+        let matched = match delay_s {
+            0 => Ok(self.spread(id, &mut draft, packet.dup, out)),
+            _ => self.put_off(id, &mut draft, delay_s).map(|()| true),
+        };
         (self.scratch.properties, self.scratch.name) = (properties, name);
+        match matched {
+            Ok(matched) => self.answer_for(conn, id, &packet, matched, out),
+            Err(refusal) => return self.refuse_publish(conn, id, &packet, refusal, out),
+        }
+        Ok(())
+    }
+
+    /// The message is taken: its publisher hears so.
+    #[inline]
+    fn answer_for(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Publish<'_>,
+        matched: bool,
+        out: &mut Outbox,
+    ) {
         // Whoever is to have it has it or will get it: now it is ours to answer for [MQTT-4.3.2-4]
         // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
         if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
@@ -89,8 +120,7 @@ impl Shard {
         let reason = if matched { Reason::Success } else { Reason::NoMatchingSubscribers };
         let asked = self.await_asked();
         let waits = self.sessions.journal.keeps || asked;
-        self.receipt(conn, &packet, reason, waits, out);
-        Ok(())
+        self.receipt(conn, packet, reason, waits, out);
     }
 
     #[inline]
@@ -126,62 +156,6 @@ impl Shard {
         }
         said.filtered = true;
         Ok(said)
-    }
-
-    /// The topic that an alias stands for, or none where the packet names it itself.
-    fn resolve_alias(
-        &mut self,
-        conn: ConnId,
-        packet: &Publish<'_>,
-        alias: Option<u16>,
-    ) -> Result<Option<Arc<str>>, End> {
-        let Some(alias) = alias else { return Ok(None) };
-        let Some(known) = self.conn_mut(conn) else { return Ok(None) };
-        // [MQTT-3.3.2-8] [MQTT-3.3.2-9] [MQTT-3.2.2-17] [MQTT-3.2.2-18]
-        if alias == 0 || alias > known.topic_alias_max {
-            return Err(Violation::AliasOutOfRange.into());
-        }
-        // [MQTT-3.3.2-12]
-        let place = usize::from(alias) - 1;
-        if packet.topic.is_empty() {
-            let topic = known.aliases.get(place).cloned().flatten();
-            return topic.map(Some).ok_or(Violation::AliasUnknown.into());
-        }
-        if known.aliases.get(place).and_then(Option::as_deref) == Some(packet.topic) {
-            return Ok(None);
-        }
-        self.set_alias(conn, place, packet.topic)?;
-        Ok(None)
-    }
-
-    #[cold]
-    pub(crate) fn topic_of_alias(&self, conn: ConnId, packet: &Publish<'_>) -> Option<Arc<str>> {
-        let alias = packet.properties.iter().find_map(|property| match property {
-            Property::TopicAlias(alias) => Some(usize::from(alias)),
-            _ => None,
-        })?;
-        self.conn(conn)?.aliases.get(alias.checked_sub(1)?)?.clone()
-    }
-
-    /// The client counts on every alias that it has set: one that there is no memory for ends the
-    /// connection.
-    fn set_alias(&mut self, conn: ConnId, place: usize, topic: &str) -> Result<(), Refusal> {
-        let tight = self.sessions.is_tight();
-        let Some(known) = self.conn_mut(conn) else { return Ok(()) };
-        let before = known.alias_bytes;
-        if known.aliases.len() <= place {
-            known.alias_bytes += ((place + 1 - known.aliases.len()) * size_of::<Arc<str>>()) as u32;
-            known.aliases.resize(place + 1, None);
-        }
-        let old = known.aliases[place].replace(topic.into());
-        known.alias_bytes += (topic.len() + ALIAS_BYTES) as u32;
-        known.alias_bytes -= old.map_or(0, |old| old.len() + ALIAS_BYTES) as u32;
-        let after = known.alias_bytes;
-        self.ledger.aliases = self.ledger.aliases + u64::from(after) - u64::from(before);
-        if tight && after > before && after as usize > SMALL {
-            return Err(Refusal::QuotaExceeded);
-        }
-        Ok(())
     }
 
     /// What we said in CONNACK that we cannot do [MQTT-3.2.2-11] [MQTT-3.2.2-14].
@@ -574,6 +548,9 @@ impl Options {
         {
             return Err(Refusal::TopicNameInvalid);
         }
+        if topic.starts_with(delayed::PREFIX) {
+            return Err(Refusal::DelayInvalid);
+        }
         let is_ours = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
         if is_ours { Err(Refusal::NotAuthorized) } else { Ok(()) }
     }
@@ -590,9 +567,6 @@ fn is_state_of_bridge(topic: &str) -> bool {
 pub(crate) fn awaited(draft: &Draft<'_>) -> bool {
     draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce
 }
-
-/// Beside the topic: counters and the allocator's words.
-const ALIAS_BYTES: usize = 32;
 
 fn deeper_than(topic: &str, levels_max: usize) -> bool {
     // A topic shorter than the limit cannot be deeper.

@@ -14,6 +14,8 @@ use mqtt::{PacketId, QoS, Version};
 pub(crate) mod kind {
     /// How often the store was opened, and where its last process had what.
     pub(crate) const BOOT: u8 = b'b';
+    /// A message that is to be published later: its number.
+    pub(crate) const DELAYED: u8 = b'd';
     /// A subscription: the session's number, the filter.
     pub(crate) const FILTER: u8 = b'f';
     /// What is left of a session that ended: its queue is to be removed.
@@ -216,6 +218,23 @@ pub(crate) fn read_group(value: &[u8]) -> Option<(Number, u64)> {
 pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32)> {
     let mut from = Reader(value);
     Some((from.byte()?, from.u32()?))
+}
+
+pub(crate) fn delayed_key(number: Number) -> Vec<u8> {
+    [&[kind::DELAYED], &number.0.to_be_bytes()[..]].concat()
+}
+
+/// A message that says as its own time when it is due, and what its publisher is known by.
+pub(crate) fn delayed_value(client_id: &str, message: &[u8]) -> Vec<u8> {
+    let mut value = Vec::new();
+    put_text(&mut value, client_id);
+    value.extend_from_slice(message);
+    value
+}
+
+pub(crate) fn read_delayed(value: &[u8]) -> Option<(&str, Message)> {
+    let mut from = Reader(value);
+    Some((from.text()?, Message::read(from.0)?))
 }
 
 pub(crate) fn received_key(number: Number, id: PacketId) -> Vec<u8> {

@@ -22,6 +22,8 @@ pub enum Refusal {
     ClientIdMissing,
     ClientIdReserved,
     ClientIdTooLong,
+    DelayInvalid,
+    DelayedFull,
     Draining,
     Expired,
     Flapping,
@@ -59,6 +61,7 @@ impl Refusal {
             Refusal::ClientIdMissing | Refusal::ClientIdReserved | Refusal::ClientIdTooLong => {
                 Reason::ClientIdentifierNotValid
             }
+            Refusal::DelayInvalid | Refusal::TopicNameInvalid => Reason::TopicNameInvalid,
             Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
             Refusal::Expired => Reason::MaximumConnectTime,
             Refusal::NoNamespace
@@ -68,16 +71,16 @@ impl Refusal {
             | Refusal::NotWelcome => Reason::NotAuthorized,
             Refusal::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
             Refusal::QoSUnsupported => Reason::QoSNotSupported,
-            Refusal::QueueFull | Refusal::QuotaExceeded | Refusal::StoreFull => {
-                Reason::QuotaExceeded
-            }
+            Refusal::DelayedFull
+            | Refusal::QueueFull
+            | Refusal::QuotaExceeded
+            | Refusal::StoreFull => Reason::QuotaExceeded,
             Refusal::RetainUnsupported => Reason::RetainNotSupported,
             Refusal::SharedUnsupported => Reason::SharedSubscriptionsNotSupported,
             Refusal::SubscriptionIdsUnsupported => Reason::SubscriptionIdentifiersNotSupported,
             Refusal::TooBusy => Reason::ServerBusy,
             Refusal::TooFast | Refusal::TooManyFailures => Reason::ConnectionRateExceeded,
             Refusal::TopicFilterInvalid => Reason::TopicFilterInvalid,
-            Refusal::TopicNameInvalid => Reason::TopicNameInvalid,
             Refusal::WildcardUnsupported => Reason::WildcardSubscriptionsNotSupported,
         }
     }
@@ -92,6 +95,10 @@ impl Refusal {
             Refusal::ClientIdMissing => "the client id is empty where the version wants one",
             Refusal::ClientIdReserved => "client ids that begin with $link/ are the server's own",
             Refusal::ClientIdTooLong => "the client id is too long",
+            Refusal::DelayInvalid => {
+                "a PUBLISH is delayed by $delayed/SECONDS/TOPIC, with 1 to 4294967"
+            }
+            Refusal::DelayedFull => "no room: too many delayed messages wait",
             Refusal::Draining => "the server is shutting down",
             Refusal::Expired => "what the client came in with is no longer valid",
             Refusal::Flapping => "the client came and went too often: it has to wait",
@@ -122,7 +129,8 @@ impl Refusal {
     /// is not said, but what we have no room for must not look kept [3.1.1:MQTT-3.3.5-2].
     pub(crate) fn acknowledged_in_v3(self) -> bool {
         match self {
-            Refusal::NotAuthorized
+            Refusal::DelayInvalid
+            | Refusal::NotAuthorized
             | Refusal::NotPermitted
             | Refusal::PayloadFormatInvalid
             | Refusal::TopicNameInvalid => true,
@@ -134,6 +142,7 @@ impl Refusal {
             | Refusal::ClientIdMissing
             | Refusal::ClientIdReserved
             | Refusal::ClientIdTooLong
+            | Refusal::DelayedFull
             | Refusal::Draining
             | Refusal::Expired
             | Refusal::Flapping

@@ -93,6 +93,7 @@ pub fn restore(
         true
     })?;
     restore_groups(shards, stored)?;
+    restore_delayed(shards, stored)?;
     stored.scan(Space::Sessions, &[kind::GRAVE], &[], &mut |key, _| {
         shards[0].graves.extend(records::numbered(key).map(|(number, _)| number));
         true
@@ -154,6 +155,21 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unrea
     }
     shards.iter_mut().for_each(Shard::make_groups_lasting);
     Ok(())
+}
+
+/// Each to where its publisher is at home.
+fn restore_delayed(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unreadable> {
+    stored.scan(Space::Sessions, &[kind::DELAYED], &[], &mut |key, value| {
+        let number = records::numbered(key).map(|(number, _)| number);
+        match (number, records::read_delayed(value)) {
+            (Some(number), Some((client_id, message))) => {
+                let home = usize::from(shards[0].home_of(client_id).0);
+                shards[home].restore_delayed(client_id, message, number);
+            }
+            _ => shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None),
+        }
+        true
+    })
 }
 
 fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Now) -> bool {

@@ -278,6 +278,22 @@ impl Shard {
         ruled
     }
 
+    /// The same of a message whose publisher may have gone: what it was called is all that is left.
+    pub(crate) fn rule_late(
+        &mut self,
+        client_id: &str,
+        draft: &Draft<'_>,
+        out: &mut Outbox,
+    ) -> Ruled {
+        let mut ruled = Ruled { publisher: draft.publisher, ..Ruled::default() };
+        let found = self.ruling.find(draft.topic);
+        if !found.is_empty() {
+            let publisher = Publisher { client_id: client_id.into(), ..Publisher::nobody() };
+            self.run_rules(&found, draft, &publisher, (false, 0), &mut ruled, out);
+        }
+        ruled
+    }
+
     /// Publishes what rules made, and what rules make of that.
     pub(crate) fn publish_made(&mut self, ruled: Ruled, out: &mut Outbox) {
         let (once, publisher) = (ruled.once, ruled.publisher);

@@ -2,6 +2,7 @@
 
 use crate::bans::Watch;
 use crate::conn::{Conn, End, State};
+use crate::delayed::Delayed;
 use crate::doubts::Doubts;
 use crate::flapping::Flapping;
 use crate::gate::Gate;
@@ -53,6 +54,7 @@ pub struct Shard {
     pub(crate) tree: Tree,
     pub(crate) homes: Homes,
     pub(crate) doubts: Doubts,
+    pub(crate) delayed: Delayed,
     pub(crate) rights_generation: u32,
     pub(crate) watch: Watch,
     /// Notes of connections that we ended.
@@ -82,10 +84,10 @@ pub struct Shard {
     /// Who waits for a store that is crowded.
     pub(crate) crowd: Vec<ConnId>,
     /// What `Now` was at the start.
-    started: Now,
+    pub(crate) started: Now,
     sweep_at: Option<Now>,
     /// When the next `$SYS` round is due.
-    sys_at: Now,
+    pub(crate) sys_at: Now,
     not_opened: Seldom,
     pub(crate) scratch: Scratch,
     pub(crate) tracer: Tracer,
@@ -140,6 +142,7 @@ impl Shard {
             tree: Tree::default(),
             homes: Homes { key: seed.rotate_left(17), shards: shards as u8 },
             doubts: Doubts::default(),
+            delayed: Delayed::default(),
             rights_generation: 0,
             watch: Watch::starting(now),
             ended_noted: Few::default(),
@@ -170,7 +173,7 @@ impl Shard {
         shard
     }
 
-    fn plan_sys(&mut self, after_ms: u64) {
+    pub(crate) fn plan_sys(&mut self, after_ms: u64) {
         if self.options.sys_interval_s > 0 {
             self.sys_at = Now(self.now.0 + after_ms);
             self.timers.set(self.sys_at, Timer::Sys);
@@ -247,6 +250,7 @@ impl Shard {
     /// When `Input::Tick` is next needed; at once where something is unfinished.
     pub fn next_tick(&self) -> Option<Now> {
         let looks = self.doubts.is_due(self.now) || self.is_watching();
+        let looks = looks || self.delayed.is_due(self.now);
         if !self.sessions.unfinished.is_empty() || looks {
             return Some(self.now);
         }
@@ -350,6 +354,8 @@ impl Shard {
                     self.sessions.drop_aged(SessionId(index), generation, out);
                 }
                 Timer::Asked { index, generation } => self.check_inquiry(index, generation, out),
+                // Whatever is due is published below.
+                Timer::Delayed => {}
                 Timer::Doubts => self.check_doubts(out),
                 Timer::Leftovers => self.search(out),
                 Timer::Flow { index, generation } => {
@@ -370,6 +376,7 @@ impl Shard {
         }
         self.plan_sweep();
         self.prune_timers();
+        self.publish_due(out);
         self.doubt_on(out);
         self.watch_on(out);
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
@@ -396,7 +403,7 @@ impl Shard {
         if self.timers.len() <= 2 * owners + TIMERS_KEPT {
             return;
         }
-        let (conns, sessions) = (&self.conns, &self.sessions);
+        let (conns, sessions, delayed) = (&self.conns, &self.sessions, &self.delayed);
         self.timers.retain(|timer, due| match timer {
             Timer::Asked { index, generation }
             | Timer::Conn { index, generation }
@@ -421,6 +428,7 @@ impl Shard {
                         .as_ref()
                         .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
             }
+            Timer::Delayed => delayed.looks_at(due),
             Timer::Doubts | Timer::Leftovers | Timer::Sweep | Timer::Sys => true,
         });
     }
@@ -560,33 +568,6 @@ impl Shard {
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn sys_round(&mut self, out: &mut Outbox) {
-        let interval_s = self.options.sys_interval_s;
-        // A timer that an option has overtaken says nothing.
-        if interval_s == 0 || self.now < self.sys_at {
-            return;
-        }
-        self.plan_sys(u64::from(interval_s) * 1000);
-        let mut counters = self.sessions.counters.clone();
-        counters.sessions = self.sessions.len() as u64 - self.sessions.branches;
-        counters.online = self.sessions.online;
-        counters.subscriptions = self.topics.subscriptions;
-        counters.shared_subscriptions = self.groups.members;
-        counters.retained = u64::from(self.retained.messages);
-        counters.stored_messages = self.sessions.messages.len() as u64;
-        counters.stored_bytes = self.sessions.messages.bytes;
-        if self.id != ShardId(0) {
-            out.lanes[0].push_back(Cross::Counters(Box::new(counters)));
-            return;
-        }
-        self.tree.shards.resize_with(self.shards, Default::default);
-        self.tree.shards[0] = counters;
-        let uptime = Now(self.now.0 - self.started.0);
-        for (topic, value) in self.tree.changes(uptime, &self.options.rules) {
-            self.say(&topic, &value, out);
-        }
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) enum Timer {
     Asked { index: u32, generation: u32 },
     /// Keep-alive of a live connection, or the deadline of its greeting.
     Conn { index: u32, generation: u32 },
+    /// A message is to be published.
+    Delayed,
     /// The same of what sessions have, or it is time to ask again.
     Doubts,
     /// Expiry or will delay of a session that is away.

@@ -30,6 +30,8 @@ pub mod c4_07_topics;
 pub mod c4_08_shared;
 #[path = "../tests/protocol/c5_04_security.rs"]
 pub mod c5_04_security;
+#[path = "../tests/protocol/delayed.rs"]
+pub mod delayed;
 #[path = "../tests/protocol/durable.rs"]
 pub mod durable;
 #[path = "../tests/protocol/limits.rs"]
@@ -58,6 +60,7 @@ pub const CHAPTERS: &[&[Transcript]] = &[
     c5_04_security::TRANSCRIPTS,
     arrivals::TRANSCRIPTS,
     bans::TRANSCRIPTS,
+    delayed::TRANSCRIPTS,
     durable::TRANSCRIPTS,
     limits::TRANSCRIPTS,
     namespaces::TRANSCRIPTS,

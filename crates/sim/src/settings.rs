@@ -20,6 +20,8 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "connect_timeout_ms" => options.connect_timeout_ms = number()? as u32,
         "connections_max" => options.connections_max = number()? as u32,
         "connections_per_s" => options.connections_per_s = number()? as u32,
+        "delayed_bytes_max" => options.delayed_bytes_max = number()?,
+        "delayed_messages_max" => options.delayed_messages_max = number()? as u32,
         "durabilities" => {
             let (filter, chosen) = value.split_once(':').ok_or_else(wrong)?;
             options.durabilities.push((filter.into(), durability(chosen).ok_or_else(wrong)?));

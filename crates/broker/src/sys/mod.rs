@@ -77,6 +77,8 @@ pub struct Counters {
     pub retained: u64,
     pub stored_messages: u64,
     pub stored_bytes: u64,
+    pub delayed_messages: u64,
+    pub delayed_bytes: u64,
 }
 
 /// One published value: its topic below `$SYS/broker/`, what it says, how to read it.
@@ -136,6 +138,16 @@ pub const ROWS: &[Row] = &[
         topic: "connections/violations",
         about: "connections closed because the peer broke the protocol",
         value: |c| c.violations,
+    },
+    Row {
+        topic: "delayed/messages/bytes",
+        about: "bytes of messages that are to be published later",
+        value: |c| c.delayed_bytes,
+    },
+    Row {
+        topic: "delayed/messages/count",
+        about: "messages that are to be published later",
+        value: |c| c.delayed_messages,
     },
     Row {
         topic: "messages/received",
@@ -308,6 +320,8 @@ impl Counters {
         self.shared_subscriptions += other.shared_subscriptions;
         self.stored_messages += other.stored_messages;
         self.stored_bytes += other.stored_bytes;
+        self.delayed_messages += other.delayed_messages;
+        self.delayed_bytes += other.delayed_bytes;
         // Every shard holds the same retained messages.
         self.retained = self.retained.max(other.retained);
     }

@@ -1,7 +1,7 @@
 //! The `$SYS/broker` tree, which shard 0 publishes from the counters of all.
 
 use super::{Counters, LOADS, ROWS};
-use crate::input::{Now, SessionId};
+use crate::input::{Cross, Now, SessionId, ShardId};
 use crate::message::Draft;
 use crate::outbox::Outbox;
 use crate::rules::Rule;
@@ -105,6 +105,35 @@ impl Tree {
 const VERSION: &str = concat!("godwit version ", env!("CARGO_PKG_VERSION"));
 
 impl Shard {
+    pub(crate) fn sys_round(&mut self, out: &mut Outbox) {
+        let interval_s = self.options.sys_interval_s;
+        // A timer that an option has overtaken says nothing.
+        if interval_s == 0 || self.now < self.sys_at {
+            return;
+        }
+        self.plan_sys(u64::from(interval_s) * 1000);
+        let mut counters = self.sessions.counters.clone();
+        counters.sessions = self.sessions.len() as u64 - self.sessions.branches;
+        counters.online = self.sessions.online;
+        counters.subscriptions = self.topics.subscriptions;
+        counters.shared_subscriptions = self.groups.members;
+        counters.retained = u64::from(self.retained.messages);
+        counters.stored_messages = self.sessions.messages.len() as u64;
+        counters.stored_bytes = self.sessions.messages.bytes;
+        counters.delayed_messages = self.delayed.len() as u64;
+        counters.delayed_bytes = self.ledger.delayed;
+        if self.id != ShardId(0) {
+            out.lanes[0].push_back(Cross::Counters(Box::new(counters)));
+            return;
+        }
+        self.tree.shards.resize_with(self.shards, Default::default);
+        self.tree.shards[0] = counters;
+        let uptime = Now(self.now.0 - self.started.0);
+        for (topic, value) in self.tree.changes(uptime, &self.options.rules) {
+            self.say(&topic, &value, out);
+        }
+    }
+
     /// A value of the tree.
     pub(crate) fn say(&mut self, topic: &str, value: &str, out: &mut Outbox) {
         let mut draft = Draft::new(topic, value.as_bytes(), self.now);

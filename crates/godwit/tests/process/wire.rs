@@ -142,6 +142,8 @@ const KEYS: &[(&str, &str)] = &[
     ("connect_timeout_ms", "connect.timeout_ms"),
     ("connections_max", "limits.connections_max"),
     ("connections_per_s", "limits.connections_per_s"),
+    ("delayed_bytes_max", "delayed.bytes_max"),
+    ("delayed_messages_max", "delayed.messages_max"),
     ("flapping_ban_s", "flapping.ban_s"),
     ("flapping_count_max", "flapping.count_max"),
     ("flapping_window_s", "flapping.window_s"),

@@ -18,6 +18,7 @@ mod c4_07_topics;
 mod c4_08_shared;
 mod c4_12_authentication;
 mod c5_04_security;
+mod delayed;
 mod durable;
 mod kept_queues;
 mod limits;

@@ -62,6 +62,8 @@ crate::transcripts! {
         a< PUBLISH "$SYS/broker/connections/refused" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/turned_away" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/violations" qos=0 retain "0"
+        a< PUBLISH "$SYS/broker/delayed/messages/bytes" qos=0 retain "0"
+        a< PUBLISH "$SYS/broker/delayed/messages/count" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/load/bytes/received/15min" qos=0 retain "0.00"
         a< PUBLISH "$SYS/broker/load/bytes/received/1min" qos=0 retain "0.00"
         a< PUBLISH "$SYS/broker/load/bytes/received/5min" qos=0 retain "0.00"

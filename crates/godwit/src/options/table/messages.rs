@@ -5,6 +5,29 @@ use crate::options::value::{Kind, Unit};
 
 pub(super) const ROWS: &[Row] = &[
     Row {
+        key: "delayed.bytes_max",
+        kind: bytes(0, TIB),
+        default: "64MiB",
+        live: true,
+        short: "most bytes of all delayed messages together",
+        long: "Each counts with its topic, properties, payload and some 150 bytes. One that would \
+               be too many is refused with 0x97.",
+        source: "",
+        set: |settings, value| settings.broker.delayed_bytes_max = value.number(),
+    },
+    Row {
+        key: "delayed.messages_max",
+        kind: count(0, u32::MAX as u64, "messages"),
+        default: "100000",
+        live: true,
+        short: "most messages that wait to be published by `$delayed/`",
+        long: "`$delayed/{seconds}/{topic}` is published to `{topic}` after 1 to 4294967 seconds, \
+               see topics.md. A message that would be one too many is refused with 0x97; with 0 \
+               none is taken.",
+        source: "",
+        set: |settings, value| settings.broker.delayed_messages_max = value.u32(),
+    },
+    Row {
         key: "message.check_payload_format",
         kind: Kind::Bool,
         default: "false",

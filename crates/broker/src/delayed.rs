@@ -1,0 +1,210 @@
+//! Messages that are to be published later: `$delayed/{seconds}/{topic}`. Each waits on its
+//! publisher's shard until it is due, in the store too where it is to be kept, and then it is
+//! published as if it came in that moment.
+//!
+//! Whether its publisher may say it was decided when it was taken: whoever said it may be gone.
+
+use crate::input::{Now, SessionId};
+use crate::journal::{Number, Space};
+use crate::limits::{DELAY_S_MAX, DUE_PER_TICK};
+use crate::memory::cost;
+use crate::message::{Draft, Message};
+use crate::mount::parts;
+use crate::options::Durability;
+use crate::outbox::Outbox;
+use crate::publish::awaited;
+use crate::records;
+use crate::refusal::Refusal;
+use crate::shard::Shard;
+use crate::timer::{Timer, turn_of};
+use mqtt::QoS;
+use std::collections::BTreeMap;
+
+pub(crate) const PREFIX: &str = "$delayed/";
+
+/// By how many seconds a name delays a message, and the topic behind that: by none where it begins
+/// otherwise.
+pub(crate) fn split(name: &str) -> Result<(u32, &str), Refusal> {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return Ok((0, name)) };
+    let (seconds, topic) = rest.split_once('/').ok_or(Refusal::DelayInvalid)?;
+    let is_number = seconds.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds = seconds.parse().ok().filter(|_| is_number).unwrap_or_default();
+    match (1..=DELAY_S_MAX).contains(&seconds) && !topic.is_empty() {
+        true => Ok((seconds, topic)),
+        false => Err(Refusal::DelayInvalid),
+    }
+}
+
+/// A shard's messages that wait for their time.
+#[derive(Debug, Default)]
+pub(crate) struct Delayed {
+    /// By when they are due, and in the order in which they came.
+    waiting: BTreeMap<(Now, u64), Waiting>,
+    came: u64,
+    /// The only timer that counts.
+    timer_at: Option<Now>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// What its publisher is known by.
+    client_id: Box<str>,
+    message: Message,
+    /// Where the store has it.
+    number: Option<Number>,
+}
+
+impl Waiting {
+    fn bytes(&self) -> u64 {
+        (self.client_id.len() + self.message.bytes()) as u64 + cost::DELAYED
+    }
+}
+
+impl Delayed {
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn is_due(&self, now: Now) -> bool {
+        self.waiting.first_key_value().is_some_and(|((due, _), _)| *due <= now)
+    }
+
+    /// Whether a timer that is due in this turn still means something.
+    pub(crate) fn looks_at(&self, turn: u64) -> bool {
+        self.timer_at.is_some_and(|at| turn_of(at) == turn)
+    }
+
+    fn put(&mut self, due: Now, one: Waiting) {
+        self.came += 1;
+        self.waiting.insert((due, self.came), one);
+    }
+
+    fn take_due(&mut self, now: Now) -> Option<Waiting> {
+        let first = self.waiting.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+}
+
+impl Shard {
+    /// Takes a message that is to be published after so many seconds.
+    pub(crate) fn put_off(
+        &mut self,
+        id: SessionId,
+        draft: &mut Draft<'_>,
+        delay_s: u32,
+    ) -> Result<(), Refusal> {
+        let due = Now(self.now.0 + u64::from(delay_s) * 1000);
+        draft.at = due;
+        let client_id = self.sessions.get(id).client_id.clone();
+        let message = draft.message().clone();
+        let mut one = Waiting { client_id, message, number: None };
+        let is_kept = draft.durability != Durability::Memory && draft.qos != QoS::AtMostOnce;
+        if is_kept && self.store_is_full {
+            return Err(Refusal::StoreFull);
+        }
+        let bytes = one.bytes();
+        let options = &self.options;
+        let most = (u64::from(options.delayed_messages_max), options.delayed_bytes_max);
+        if self.sessions.is_crowded_by(bytes) {
+            return Err(Refusal::QuotaExceeded);
+        }
+        if !self.ledger.add_delayed(bytes, most) {
+            return Err(Refusal::DelayedFull);
+        }
+        if is_kept {
+            one.number = Some(self.write_delayed(&one, draft.durability));
+        }
+        self.delayed.put(due, one);
+        self.time_delayed();
+        Ok(())
+    }
+
+    fn write_delayed(&mut self, one: &Waiting, durability: Durability) -> Number {
+        let journal = &mut self.sessions.journal;
+        let number = journal.number();
+        let value = records::delayed_value(&one.client_id, one.message.view().as_bytes());
+        journal.change(Space::Sessions, records::delayed_key(number), Some(value));
+        if durability == Durability::Sync {
+            journal.hurry();
+            journal.keeps = true;
+        }
+        number
+    }
+
+    /// One that the store has. It was taken, so there is room for it, whatever the options say now.
+    pub(crate) fn restore_delayed(&mut self, client_id: &str, message: Message, number: Number) {
+        let due = message.view().at();
+        let one = Waiting { client_id: client_id.into(), message, number: Some(number) };
+        self.ledger.add_delayed(one.bytes(), (u64::MAX, u64::MAX));
+        self.delayed.put(due, one);
+        self.time_delayed();
+    }
+
+    fn time_delayed(&mut self) {
+        let Some(((due, _), _)) = self.delayed.waiting.first_key_value() else { return };
+        if self.delayed.timer_at.is_none_or(|at| *due < at || at <= self.now) {
+            self.delayed.timer_at = Some(*due);
+            self.timers.set(*due, Timer::Delayed);
+        }
+    }
+
+    /// Publishes what is due, as far as this tick has room.
+    pub(crate) fn publish_due(&mut self, out: &mut Outbox) {
+        let mut room = DUE_PER_TICK;
+        while room > 0
+            && !out.is_full()
+            && let Some(one) = self.delayed.take_due(self.now)
+        {
+            room -= 1;
+            self.ledger.remove_delayed(one.bytes());
+            self.publish_late(&one, out);
+        }
+        self.time_delayed();
+    }
+
+    /// The batch that has it go is the one in which the store forgets it.
+    fn publish_late(&mut self, one: &Waiting, out: &mut Outbox) {
+        if let Some(number) = one.number {
+            let key = records::delayed_key(number);
+            self.sessions.journal.change(Space::Sessions, key, None);
+        }
+        let mut draft = one.message.view().draft();
+        // It expires that long after it is published.
+        draft.at = self.now;
+        draft.retain = draft.retain
+            && self.options.retain_available
+            && !self.retained_is_full(draft.topic)
+            && !self.sessions.is_crowded();
+        draft.durability = self.durability_of(draft.topic);
+        draft.once = awaited(&draft);
+        let (_, said_id) = parts(&one.client_id);
+        let mut ruled = self.rule_late(said_id, &draft, out);
+        ruled.once = draft.once;
+        if !ruled.drops {
+            if draft.retain {
+                self.retain(&mut draft, out);
+            }
+            // [MQTT-3.8.3-3]: to its publisher, if that is here, it is the publisher's own.
+            let from = self.sessions.find(&one.client_id);
+            self.route(from, &mut draft, out);
+        }
+        self.publish_made(ruled, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_a_number_of_seconds_in_front_of_a_topic() {
+        assert_eq!(split("$delayed/5/a/b"), Ok((5, "a/b")));
+        assert_eq!(split("$delayed/4294967//"), Ok((4_294_967, "/")));
+        assert_eq!(split("a/$delayed/5/b"), Ok((0, "a/$delayed/5/b")));
+        assert_eq!(split("$delayed"), Ok((0, "$delayed")));
+        for wrong in ["", "5", "5/", "0/a", "4294968/a", "-1/a", "+1/a", "x/a", "/a", "1.5/a"] {
+            assert_eq!(split(&format!("{PREFIX}{wrong}")), Err(Refusal::DelayInvalid), "{wrong}");
+        }
+        assert_eq!(split("$delayed/99999999999999999999/a"), Err(Refusal::DelayInvalid));
+    }
+}
