@@ -19,7 +19,7 @@ use crate::peer::ListenerId;
 use crate::permissions::{Deed, Who};
 use crate::shard::Shard;
 use crate::timer::Timer;
-use mqtt::{Frame, PacketType, Publish, Subscribe};
+use mqtt::{Frame, PacketType, Publish, Subscribe, Violation};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -187,9 +187,9 @@ impl Shard {
             _ => None,
         };
         let topic = aliased.as_deref().unwrap_or(packet.topic);
-        let topic = self.coming(topic).ok()?.topic;
-        self.options.of_session(session).permit_topic(topic).ok()?;
-        let wish = Wish::publish(topic, (packet.qos as u8, packet.retain));
+        let topic = self.coming(id, topic).ok()?.topic;
+        self.options.of_session(session).permit_topic(&topic).ok()?;
+        let wish = Wish::publish(&topic, (packet.qos as u8, packet.retain));
         self.is_open(id, &wish).then(|| Open::new(wish))
     }
 
@@ -212,14 +212,15 @@ impl Shard {
             if all.len() == most {
                 break;
             }
-            let Ok(share) = mqtt::Share::parse(filter) else { return Vec::new() };
-            let inner = share.map_or(filter, |share| share.filter);
+            let Ok(inner) = behind_share(filter) else { return Vec::new() };
             if mqtt::topic::check_filter(inner).is_err() {
                 return Vec::new();
             }
+            let Ok(named) = self.named_filter(id, filter) else { continue };
+            let Ok(inner) = behind_share(&named) else { continue };
             let wish = Wish::subscribe(inner, options.qos.min(self.qos_max()) as u8);
             let qos = if by_qos { wish.qos } else { 0 };
-            if self.is_open(id, &wish) && seen.insert((inner, qos)) {
+            if self.is_open(id, &wish) && seen.insert((inner.to_string(), qos)) {
                 all.push(Open::new(wish));
             }
         }
@@ -376,6 +377,11 @@ impl Shard {
             self.change_answers(id, change);
         }
     }
+}
+
+/// The filter behind what may stand in front of it.
+fn behind_share(filter: &str) -> Result<&str, Violation> {
+    Ok(mqtt::Share::parse(filter)?.map_or(filter, |share| share.filter))
 }
 
 /// What is asked of a client: who it is, its id, and its namespace.

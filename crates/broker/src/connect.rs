@@ -33,7 +33,7 @@ impl Shard {
             return Err(Violation::ConnectExpected.into());
         }
         // [MQTT-3.1.4-1]
-        let packet = Connect::decode(frame)
+        let mut packet = Connect::decode(frame)
             .map_err(|violation| self.refuse_unknown(conn, frame, violation, out))?;
         if self.is_tracing() {
             self.trace_from_here(conn, packet.client_id, packet.version);
@@ -67,12 +67,12 @@ impl Shard {
         if self.is_tracing() && packet.client_id.is_empty() {
             self.trace_from_here(conn, &client_id, packet.version);
         }
-        if !self.has_memory_for(&packet, &key) {
-            return Err(self.refuse(conn, &packet, &asked, Refusal::QuotaExceeded, out));
-        }
-        if self.store_is_full && agreed.session_expiry_s > 0 && self.is_new(&key) {
-            return Err(self.refuse(conn, &packet, &asked, Refusal::StoreFull, out));
-        }
+        let placed = self.check_place(&packet, &agreed, &key);
+        let renamed = match placed.and_then(|()| self.renamed_will(conn, &client_id, &packet)) {
+            Ok(renamed) => renamed,
+            Err(refusal) => return Err(self.refuse(conn, &packet, &asked, refusal, out)),
+        };
+        rename(packet.will.as_mut(), renamed.as_deref());
         if let Some(will) = &packet.will
             && self.asks
             && self.waits_for_will(conn, &client_id, will, out)
@@ -94,6 +94,23 @@ impl Shard {
         Ok(Moved::Here)
     }
 
+    /// Whether there is room for this client.
+    fn check_place(
+        &self,
+        packet: &Connect<'_>,
+        agreed: &Agreed,
+        client_id: &str,
+    ) -> Result<(), Refusal> {
+        if !self.has_memory_for(packet, client_id) {
+            return Err(Refusal::QuotaExceeded);
+        }
+        let is_new = self.sessions.find(client_id).is_none();
+        match self.store_is_full && agreed.session_expiry_s > 0 && is_new {
+            true => Err(Refusal::StoreFull),
+            false => Ok(()),
+        }
+    }
+
     /// Whether a tight memory has room for this client: a session that is there already costs
     /// nothing, and its client may take from us what waits for it.
     fn has_memory_for(&self, packet: &Connect<'_>, client_id: &str) -> bool {
@@ -102,10 +119,6 @@ impl Shard {
             will.topic.len() + will.payload.len() + will.properties.as_bytes().len() <= SMALL
         });
         !self.sessions.is_tight() || (small && self.sessions.find(client_id).is_some())
-    }
-
-    fn is_new(&self, client_id: &str) -> bool {
-        self.sessions.find(client_id).is_none()
     }
 
     /// CONNACK with why not [MQTT-4.12.0-4].
@@ -285,7 +298,10 @@ impl Shard {
         welcoming(packet.version, present, agreed).encode(packet.version, &mut bytes);
         match !present && self.has_forgotten(client_id) {
             true => self.welcome_when_kept(conn, id, bytes, out),
-            false => self.sessions.reply(id, &bytes, out),
+            false => {
+                self.sessions.reply(id, &bytes, out);
+                self.subscribe_for(id, out);
+            }
         }
         // What an earlier connection subscribed to this one may not have.
         if present && self.options.permissions.is_some() {
@@ -368,6 +384,13 @@ impl Shard {
                 self.timers.set(due, timer);
             }
         }
+    }
+}
+
+/// From here on it is as if the client had said that name.
+fn rename<'a>(will: Option<&mut mqtt::Will<'a>>, name: Option<&'a str>) {
+    if let (Some(will), Some(name)) = (will, name) {
+        will.topic = name;
     }
 }
 

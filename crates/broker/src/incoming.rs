@@ -1,19 +1,21 @@
-//! The name under which a message comes in: an alias may stand for it, and what stands in front of
-//! it may say when it is to be published.
+//! The name under which a message comes in: an alias may stand for it, what stands in front of it
+//! may say when it is to be published, and an option may give it another.
 
+use crate::ask::Action;
 use crate::conn::End;
 use crate::delayed;
-use crate::input::ConnId;
+use crate::input::{ConnId, SessionId};
 use crate::memory::SMALL;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use mqtt::{Property, Publish, Violation};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What a name says.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
-    pub(crate) topic: &'a str,
+    pub(crate) topic: Cow<'a, str>,
     /// 0 is at once.
     pub(crate) delay_s: u32,
 }
@@ -22,12 +24,16 @@ impl Shard {
     /// Whether a name is the topic and says nothing more.
     #[inline]
     pub(crate) fn is_plain(&self, name: &str) -> bool {
-        !name.starts_with('$')
+        !name.starts_with('$') && self.options.rewrites.is_empty()
     }
 
-    pub(crate) fn coming<'a>(&self, name: &'a str) -> Result<Incoming<'a>, Refusal> {
+    pub(crate) fn coming<'a>(&self, id: SessionId, name: &'a str) -> Result<Incoming<'a>, Refusal> {
         let (delay_s, topic) = delayed::split(name)?;
-        Ok(Incoming { topic, delay_s })
+        let made = match self.options.rewrites.is_empty() {
+            true => None,
+            false => self.rewritten(Action::Publish, topic, &self.whom(id))?,
+        };
+        Ok(Incoming { topic: made.map_or(Cow::Borrowed(topic), Cow::Owned), delay_s })
     }
 
     /// The topic that an alias stands for, or none where the packet names it itself.

@@ -18,6 +18,7 @@ mod agreed;
 mod answers;
 pub mod arrivals;
 pub mod ask;
+pub mod auto;
 mod away;
 pub mod bans;
 mod branch;
@@ -35,7 +36,9 @@ mod incoming;
 mod message;
 pub mod mount;
 pub mod permissions;
+pub mod placeholders;
 mod publish;
+pub mod rewrite;
 mod rights;
 
 mod ids;

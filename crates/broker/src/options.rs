@@ -2,12 +2,14 @@
 //! swaps it in with a `Command`. The table in the `godwit` crate gives each its name, range,
 //! default text and documentation; the defaults here are the ones in force.
 
+use crate::auto::Auto;
 use crate::bans::Bans;
 use crate::classes::Class;
 use crate::limits;
 use crate::mount::Namespace;
 use crate::peer::ListenerId;
 use crate::permissions::Permissions;
+use crate::rewrite::Rewrite;
 use crate::rules::Rule;
 use std::sync::Arc;
 
@@ -76,6 +78,8 @@ pub struct Options {
     pub address_connections_per_s: u32,
     /// Only where there are `permissions`.
     pub asks: Option<Asks>,
+    /// What every client is subscribed to.
+    pub autos: Arc<[Auto]>,
     /// Who may not come in; none lets everyone.
     pub bans: Option<Arc<Bans>>,
     /// To one client, and from it; 0 is any number.
@@ -137,6 +141,8 @@ pub struct Options {
     pub retain_available: bool,
     pub retained_bytes_max: u64,
     pub retained_messages_max: u32,
+    /// Names that become others as they come in.
+    pub rewrites: Arc<[Rewrite]>,
     /// What becomes of messages beside going where they are wanted.
     pub rules: Arc<[Rule]>,
     /// Given to 3.x clients with Clean Session 0; `u32::MAX` never expires.
@@ -184,6 +190,7 @@ impl Default for Options {
             address_connections_max: 0,
             address_connections_per_s: 0,
             asks: None,
+            autos: Arc::new([]),
             bans: None,
             bytes_out_per_s: 0,
             bytes_per_s: 0,
@@ -224,6 +231,7 @@ impl Default for Options {
             retain_available: true,
             retained_bytes_max: 1024 * 1024 * 1024,
             retained_messages_max: 10_000_000,
+            rewrites: Arc::new([]),
             rules: Arc::new([]),
             session_expiry_s_default: u32::MAX,
             session_expiry_s_max: u32::MAX,

@@ -349,6 +349,7 @@ impl Shard {
                     if let Some(known) = self.conn_mut(conn) {
                         known.state = State::Live { session: id };
                     }
+                    self.subscribe_for(id, out);
                     out.effects.push(Effect::Resume { conn });
                 }
             }

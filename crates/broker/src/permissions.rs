@@ -213,12 +213,17 @@ impl Pattern {
             }
             match value {
                 None | Some("") => return Filter::Nothing,
-                Some(value) if value.contains(['+', '#', '/', '\0', '$']) => return Filter::Unfit,
+                Some(value) if !is_one_level(value) => return Filter::Unfit,
                 Some(value) => text = text.replace(name, value),
             }
         }
         Filter::Is(Cow::Owned(text))
     }
+}
+
+/// Whether a client's name can stand for one level of a filter, and for no more than that.
+pub(crate) fn is_one_level(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['+', '#', '/', '\0', '$'])
 }
 
 /// Whom the rules are asked about.

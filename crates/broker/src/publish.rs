@@ -53,9 +53,9 @@ impl Shard {
         let (topic, delay_s) = match self.is_plain(topic) {
             true => (topic, 0),
             false => {
-                coming = self.coming(topic);
+                coming = self.coming(id, topic);
                 match &coming {
-                    Ok(coming) => (coming.topic, coming.delay_s),
+                    Ok(coming) => (&*coming.topic, coming.delay_s),
                     Err(refusal) => return self.refuse_publish(conn, id, &packet, *refusal, out),
                 }
             }

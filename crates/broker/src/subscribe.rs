@@ -50,15 +50,7 @@ impl Shard {
             let granted = self.subscribe_one(id, asked, options, subscription_id, out)?;
             let code = match granted {
                 Ok(Granted::Own { known, qos, is_new }) => {
-                    // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
-                    if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
-                        self.sessions.get_mut(id).rare().cursors.push(Cursor {
-                            filter: known,
-                            after: None,
-                            options: Packed::new(SubscribeOptions { qos, ..options }),
-                            id: subscription_id,
-                        });
-                    }
+                    self.feed_from(id, known, (qos, is_new), (options, subscription_id));
                     qos as u8
                 }
                 Ok(Granted::Shared { qos, awaited }) => {
@@ -85,6 +77,25 @@ impl Shard {
             out.effects.push(Effect::Hold { conn });
         }
         Ok(())
+    }
+
+    /// What is retained goes to a subscription, if that asks for it.
+    pub(crate) fn feed_from(
+        &mut self,
+        id: SessionId,
+        filter: FilterId,
+        (qos, is_new): (QoS, bool),
+        (options, subscription_id): (SubscribeOptions, u32),
+    ) {
+        // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
+        if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
+            self.sessions.get_mut(id).rare().cursors.push(Cursor {
+                filter,
+                after: None,
+                options: Packed::new(SubscribeOptions { qos, ..options }),
+                id: subscription_id,
+            });
+        }
     }
 
     /// [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
@@ -131,7 +142,7 @@ impl Shard {
     }
 
     /// The outer error ends the connection, the inner one is this filter's code.
-    fn subscribe_one(
+    pub(crate) fn subscribe_one(
         &mut self,
         id: SessionId,
         (filter, has_room): (&str, bool),
@@ -148,8 +159,13 @@ impl Shard {
         let inner = share.map_or(filter, |share| share.filter);
         // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
         mqtt::topic::check_filter(inner)?;
+        let named = match self.named_filter(id, filter) {
+            Ok(named) => named,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let inner = mqtt::Share::parse(&named)?.map_or(&*named, |share| share.filter);
         // What the client says is judged, and what it is known by from here on is kept.
-        let Some(known) = self.sessions.get(id).mounted_filter(filter) else {
+        let Some(known) = self.sessions.get(id).mounted_filter(&named) else {
             return Ok(Err(Refusal::TopicFilterInvalid));
         };
         let known = &*known;
@@ -341,8 +357,9 @@ impl Shard {
                 // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
                 mqtt::topic::check_filter(filter)?;
             }
-            // What is longer than a name may be nobody has subscribed.
-            let known = self.sessions.get(id).mounted_filter(filter).unwrap_or_default();
+            // What is longer than a name may be nobody has subscribed, nor what has no name.
+            let named = self.named_filter(id, filter).unwrap_or_default();
+            let known = self.sessions.get(id).mounted_filter(&named).unwrap_or_default();
             let found = match share {
                 Some(_) => self.unsubscribe_shared(id, &known, out),
                 None => self.unsubscribe_own(id, &known),
@@ -408,7 +425,7 @@ impl Shard {
     }
 }
 
-enum Granted {
+pub(crate) enum Granted {
     Own { known: FilterId, qos: QoS, is_new: bool },
     Shared { qos: QoS, awaited: Option<Arc<str>> },
 }

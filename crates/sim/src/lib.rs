@@ -9,6 +9,7 @@ pub mod fuzz;
 mod kernel;
 pub mod life;
 pub mod line;
+mod names;
 pub mod oracle;
 pub mod people;
 pub mod play;

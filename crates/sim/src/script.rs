@@ -11,6 +11,8 @@
 //!   # rules: allow topic=a   what they may do
 //!   # warden: allow a/#; silence b   who is asked where no rule says anything: see
 //!                          `warden`; `particular` before it: QoS and RETAIN matter
+//!   # rewrite: publish a/# ^a/(.+)$ b/$1   `subscribe` and `all` likewise
+//!   # auto: clients/%c qos=1 no_local retain_handling=2   what everyone has subscribed
 //!   # bans: id=a for=5s; address=10.0.0.0/8   who may not come in
 //!   # sim only               cannot be repeated over TCP
 //!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
@@ -43,6 +45,7 @@
 //! it: first what the acting client gets, then the others in the order of their first line.
 
 use crate::disk::Syncs;
+use crate::names;
 use crate::people::{self, People};
 use crate::rule;
 use crate::settings;
@@ -365,6 +368,15 @@ impl Script {
             self.sim_only = true;
         } else if let Some(text) = header.strip_prefix("bans:") {
             self.options.bans = Some(people::bans(text)?);
+            self.sim_only = true;
+        }
+        if let Some(text) = header.strip_prefix("rewrite:") {
+            let more = names::rewrite(text.trim())?;
+            self.options.rewrites = self.options.rewrites.iter().cloned().chain([more]).collect();
+            self.sim_only = true;
+        } else if let Some(text) = header.strip_prefix("auto:") {
+            let more = names::auto(text.trim())?;
+            self.options.autos = self.options.autos.iter().cloned().chain([more]).collect();
             self.sim_only = true;
         }
         if let Some(text) = header.strip_prefix("warden:") {

@@ -60,7 +60,11 @@ impl Reader<'_> {
             "bridge" => return self.links("bridge", at.start, value, Reader::bridge),
             #[cfg(feature = "sink")]
             "sink" => return self.links("sink", at.start, value, Reader::sink),
+            "auto_subscribe" => {
+                return self.links(key, at.start, value, Reader::auto_subscribe);
+            }
             "group" => return self.groups(at, value),
+            "rewrite" => return self.links(key, at.start, value, Reader::rewrite),
             "rule" => return self.links("rule", at.start, value, Reader::rule),
             "listener" => return self.listeners(at, value),
             _ => {}
@@ -233,6 +237,11 @@ impl Reader<'_> {
     pub(super) fn wrong(&mut self, at: usize, why: String) {
         let origin = self.origin(at);
         self.wrongs.push(Wrong { origin, why });
+    }
+
+    /// How much was wrong so far.
+    pub(super) fn wrongs(&self) -> usize {
+        self.wrongs.len()
     }
 
     pub(super) fn origin(&self, at: usize) -> Origin {

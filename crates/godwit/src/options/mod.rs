@@ -18,6 +18,7 @@ pub(crate) mod settings;
 mod sinks;
 pub(crate) mod table;
 pub(crate) mod text;
+pub(crate) mod topics;
 pub(crate) mod value;
 
 #[cfg(test)]
@@ -52,6 +53,7 @@ pub(crate) struct Plan {
     listeners: Vec<ListenerGiven>,
     groups: Vec<GroupGiven>,
     rules: Vec<Rule>,
+    topics: topics::Topics,
     #[cfg(feature = "bridge")]
     bridges: Vec<bridges::BridgeGiven>,
     #[cfg(feature = "sink")]
@@ -141,6 +143,7 @@ impl Plan {
             (row.set)(&mut settings, &self.value(row));
         }
         settings.broker.rules = self.rules.as_slice().into();
+        self.topics.set(&mut settings.broker);
         settings.broker.classes = self.classes(&settings);
         settings.listeners = self.listeners(&settings);
         #[cfg(feature = "bridge")]
@@ -256,6 +259,7 @@ impl Plan {
         if self.take_rules(&next) {
             changes.live.push("rule");
         }
+        changes.live.extend(self.take_topics(&next));
         #[cfg(feature = "bridge")]
         {
             if self.bridges_differ(&next) {

@@ -29,12 +29,21 @@ pub(crate) fn markdown() -> String {
         }
         page.push_str(&markdown_row(row));
     }
+    topics(&mut page);
     rules(&mut page);
     #[cfg(feature = "bridge")]
     bridges(&mut page);
     #[cfg(feature = "sink")]
     sinks(&mut page);
     page
+}
+
+fn topics(page: &mut String) {
+    use super::topics::{AUTO_SUBSCRIBE, REWRITE};
+    page.push_str(REWRITE_HEAD);
+    REWRITE.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(AUTO_SUBSCRIBE_HEAD);
+    AUTO_SUBSCRIBE.iter().for_each(|row| page.push_str(&own_row(row)));
 }
 
 fn rules(page: &mut String) {
@@ -212,6 +221,34 @@ group a token says (`auth.jwt_groups_claim`), or `[groups]` in the file of `acl.
 
 SIGHUP reads all layers again. If anything is wrong, everything stays as it is; otherwise what can
 change live does, and the log names what needs a restart.
+";
+
+const REWRITE_HEAD: &str = "
+## Rewrites
+
+Every `[[rewrite]]` of the file gives some topics another name as they come in; `topics.md` says
+how. They are compared in their order, and the first whose `source` and `regex` both match decides.
+
+```toml
+[[rewrite]]
+action = \"publish\"
+source = \"y/#\"
+regex = '^y/(.+)/z/(.+)$'
+dest = \"y/z/$2\"
+```
+";
+
+const AUTO_SUBSCRIBE_HEAD: &str = "
+## Automatic subscriptions
+
+Every `[[auto_subscribe]]` of the file is a subscription that each client has from its CONNECT on,
+as if it had asked for it: permissions go for it, and a client that may not have it has not.
+
+```toml
+[[auto_subscribe]]
+topic = \"clients/${clientid}/#\"
+qos = \"1\"
+```
 ";
 
 const RULES_HEAD: &str = "

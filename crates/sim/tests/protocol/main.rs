@@ -4,6 +4,7 @@ use sim::transcripts;
 
 mod across_shards;
 mod arrivals;
+mod auto_subscribe;
 mod bans;
 mod c3_01_connect;
 mod c3_01_session;
@@ -26,5 +27,6 @@ mod namespaces;
 mod paces;
 mod permits;
 mod permits_many;
+mod rewrite;
 mod rules;
 mod sys_tree;

@@ -1,0 +1,190 @@
+//! Names that options give and clients complete: `devices/${clientid}/#`. What stands for a client
+//! in one is one level of it, whatever the client calls itself.
+
+use crate::input::SessionId;
+use crate::mount::parts;
+use crate::peer::Peer;
+use crate::permissions::is_one_level;
+use crate::rights::Rights;
+use crate::shard::Shard;
+
+/// A name with gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Of(Variable),
+    /// What a group of a regular expression found.
+    Group(usize),
+    Text(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Variable {
+    ClientId,
+    CommonName,
+    Host,
+    User,
+}
+
+/// As rules for permissions spell them, and as EMQX does.
+const VARIABLES: [(&str, Variable); 7] = [
+    ("${clientid}", Variable::ClientId),
+    ("${username}", Variable::User),
+    ("${cert_cn}", Variable::CommonName),
+    ("${host}", Variable::Host),
+    ("%c", Variable::ClientId),
+    ("%u", Variable::User),
+    ("%h", Variable::Host),
+];
+
+/// Whose name it becomes.
+#[derive(Debug)]
+pub(crate) struct Whom<'a> {
+    pub(crate) client_id: &'a str,
+    /// A name that nobody has checked is nobody's.
+    user: Option<&'a str>,
+    common_name: Option<&'a str>,
+    host: Option<String>,
+}
+
+impl<'a> Whom<'a> {
+    pub(crate) fn new(
+        client_id: &'a str,
+        rights: Option<&'a Rights>,
+        peer: Option<&'a Peer>,
+    ) -> Whom<'a> {
+        let certificate = peer.and_then(|peer| peer.certificate());
+        let host = peer.and_then(|peer| peer.address.ip());
+        Whom {
+            client_id,
+            user: rights.and_then(|rights| rights.who.user.as_deref()),
+            common_name: certificate.and_then(|known| known.common_name.as_deref()),
+            host: host.map(|address| address.to_canonical().to_string()),
+        }
+    }
+
+    fn value(&self, variable: Variable) -> Option<&str> {
+        match variable {
+            Variable::ClientId => Some(self.client_id),
+            Variable::CommonName => self.common_name,
+            Variable::Host => self.host.as_deref(),
+            Variable::User => self.user,
+        }
+    }
+}
+
+impl Template {
+    /// Groups are written `$1` and so on, where there are any. The error says what would be right.
+    pub fn parse(text: &str, groups: usize) -> Result<Template, String> {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        let mut plain = String::new();
+        while let Some(first) = rest.chars().next() {
+            let variable = VARIABLES.iter().find(|(spelled, _)| rest.starts_with(spelled));
+            let digits = rest.strip_prefix('$').filter(|_| groups > 0).unwrap_or_default();
+            let digits = digits.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+            let (part, len) = match variable {
+                Some(&(spelled, variable)) => (Part::Of(variable), spelled.len()),
+                None if !digits.is_empty() => {
+                    let at = digits.parse().ok().filter(|at| (1..groups + 1).contains(at));
+                    let at = at.ok_or_else(|| {
+                        format!("${digits} is no group of the regular expression, it has {groups}")
+                    })?;
+                    (Part::Group(at), 1 + digits.len())
+                }
+                None if rest.starts_with("${") => {
+                    return Err(format!(
+                        "{text:?} has an unknown variable, use ${{clientid}}, ${{username}}, \
+                         ${{cert_cn}} or ${{host}}"
+                    ));
+                }
+                None => {
+                    plain.push(first);
+                    rest = &rest[first.len_utf8()..];
+                    continue;
+                }
+            };
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(part);
+            rest = &rest[len..];
+        }
+        if !plain.is_empty() || parts.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Template { parts })
+    }
+
+    /// None where the client has no such name, or one that would say more than a name.
+    pub(crate) fn fill<'a>(
+        &self,
+        whom: &Whom<'_>,
+        group: impl Fn(usize) -> &'a str,
+    ) -> Option<String> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Group(at) => text.push_str(group(*at)),
+                Part::Of(variable) => {
+                    text.push_str(whom.value(*variable).filter(|value| is_one_level(value))?);
+                }
+                Part::Text(plain) => text.push_str(plain),
+            }
+        }
+        Some(text)
+    }
+
+    /// What it becomes for a client whose every name is `x`.
+    pub fn example(&self) -> String {
+        let part = |part: &Part| match part {
+            Part::Text(plain) => plain.clone(),
+            Part::Of(_) | Part::Group(_) => "x".to_string(),
+        };
+        self.parts.iter().map(part).collect()
+    }
+}
+
+impl Shard {
+    /// Whom a session's names are about.
+    pub(crate) fn whom(&self, id: SessionId) -> Whom<'_> {
+        let session = self.sessions.get(id);
+        let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| &known.peer);
+        let (_, client_id) = parts(&session.client_id);
+        Whom::new(client_id, session.rights.as_deref(), peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(text: &str, groups: &[&str], client_id: &str) -> Option<String> {
+        let template = Template::parse(text, groups.len()).unwrap();
+        let whom = Whom { client_id, user: Some("ann"), common_name: None, host: None };
+        template.fill(&whom, |at| groups[at - 1])
+    }
+
+    #[test]
+    fn what_is_said_of_a_client_stands_in_its_name() {
+        assert_eq!(fill("a/%c/%u", &[], "c").as_deref(), Some("a/c/ann"));
+        assert_eq!(fill("${clientid}${username}", &[], "c").as_deref(), Some("cann"));
+        assert_eq!(fill("$2/$1/100%", &["x", "y/z"], "c").as_deref(), Some("y/z/x/100%"));
+        assert_eq!(fill("$share/g/$1", &[], "c").as_deref(), Some("$share/g/$1"));
+        assert_eq!(fill("a/${cert_cn}", &[], "c"), None);
+        for wrong in ["", "+", "#", "a/b", "$SYS"] {
+            assert_eq!(fill("a/%c", &[], wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_gap_that_nothing_fills_is_told() {
+        assert!(Template::parse("a/$2", 1).unwrap_err().contains("it has 1"));
+        assert!(Template::parse("a/$0", 1).is_err());
+        assert!(Template::parse("a/${client}", 0).unwrap_err().contains("unknown variable"));
+        assert_eq!(Template::parse("a/${clientid}/$1", 1).unwrap().example(), "a/x/x");
+    }
+}

@@ -1,0 +1,167 @@
+//! Topics and filters that get another name as they come in. The first rewrite that speaks of a
+//! name decides, once: from there on the name is as if the client had said it, to permissions too.
+//!
+//! One place does it for a PUBLISH, `coming`; one for SUBSCRIBE and UNSUBSCRIBE, `named_filter`;
+//! one for wills, `renamed_will`.
+
+use crate::ask::Action;
+use crate::delayed;
+use crate::input::{ConnId, SessionId};
+use crate::mount;
+use crate::placeholders::{Template, Whom};
+use crate::refusal::Refusal;
+use crate::shard::Shard;
+use mqtt::{Connect, Share, filter_matches};
+use regex::{Regex, RegexBuilder};
+use std::borrow::Cow;
+
+/// `[[rewrite]]`
+#[derive(Clone, Debug)]
+pub struct Rewrite {
+    /// None is both.
+    action: Option<Action>,
+    /// Which names it speaks of.
+    source: Box<str>,
+    regex: Regex,
+    dest: Template,
+}
+
+/// The same text does the same.
+impl PartialEq for Rewrite {
+    fn eq(&self, other: &Rewrite) -> bool {
+        (self.action, &self.source, self.regex.as_str(), &self.dest)
+            == (other.action, &other.source, other.regex.as_str(), &other.dest)
+    }
+}
+
+impl Eq for Rewrite {}
+
+/// What one regular expression may take of the memory when it is compiled.
+const REGEX_BYTES_MAX: usize = 256 * 1024;
+
+impl Rewrite {
+    /// The error says what is wrong and what would be right.
+    pub fn parse(
+        action: Option<Action>,
+        source: &str,
+        regex: &str,
+        dest: &str,
+    ) -> Result<Rewrite, String> {
+        mqtt::topic::check_filter(source)
+            .map_err(|_| format!("source: {source:?} is no topic filter, use one like \"a/#\""))?;
+        let regex = RegexBuilder::new(regex)
+            .size_limit(REGEX_BYTES_MAX)
+            .build()
+            .map_err(|why| format!("regex: {why}"))?;
+        let dest = Template::parse(dest, regex.captures_len() - 1)
+            .map_err(|why| format!("dest: {why}"))?;
+        let example = dest.example();
+        let is_name = mqtt::topic::check_filter(&example).is_ok() && !is_special(&example);
+        match is_name {
+            true => Ok(Rewrite { action, source: source.into(), regex, dest }),
+            false => Err("dest becomes no topic, use one like \"a/$1/%c\"".to_string()),
+        }
+    }
+
+    /// What a name becomes, if this speaks of it.
+    fn rewrite(&self, action: Action, name: &str, whom: &Whom<'_>) -> Option<Option<String>> {
+        if self.action.is_some_and(|own| own != action) || !filter_matches(&self.source, name) {
+            return None;
+        }
+        let found = self.regex.captures(name)?;
+        Some(self.dest.fill(whom, |at| found.get(at).map_or("", |group| group.as_str())))
+    }
+}
+
+/// What a name cannot become: that would say more than a name.
+pub(crate) fn is_special(name: &str) -> bool {
+    ["$share/", EXCLUSIVE, delayed::PREFIX].iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl Shard {
+    /// What a topic or a filter is called from here on, if that is something else.
+    pub(crate) fn rewritten(
+        &self,
+        action: Action,
+        name: &str,
+        whom: &Whom<'_>,
+    ) -> Result<Option<String>, Refusal> {
+        let mut rewrites = self.options.rewrites.iter();
+        let Some(text) = rewrites.find_map(|one| one.rewrite(action, name, whom)) else {
+            return Ok(None);
+        };
+        let text = text.filter(|text| text.len() <= usize::from(u16::MAX) && !is_special(text));
+        let (text, refusal) = match action {
+            Action::Publish => {
+                let is_fit = |text: &String| mqtt::topic::check_topic(text).is_ok();
+                (text.filter(is_fit), Refusal::TopicNameInvalid)
+            }
+            Action::Subscribe => {
+                let is_fit = |text: &String| mqtt::topic::check_filter(text).is_ok();
+                (text.filter(is_fit), Refusal::TopicFilterInvalid)
+            }
+        };
+        text.map(Some).ok_or(refusal)
+    }
+
+    /// A filter with what stands in front of it, under its new name.
+    pub(crate) fn named_filter<'a>(
+        &self,
+        id: SessionId,
+        filter: &'a str,
+    ) -> Result<Cow<'a, str>, Refusal> {
+        if self.options.rewrites.is_empty() {
+            return Ok(Cow::Borrowed(filter));
+        }
+        let (front, inner) = match Share::parse(filter).ok().flatten() {
+            Some(Share { group, filter }) => (format!("$share/{group}/"), filter),
+            None => match filter.strip_prefix(EXCLUSIVE) {
+                Some(inner) => (EXCLUSIVE.to_string(), inner),
+                None => (String::new(), filter),
+            },
+        };
+        let made = self.rewritten(Action::Subscribe, inner, &self.whom(id))?;
+        Ok(made.map_or(Cow::Borrowed(filter), |made| Cow::Owned(front + &made)))
+    }
+
+    /// The topic of a client's will, under its new name.
+    pub(crate) fn renamed_will(
+        &self,
+        conn: ConnId,
+        client_id: &str,
+        packet: &Connect<'_>,
+    ) -> Result<Option<String>, Refusal> {
+        let (Some(will), Some(known)) = (&packet.will, self.conn(conn)) else { return Ok(None) };
+        if self.options.rewrites.is_empty() {
+            return Ok(None);
+        }
+        let rights = self.rights_of(&known.peer);
+        let whom = Whom::new(client_id, rights.as_deref(), Some(&known.peer));
+        let made = self.rewritten(Action::Publish, will.topic, &whom)?;
+        if let Some(made) = &made {
+            self.limits_at(conn).permit_topic(made)?;
+            mount::permit(mount::len(&self.namespace_at(conn)?), made)?;
+        }
+        Ok(made)
+    }
+}
+
+/// In front of a filter that one session alone may have.
+pub(crate) const EXCLUSIVE: &str = "$exclusive/";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_done_is_told() {
+        let parse = |source, regex, dest| Rewrite::parse(None, source, regex, dest).unwrap_err();
+        assert!(parse("a/#/b", "^a", "b").starts_with("source: "));
+        assert!(parse("a/#", "(", "b").starts_with("regex: "));
+        assert!(parse("a/#", "^(a)", "$2").contains("it has 1"));
+        assert!(parse("a/#", "^a", "").starts_with("dest "));
+        assert!(parse("a/#", "^a", "b/#/c").starts_with("dest "));
+        assert!(parse("a/#", "^a", "$share/g/b").starts_with("dest "));
+        assert!(parse("a/#", "(a{1000}){1000}", "b").starts_with("regex: "));
+    }
+}

@@ -1,0 +1,241 @@
+//! `[[rewrite]]` and `[[auto_subscribe]]` in a file: what becomes of names, and what clients have
+//! without asking for it.
+
+use super::Plan;
+use super::file::Reader;
+use super::links::LinkGiven;
+use super::table::Row;
+use super::value::Kind;
+use broker::ask::Action;
+use broker::auto::Auto;
+use broker::rewrite::Rewrite;
+use mqtt::{QoS, SubscribeOptions};
+use toml::de::DeTable;
+
+const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
+const FILTER: Kind = Kind::Text {
+    of: "topic filter",
+    check: |text| {
+        let why = |_| "no topic filter, use one like \"a/+/c\" or \"a/#\"".to_string();
+        mqtt::topic::check_filter(text).map_err(why)
+    },
+};
+
+/// A `[[rewrite]]` as it stands in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RewriteSettings {
+    action: Option<Action>,
+    source: String,
+    regex: String,
+    dest: String,
+}
+
+pub(crate) const REWRITE: &[Row<RewriteSettings>] = &[
+    Row {
+        key: "action",
+        kind: Kind::Choice(&["all", "publish", "subscribe"]),
+        default: "all",
+        live: true,
+        short: "what it goes for: topics of PUBLISH and wills, filters of SUBSCRIBE and \
+                UNSUBSCRIBE, or both",
+        long: "",
+        source: "",
+        set: |own, value| {
+            own.action = match value.text() {
+                "publish" => Some(Action::Publish),
+                "subscribe" => Some(Action::Subscribe),
+                _ => None,
+            };
+        },
+    },
+    Row {
+        key: "source",
+        kind: FILTER,
+        default: "#",
+        live: true,
+        short: "which names it is about, as a topic filter",
+        long: "A wildcard in a client's filter is taken as it stands: `a/#` matches the filter \
+               `a/+`. `#` is not about names that begin with `$`.",
+        source: "",
+        set: |own, value| own.source = value.text().into(),
+    },
+    Row {
+        key: "regex",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the regular expression that a name must match somewhere: `^y/(.+)/z/(.+)$`",
+        long: "Its time is linear in the name's length. Backslashes stand as they are between \
+               single quotes.",
+        source: "",
+        set: |own, value| own.regex = value.text().into(),
+    },
+    Row {
+        key: "dest",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the name in its place: `y/z/$2`",
+        long: "`$1` and so on are the groups of `regex`. `%c` or `${clientid}` is the client id, \
+               `%u` or `${username}` the user name that was checked, `%h` or `${host}` the \
+               address, `${cert_cn}` the common name of the certificate. What becomes no name, or \
+               needs one that the client has not or that is no single level, is refused with 0x90 \
+               (a topic) or 0x8F (a filter).",
+        source: "",
+        set: |own, value| own.dest = value.text().into(),
+    },
+];
+
+/// An `[[auto_subscribe]]` as it stands in the file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AutoSettings {
+    topic: String,
+    options: SubscribeOptions,
+}
+
+const QOS: Kind = Kind::Choice(&["0", "1", "2"]);
+
+fn qos(text: &str) -> QoS {
+    match text {
+        "1" => QoS::AtLeastOnce,
+        "2" => QoS::ExactlyOnce,
+        _ => QoS::AtMostOnce,
+    }
+}
+
+pub(crate) const AUTO_SUBSCRIBE: &[Row<AutoSettings>] = &[
+    Row {
+        key: "topic",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the topic filter: `clients/${clientid}/#`",
+        long: "`%c` or `${clientid}` is the client id, `%u` or `${username}` the user name that \
+               was checked, `%h` or `${host}` the address, `${cert_cn}` the common name of the \
+               certificate. A client that has no such name, or one that is no single level, is \
+               not subscribed.",
+        source: "",
+        set: |own, value| own.topic = value.text().into(),
+    },
+    Row {
+        key: "qos",
+        kind: QOS,
+        default: "0",
+        live: true,
+        short: "the highest QoS that it is sent with",
+        long: "",
+        source: "MQTT 5.0, 3.8.3.1",
+        set: |own, value| own.options.qos = qos(value.text()),
+    },
+    Row {
+        key: "no_local",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether what the client publishes itself does not come back to it",
+        long: "",
+        source: "MQTT 5.0, 3.8.3.1",
+        set: |own, value| own.options.no_local = value.bool(),
+    },
+    Row {
+        key: "retain_as_published",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether RETAIN is as it was published",
+        long: "",
+        source: "MQTT 5.0, 3.8.3.1",
+        set: |own, value| own.options.retain_as_published = value.bool(),
+    },
+    Row {
+        key: "retain_handling",
+        kind: QOS,
+        default: "0",
+        live: true,
+        short: "retained messages: 0 at every CONNECT, 1 where the subscription is new, 2 none",
+        long: "",
+        source: "MQTT 5.0, 3.8.3.1",
+        set: |own, value| own.options.retain_handling = qos(value.text()) as u8,
+    },
+];
+
+/// So many rewrites a name is compared with at most, and so many subscriptions a CONNECT makes.
+const REWRITES_MAX: usize = 256;
+const AUTO_MAX: usize = 64;
+
+impl Reader<'_> {
+    pub(super) fn rewrite(&mut self, at: usize, table: &DeTable<'_>) {
+        let Some(RewriteSettings { action, source, regex, dest }) = self.own(REWRITE, at, table)
+        else {
+            return;
+        };
+        let made = match regex.is_empty() || dest.is_empty() {
+            true => Err("a rewrite needs regex = '^a/(.+)$' and dest = \"b/$1\"".to_string()),
+            false => Rewrite::parse(action, &source, &regex, &dest),
+        };
+        match made {
+            Err(why) => self.wrong(at, why),
+            Ok(_) if self.plan.topics.rewrites.len() == REWRITES_MAX => {
+                self.wrong(at, format!("there is room for {REWRITES_MAX} rewrites"));
+            }
+            Ok(made) => self.plan.topics.rewrites.push(made),
+        }
+    }
+
+    pub(super) fn auto_subscribe(&mut self, at: usize, table: &DeTable<'_>) {
+        let Some(AutoSettings { topic, options }) = self.own(AUTO_SUBSCRIBE, at, table) else {
+            return;
+        };
+        match Auto::parse(&topic, options) {
+            Err(why) => self.wrong(at, why),
+            Ok(_) if self.plan.topics.autos.len() == AUTO_MAX => {
+                self.wrong(at, format!("there is room for {AUTO_MAX} subscriptions"));
+            }
+            Ok(made) => self.plan.topics.autos.push(made),
+        }
+    }
+
+    /// None where one of its options is wrong, which is said.
+    fn own<S: Clone + Default>(
+        &mut self,
+        rows: &'static [Row<S>],
+        at: usize,
+        table: &DeTable<'_>,
+    ) -> Option<S> {
+        let before = self.wrongs();
+        let mut own = LinkGiven::new(self.origin(at), rows);
+        for (name, value) in table {
+            self.link_option(&mut own, (rows, &[]), name.get_ref(), name.span().start, value);
+        }
+        (self.wrongs() == before).then_some(own.settings)
+    }
+}
+
+/// What the lists of a file say of topics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Topics {
+    pub(super) rewrites: Vec<Rewrite>,
+    pub(super) autos: Vec<Auto>,
+}
+
+impl Topics {
+    pub(super) fn set(&self, options: &mut broker::Options) {
+        options.rewrites = self.rewrites.as_slice().into();
+        options.autos = self.autos.as_slice().into();
+    }
+}
+
+impl Plan {
+    /// Takes what another plan says of topics. The lists that are others.
+    pub(super) fn take_topics(&mut self, next: &Plan) -> Vec<&'static str> {
+        let before = std::mem::replace(&mut self.topics, next.topics.clone());
+        let mut changed = Vec::new();
+        if before.rewrites != self.topics.rewrites {
+            changed.push("rewrite");
+        }
+        if before.autos != self.topics.autos {
+            changed.push("auto_subscribe");
+        }
+        changed
+    }
+}

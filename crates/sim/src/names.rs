@@ -1,0 +1,46 @@
+//! What options say of names, as a transcript's header gives it.
+
+use broker::ask::Action;
+use broker::auto::Auto;
+use broker::rewrite::Rewrite;
+use mqtt::{QoS, SubscribeOptions};
+
+/// `ACTION SOURCE REGEX DEST`
+pub(crate) fn rewrite(text: &str) -> Result<Rewrite, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [action, source, regex, dest] = words[..] else {
+        return Err("ACTION SOURCE REGEX DEST".into());
+    };
+    let action = match action {
+        "publish" => Some(Action::Publish),
+        "subscribe" => Some(Action::Subscribe),
+        "all" => None,
+        _ => return Err(format!("no action {action}")),
+    };
+    Rewrite::parse(action, source, regex, dest)
+}
+
+/// `FILTER [qos=N] [no_local] [retain_as_published] [retain_handling=N]`
+pub(crate) fn auto(text: &str) -> Result<Auto, String> {
+    let (filter, options) = subscription(text)?;
+    Auto::parse(filter, options)
+}
+
+fn subscription(text: &str) -> Result<(&str, SubscribeOptions), String> {
+    let mut words = text.split_whitespace();
+    let filter = words.next().ok_or("which filter?")?;
+    let mut options = SubscribeOptions::default();
+    for word in words {
+        let wrong = || format!("no {word}");
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let number = || value.parse::<u8>().map_err(|_| wrong());
+        match key {
+            "qos" => options.qos = QoS::from_bits(number()?).ok_or_else(wrong)?,
+            "no_local" => options.no_local = true,
+            "retain_as_published" => options.retain_as_published = true,
+            "retain_handling" => options.retain_handling = number()?,
+            _ => return Err(wrong()),
+        }
+    }
+    Ok((filter, options))
+}
