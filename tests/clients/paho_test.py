@@ -262,6 +262,32 @@ class Every:
         self.client().publish(f"{root}/a", "one", 2)
         self.assertEqual([(m.payload, m.qos) for m in receiver.sync()], [(b"one", 2)])
 
+    def test_a_delayed_message_comes_at_its_time(self):
+        topic = unique("delayed")
+        receiver, sender = self.client(), self.client()
+        receiver.subscribe(topic, qos=2)
+        begun = time.monotonic()
+        for qos in (2, 1, 0):
+            sender.publish(f"$delayed/1/{topic}", str(qos), qos)
+        sender.close()
+        got = {message.payload: message.qos for message in receiver.take(3)}
+        self.assertGreaterEqual(time.monotonic() - begun, 1)
+        self.assertEqual(got, {b"2": 2, b"1": 1, b"0": 0})
+
+    def test_an_exclusive_subscription_is_one_clients(self):
+        topic = unique("exclusive")
+        first, second = self.client(), self.client()
+        self.assertEqual(first.subscribe(f"$exclusive/{topic}", qos=1), [1])
+        refused = 0x97 if self.version == V5 else 0x80
+        self.assertEqual(second.subscribe(f"$exclusive/{topic}", qos=1), [refused])
+        second.publish(topic, "1", 1)
+        self.assertEqual(first.next().payload, b"1")
+        first.unsubscribe(f"$exclusive/{topic}")
+        self.assertEqual(second.subscribe(f"$exclusive/{topic}", qos=1), [1])
+        first.publish(topic, "2", 1)
+        self.assertEqual(second.next().payload, b"2")
+        first.quiet()
+
     def test_unsubscribe_ends_it(self):
         topic = unique("unsubscribe")
         receiver = self.client()

@@ -22,7 +22,7 @@ from broker import Godwit
 HERE = os.path.dirname(os.path.abspath(__file__))
 SUITE_S = 150
 # Fast $SYS rounds, so that no test waits for one.
-WIDE = ["sys.interval_s=1"]
+WIDE = ["subscription.exclusive_available=true", "sys.interval_s=1"]
 # As little as can be offered, to see it announced and held to.
 NARROW = [
     "connect.keep_alive_s_max=1",

@@ -13,6 +13,7 @@
 
 use crate::answers::Answers;
 use crate::conn::State;
+use crate::exclusive::behind;
 use crate::input::{ConnId, Now, SessionId};
 use crate::outbox::{Effect, Outbox};
 use crate::peer::ListenerId;
@@ -212,12 +213,12 @@ impl Shard {
             if all.len() == most {
                 break;
             }
-            let Ok(inner) = behind_share(filter) else { return Vec::new() };
+            let Ok(inner) = bare(filter) else { return Vec::new() };
             if mqtt::topic::check_filter(inner).is_err() {
                 return Vec::new();
             }
             let Ok(named) = self.named_filter(id, filter) else { continue };
-            let Ok(inner) = behind_share(&named) else { continue };
+            let Ok(inner) = bare(&named) else { continue };
             let wish = Wish::subscribe(inner, options.qos.min(self.qos_max()) as u8);
             let qos = if by_qos { wish.qos } else { 0 };
             if self.is_open(id, &wish) && seen.insert((inner.to_string(), qos)) {
@@ -380,8 +381,8 @@ impl Shard {
 }
 
 /// The filter behind what may stand in front of it.
-fn behind_share(filter: &str) -> Result<&str, Violation> {
-    Ok(mqtt::Share::parse(filter)?.map_or(filter, |share| share.filter))
+fn bare(filter: &str) -> Result<&str, Violation> {
+    Ok(mqtt::Share::parse(filter)?.map_or(behind(filter), |share| share.filter))
 }
 
 /// What is asked of a client: who it is, its id, and its namespace.

@@ -61,6 +61,7 @@ impl Shard {
                     qos as u8
                 }
                 Ok(Granted::Shared { qos, .. }) => qos as u8,
+                Ok(Granted::Asked { .. }) => continue,
                 Err(refusal) => refusal.reason().code(),
             };
             let client_id = self.sessions.get(id).client_id.clone();

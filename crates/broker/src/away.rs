@@ -113,6 +113,7 @@ impl Shard {
                 out.lanes[usize::from(owner.0)].push_back(Cross::Leave { group, member });
             }
         }
+        self.release_exclusives(id);
         self.forget_lasting(id);
         if let Some(session) = self.sessions.remove(id).filter(|own| !own.is_branch) {
             out.notes.push(Note::SessionEnded { client_id: session.client_id, expired });

@@ -2,6 +2,7 @@
 
 use crate::ask::Inquiry;
 use crate::exchange::Exchange;
+use crate::exclusive::Claim;
 use crate::explain::explained;
 use crate::input::{ConnId, Now, SessionId};
 use crate::judge::Verdict;
@@ -107,6 +108,8 @@ pub(crate) struct HeldSubAck {
     /// The first refusal among the codes, in words.
     pub(crate) what: Option<&'static str>,
     pub(crate) groups: Vec<Arc<str>>,
+    /// Filters that it asks for alone, where another shard knows whose they are.
+    pub(crate) claims: Vec<Claim>,
 }
 
 /// Why we end a connection.

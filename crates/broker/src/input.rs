@@ -176,6 +176,22 @@ pub enum Cross {
         group: Arc<str>,
         member: Member,
     },
+    /// A session asks for a filter alone, which the receiver gives to one at a time.
+    Claim {
+        filter: Arc<str>,
+        member: Member,
+    },
+    /// The SUBACK that waits for it may leave.
+    Claimed {
+        filter: Arc<str>,
+        member: Member,
+        is_granted: bool,
+    },
+    /// The session has it no more.
+    Unclaim {
+        filter: Arc<str>,
+        member: Member,
+    },
     /// The member's connection came or went, or its window has emptied: it may be given so many
     /// messages more than before.
     Room {
@@ -218,13 +234,16 @@ impl Cross {
             | Cross::Retain { origin, .. }
             | Cross::Dispatch { origin, .. }
             | Cross::Return { origin, .. } => *origin,
-            Cross::Counters(_)
+            Cross::Claim { .. }
+            | Cross::Claimed { .. }
+            | Cross::Counters(_)
             | Cross::Flapped { .. }
             | Cross::Join { .. }
             | Cross::Joined { .. }
             | Cross::Kept { .. }
             | Cross::Leave { .. }
-            | Cross::Room { .. } => None,
+            | Cross::Room { .. }
+            | Cross::Unclaim { .. } => None,
         }
     }
 }

@@ -381,7 +381,7 @@ impl Shard {
     ) {
         let Some(lasting) = &self.sessions.get(id).lasting else { return };
         let key = records::filter_key(lasting.number, filter);
-        let value = records::filter_value(options.bits(), given);
+        let value = records::filter_value(options.bits(), given, self.has_exclusive(id, filter));
         self.sessions.journal.change(Space::Sessions, key, Some(value));
         self.sessions.hurry();
     }

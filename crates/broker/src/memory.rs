@@ -156,6 +156,7 @@ impl Shard {
             + sessions.held()
             + self.topics.held()
             + self.groups.held()
+            + self.exclusives.held()
             + retained
             + ledger.conns * cost::CONN
             + ledger.parked

@@ -9,6 +9,7 @@ use crate::limits;
 use crate::mount::Namespace;
 use crate::peer::ListenerId;
 use crate::permissions::Permissions;
+use crate::preset::Preset;
 use crate::rewrite::Rewrite;
 use crate::rules::Rule;
 use std::sync::Arc;
@@ -99,6 +100,8 @@ pub struct Options {
     pub durability: Durability,
     /// By topic filter, first match wins.
     pub durabilities: Vec<(String, Durability)>,
+    /// Whether a session may have a subscription alone.
+    pub exclusive_available: bool,
     /// How long a client is kept out that comes and goes too often.
     pub flapping_ban_s: u32,
     /// Ends of one client's connections within the window that are too often; 0 is never.
@@ -127,6 +130,8 @@ pub struct Options {
     pub packet_bytes_max: u32,
     /// Who may do what; none lets everyone do everything.
     pub permissions: Option<Arc<Permissions>>,
+    /// Sessions of clients that were never here.
+    pub presets: Arc<[Preset]>,
     pub qos_max: u8,
     /// How long a message waits in a session's queue; `u32::MAX` is for ever.
     pub queue_age_s_max: u32,
@@ -204,6 +209,7 @@ impl Default for Options {
             delayed_messages_max: 100_000,
             durability: Durability::Sync,
             durabilities: Vec::new(),
+            exclusive_available: false,
             flapping_ban_s: 300,
             flapping_count_max: 0,
             flapping_window_s: 60,
@@ -220,6 +226,7 @@ impl Default for Options {
             namespace: None,
             packet_bytes_max: 2 * 1024 * 1024,
             permissions: None,
+            presets: Arc::new([]),
             qos_max: 2,
             queue_age_s_max: u32::MAX,
             queue_bytes_max: 64 * 1024 * 1024,

@@ -199,9 +199,11 @@ pub(crate) fn filter_key(number: Number, filter: &str) -> Vec<u8> {
     [&[kind::FILTER], &number.0.to_be_bytes()[..], filter.as_bytes()].concat()
 }
 
-pub(crate) fn filter_value(options: u8, id: u32) -> Vec<u8> {
+/// What a session has alone has a byte more.
+pub(crate) fn filter_value(options: u8, id: u32, is_exclusive: bool) -> Vec<u8> {
     let mut value = vec![options];
     value.extend_from_slice(&id.to_le_bytes());
+    value.extend(is_exclusive.then_some(1));
     value
 }
 
@@ -215,9 +217,9 @@ pub(crate) fn read_group(value: &[u8]) -> Option<(Number, u64)> {
     Some((Number(from.u64()?), from.u64()?))
 }
 
-pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32)> {
+pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32, bool)> {
     let mut from = Reader(value);
-    Some((from.byte()?, from.u32()?))
+    Some((from.byte()?, from.u32()?, !from.0.is_empty()))
 }
 
 pub(crate) fn delayed_key(number: Number) -> Vec<u8> {

@@ -25,6 +25,8 @@ pub enum Refusal {
     DelayInvalid,
     DelayedFull,
     Draining,
+    ExclusiveTaken,
+    ExclusiveUnsupported,
     Expired,
     Flapping,
     NoNamespace,
@@ -63,6 +65,9 @@ impl Refusal {
             }
             Refusal::DelayInvalid | Refusal::TopicNameInvalid => Reason::TopicNameInvalid,
             Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
+            Refusal::ExclusiveUnsupported | Refusal::TopicFilterInvalid => {
+                Reason::TopicFilterInvalid
+            }
             Refusal::Expired => Reason::MaximumConnectTime,
             Refusal::NoNamespace
             | Refusal::NotAuthorized
@@ -72,6 +77,7 @@ impl Refusal {
             Refusal::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
             Refusal::QoSUnsupported => Reason::QoSNotSupported,
             Refusal::DelayedFull
+            | Refusal::ExclusiveTaken
             | Refusal::QueueFull
             | Refusal::QuotaExceeded
             | Refusal::StoreFull => Reason::QuotaExceeded,
@@ -80,7 +86,6 @@ impl Refusal {
             Refusal::SubscriptionIdsUnsupported => Reason::SubscriptionIdentifiersNotSupported,
             Refusal::TooBusy => Reason::ServerBusy,
             Refusal::TooFast | Refusal::TooManyFailures => Reason::ConnectionRateExceeded,
-            Refusal::TopicFilterInvalid => Reason::TopicFilterInvalid,
             Refusal::WildcardUnsupported => Reason::WildcardSubscriptionsNotSupported,
         }
     }
@@ -100,6 +105,8 @@ impl Refusal {
             }
             Refusal::DelayedFull => "no room: too many delayed messages wait",
             Refusal::Draining => "the server is shutting down",
+            Refusal::ExclusiveTaken => "another client has this exclusive subscription",
+            Refusal::ExclusiveUnsupported => "exclusive subscriptions are not supported",
             Refusal::Expired => "what the client came in with is no longer valid",
             Refusal::Flapping => "the client came and went too often: it has to wait",
             Refusal::NoNamespace => "the client has no name that a namespace could have",
@@ -144,6 +151,8 @@ impl Refusal {
             | Refusal::ClientIdTooLong
             | Refusal::DelayedFull
             | Refusal::Draining
+            | Refusal::ExclusiveTaken
+            | Refusal::ExclusiveUnsupported
             | Refusal::Expired
             | Refusal::Flapping
             | Refusal::NoNamespace

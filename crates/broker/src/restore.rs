@@ -1,6 +1,7 @@
 //! What the store held when the process began: sessions, subscriptions and retained messages come
 //! back, queues when their clients do.
 
+use crate::exclusive::restore_exclusive;
 use crate::ids::PacketIds;
 use crate::input::{Member, Now, SessionId};
 use crate::journal::{Change, Number, Space, Stored, Unreadable};
@@ -113,7 +114,8 @@ fn restore_filter(shards: &mut [Shard], homes: &Found, key: &[u8], value: &[u8])
     let found = records::numbered(key).and_then(|(number, filter)| {
         Some((homes.get(&number.0)?, std::str::from_utf8(filter).ok()?))
     });
-    let (Some((&(at, id), filter)), Some((bits, given))) = (found, records::read_filter(value))
+    let (Some((&(at, id), filter)), Some((bits, given, is_exclusive))) =
+        (found, records::read_filter(value))
     else {
         // Its session ended in the batch that this record outlived.
         shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None);
@@ -122,6 +124,9 @@ fn restore_filter(shards: &mut [Shard], homes: &Found, key: &[u8], value: &[u8])
     let options = Packed::from_bits(bits).options();
     if share_of(filter).is_none() {
         shards[at].subscribe_own(id, filter, options, given);
+        if is_exclusive {
+            restore_exclusive(shards, at, id, filter);
+        }
         return true;
     }
     let group: Arc<str> = filter.into();

@@ -6,6 +6,7 @@
 
 use crate::ask::Action;
 use crate::delayed;
+use crate::exclusive::EXCLUSIVE;
 use crate::input::{ConnId, SessionId};
 use crate::mount;
 use crate::placeholders::{Template, Whom};
@@ -145,9 +146,6 @@ impl Shard {
         Ok(made)
     }
 }
-
-/// In front of a filter that one session alone may have.
-pub(crate) const EXCLUSIVE: &str = "$exclusive/";
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use crate::limits::RULES_PER_TICK;
 use crate::note::Note;
 use crate::options::{Asks, Options};
 use crate::outbox::Outbox;
-use crate::peer::Peer;
+use crate::peer::{ListenerId, Peer};
 use crate::permissions::{Deed, Permissions, Who};
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -63,6 +63,30 @@ impl Rights {
             presence: None,
             who,
             expires: peer.pass().and_then(|pass| pass.expires),
+            generation: 0,
+            decided: None,
+            will_is_allowed: false,
+            denials: 0,
+            denial_noted: Now(0),
+            answers: None,
+        }
+    }
+
+    /// Of somebody who is not here yet.
+    pub(crate) fn of_absent(user: &str) -> Rights {
+        Rights {
+            class: None,
+            presence: None,
+            who: Who {
+                user: Some(user.into()),
+                groups: Box::default(),
+                address: None,
+                listener: ListenerId::NONE,
+                common_name: None,
+                is_superuser: false,
+                own: None,
+            },
+            expires: None,
             generation: 0,
             decided: None,
             will_is_allowed: false,

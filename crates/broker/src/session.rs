@@ -84,6 +84,8 @@ pub(crate) struct Rare {
     /// When what waits is looked at, where its age is limited.
     pub(crate) ages_at: Option<Now>,
     pub(crate) shares: Vec<Share>,
+    /// Filters that it alone has.
+    pub(crate) exclusives: Vec<Arc<str>>,
     /// Retained messages still to be sent.
     pub(crate) cursors: Cursors,
     /// How fast the client may be sent messages, where there is a limit.
@@ -102,6 +104,7 @@ impl Rare {
             && self.ends_at.is_none()
             && self.ages_at.is_none()
             && self.shares.is_empty()
+            && self.exclusives.is_empty()
             && self.cursors.is_empty()
             && self.meter.is_none()
             && self.by_filter.is_empty()

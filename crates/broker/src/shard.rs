@@ -4,6 +4,7 @@ use crate::bans::Watch;
 use crate::conn::{Conn, End, State};
 use crate::delayed::Delayed;
 use crate::doubts::Doubts;
+use crate::exclusive::Exclusives;
 use crate::flapping::Flapping;
 use crate::gate::Gate;
 use crate::home::Homes;
@@ -55,6 +56,7 @@ pub struct Shard {
     pub(crate) homes: Homes,
     pub(crate) doubts: Doubts,
     pub(crate) delayed: Delayed,
+    pub(crate) exclusives: Exclusives,
     pub(crate) rights_generation: u32,
     pub(crate) watch: Watch,
     /// Notes of connections that we ended.
@@ -143,6 +145,7 @@ impl Shard {
             homes: Homes { key: seed.rotate_left(17), shards: shards as u8 },
             doubts: Doubts::default(),
             delayed: Delayed::default(),
+            exclusives: Exclusives::default(),
             rights_generation: 0,
             watch: Watch::starting(now),
             ended_noted: Few::default(),
@@ -227,6 +230,7 @@ impl Shard {
                 self.end(conn, End::Refusal(Refusal::QueueFull), out);
             }
         }
+        self.report_released(out);
         while !self.sessions.orphans.is_empty() || !self.sessions.rooms.is_empty() {
             self.return_orphans(out);
             self.report_rooms(out);
@@ -453,6 +457,7 @@ impl Shard {
                 self.options = options;
                 self.choose_strategies();
                 self.rule_anew();
+                self.make_presets();
                 self.classify();
                 self.trace_anew();
                 self.plan_sys(SYS_FIRST_MS);
@@ -513,6 +518,11 @@ impl Shard {
             }
             Cross::Joined { group, member } => self.joined(&group, member, out),
             Cross::Leave { group, member } => self.leave(&group, member),
+            Cross::Claim { filter, member } => self.claimed_by(filter, member, out),
+            Cross::Claimed { filter, member, is_granted } => {
+                self.claim_answered(&filter, member, is_granted, out);
+            }
+            Cross::Unclaim { filter, member } => self.unclaimed_by(&filter, member),
             Cross::Room { group, member, online, more } => {
                 self.set_room(&group, member, online, more, out);
             }

@@ -1,6 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
 use crate::conn::{End, HeldSubAck, State};
+use crate::exclusive::{Claim, Claimed, EXCLUSIVE, behind};
 use crate::explain::explained;
 use crate::feed::Cursor;
 use crate::input::{ConnId, Cross, Member, SessionId};
@@ -39,7 +40,7 @@ impl Shard {
                 subscription_id = given;
             }
         }
-        let (mut codes, mut groups) = (Vec::new(), Vec::new());
+        let (mut codes, mut groups, mut claims) = (Vec::new(), Vec::new(), Vec::new());
         let mut what = None;
         // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
         let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
@@ -57,6 +58,13 @@ impl Shard {
                     groups.extend(awaited);
                     qos as u8
                 }
+                Ok(Granted::Asked { filter: known, options }) => {
+                    let said = filter.into();
+                    let at = codes.len();
+                    claims.push(Claim { at, said, filter: known, options, subscription_id });
+                    codes.push(0);
+                    continue;
+                }
                 Err(refusal) => {
                     what = what.or(Some(refusal.what()));
                     refusal.reason().code()
@@ -67,8 +75,8 @@ impl Shard {
             // [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1]
             codes.push(code);
         }
-        let held = HeldSubAck { packet_id: packet.packet_id, codes, what, groups };
-        if held.groups.is_empty() {
+        let held = HeldSubAck { packet_id: packet.packet_id, codes, what, groups, claims };
+        if held.groups.is_empty() && held.claims.is_empty() {
             self.suback(conn, id, &held, out);
             return Ok(());
         }
@@ -99,7 +107,13 @@ impl Shard {
     }
 
     /// [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
-    fn suback(&mut self, conn: ConnId, id: SessionId, held: &HeldSubAck, out: &mut Outbox) {
+    pub(crate) fn suback(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        held: &HeldSubAck,
+        out: &mut Outbox,
+    ) {
         let session = self.sessions.get(id);
         let what = held.what.filter(|_| session.is_explained_to());
         let bytes = explained(what, session.packet_bytes_max, |properties, bytes| {
@@ -128,17 +142,9 @@ impl Shard {
         }
         let Some(conn) = self.sessions.get(member.session).conn() else { return };
         let Some(known) = self.conn_mut(conn) else { return };
-        let State::Held { session, suback } = &mut known.state else { return };
-        let session = *session;
+        let State::Held { suback, .. } = &mut known.state else { return };
         suback.groups.retain(|awaited| **awaited != *group);
-        if !suback.groups.is_empty() {
-            return;
-        }
-        let suback = std::mem::replace(&mut known.state, State::Live { session });
-        if let State::Held { suback, .. } = suback {
-            self.suback(conn, session, &suback, out);
-        }
-        out.effects.push(Effect::Resume { conn });
+        self.go_on_held(member.session, out);
     }
 
     /// The outer error ends the connection, the inner one is this filter's code.
@@ -163,9 +169,14 @@ impl Shard {
             Ok(named) => named,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let inner = mqtt::Share::parse(&named)?.map_or(&*named, |share| share.filter);
+        let alone = named.strip_prefix(EXCLUSIVE);
+        if let Some(Err(refusal)) = alone.map(|filter| self.permit_exclusive(filter)) {
+            return Ok(Err(refusal));
+        }
+        let named = alone.unwrap_or(&named);
+        let inner = mqtt::Share::parse(named)?.map_or(named, |share| share.filter);
         // What the client says is judged, and what it is known by from here on is kept.
-        let Some(known) = self.sessions.get(id).mounted_filter(&named) else {
+        let Some(known) = self.sessions.get(id).mounted_filter(named) else {
             return Ok(Err(Refusal::TopicFilterInvalid));
         };
         let known = &*known;
@@ -186,6 +197,13 @@ impl Shard {
             let awaited = self.subscribe_shared(id, known, options, subscription_id, out);
             self.write_filter(id, known, Packed::new(options), subscription_id);
             return Ok(Ok(Granted::Shared { qos, awaited }));
+        }
+        if alone.is_some() {
+            match self.claim(id, known, out) {
+                Claimed::Asked(filter) => return Ok(Ok(Granted::Asked { filter, options })),
+                Claimed::Granted => {}
+                Claimed::Taken => return Ok(Err(Refusal::ExclusiveTaken)),
+            }
         }
         let (filter, is_new) = self.subscribe_own(id, known, options, subscription_id);
         self.write_filter(id, known, Packed::new(options), subscription_id);
@@ -359,7 +377,7 @@ impl Shard {
             }
             // What is longer than a name may be nobody has subscribed, nor what has no name.
             let named = self.named_filter(id, filter).unwrap_or_default();
-            let known = self.sessions.get(id).mounted_filter(&named).unwrap_or_default();
+            let known = self.sessions.get(id).mounted_filter(behind(&named)).unwrap_or_default();
             let found = match share {
                 Some(_) => self.unsubscribe_shared(id, &known, out),
                 None => self.unsubscribe_own(id, &known),
@@ -390,6 +408,7 @@ impl Shard {
         let Some(filter) = self.topics.find(text) else { return false };
         let Some(at) = self.sessions.get(id).subscription(filter) else { return false };
         self.erase_filter(id, text);
+        self.release_exclusive(id, text);
         self.drop_subscription(id, at);
         // Retained messages that were on their way for it are no longer asked for.
         if let Some(rare) = &mut self.sessions.get_mut(id).rare {
@@ -426,6 +445,18 @@ impl Shard {
 }
 
 pub(crate) enum Granted {
-    Own { known: FilterId, qos: QoS, is_new: bool },
-    Shared { qos: QoS, awaited: Option<Arc<str>> },
+    Own {
+        known: FilterId,
+        qos: QoS,
+        is_new: bool,
+    },
+    Shared {
+        qos: QoS,
+        awaited: Option<Arc<str>>,
+    },
+    /// Another shard knows whether it may have the filter alone.
+    Asked {
+        filter: Arc<str>,
+        options: SubscribeOptions,
+    },
 }

@@ -123,9 +123,9 @@ impl Server {
             })?;
             let seq = shelf.begin(changes);
             all.iter_mut().for_each(|shard| shard.began_with(seq));
-            report = Some((found, restored));
-            disk = Some(opened);
+            (report, disk) = (Some((found, restored)), Some(opened));
         }
+        all.iter_mut().for_each(Shard::make_presets);
         let hall = Hall::new(setup.seed);
         let mut controls = Vec::new();
         for (at, ((poll, rings), shard)) in polls.into_iter().zip(rings).zip(all).enumerate() {

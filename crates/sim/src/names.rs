@@ -2,6 +2,7 @@
 
 use broker::ask::Action;
 use broker::auto::Auto;
+use broker::preset::Preset;
 use broker::rewrite::Rewrite;
 use mqtt::{QoS, SubscribeOptions};
 
@@ -24,6 +25,26 @@ pub(crate) fn rewrite(text: &str) -> Result<Rewrite, String> {
 pub(crate) fn auto(text: &str) -> Result<Auto, String> {
     let (filter, options) = subscription(text)?;
     Auto::parse(filter, options)
+}
+
+/// `CLIENT_ID FILTER... [qos=N] [expiry=N] [user=NAME]`
+pub(crate) fn preset(text: &str) -> Result<Preset, String> {
+    let mut words = text.split_whitespace();
+    let client_id = words.next().ok_or("whose session?")?;
+    let (mut filters, mut qos) = (Vec::new(), QoS::ExactlyOnce);
+    let (mut expiry_s, mut user) = (u32::MAX, None);
+    for word in words {
+        let number = |value: &str| value.parse::<u32>().map_err(|_| format!("no {word}"));
+        match word.split_once('=') {
+            Some(("qos", value)) => {
+                qos = QoS::from_bits(number(value)? as u8).ok_or("which QoS?")?;
+            }
+            Some(("expiry", value)) => expiry_s = number(value)?,
+            Some(("user", name)) => user = Some(name),
+            _ => filters.push(word.to_string()),
+        }
+    }
+    Preset::parse(client_id, user, &filters, qos, expiry_s)
 }
 
 fn subscription(text: &str) -> Result<(&str, SubscribeOptions), String> {

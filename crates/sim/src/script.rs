@@ -13,6 +13,7 @@
 //!                          `warden`; `particular` before it: QoS and RETAIN matter
 //!   # rewrite: publish a/# ^a/(.+)$ b/$1   `subscribe` and `all` likewise
 //!   # auto: clients/%c qos=1 no_local retain_handling=2   what everyone has subscribed
+//!   # preset: a t/# u qos=1 expiry=60 user=ann   a session of who was never here
 //!   # bans: id=a for=5s; address=10.0.0.0/8   who may not come in
 //!   # sim only               cannot be repeated over TCP
 //!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
@@ -377,6 +378,10 @@ impl Script {
         } else if let Some(text) = header.strip_prefix("auto:") {
             let more = names::auto(text.trim())?;
             self.options.autos = self.options.autos.iter().cloned().chain([more]).collect();
+            self.sim_only = true;
+        } else if let Some(text) = header.strip_prefix("preset:") {
+            let more = names::preset(text.trim())?;
+            self.options.presets = self.options.presets.iter().cloned().chain([more]).collect();
             self.sim_only = true;
         }
         if let Some(text) = header.strip_prefix("warden:") {

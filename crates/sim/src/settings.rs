@@ -27,6 +27,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
             options.durabilities.push((filter.into(), durability(chosen).ok_or_else(wrong)?));
         }
         "durability" => options.durability = durability(value).ok_or_else(wrong)?,
+        "exclusive_available" => options.exclusive_available = flag()?,
         "flapping_ban_s" => options.flapping_ban_s = number()? as u32,
         "flapping_count_max" => options.flapping_count_max = number()? as u32,
         "flapping_window_s" => options.flapping_window_s = number()? as u32,

@@ -184,6 +184,7 @@ impl World {
             let seq = disk.commit(changes, true);
             all.iter_mut().for_each(|shard| shard.began_with(seq));
         }
+        all.iter_mut().for_each(Shard::make_presets);
         let place = |shard| {
             let lanes = (0..shards).map(|_| VecDeque::new()).collect();
             let shelf = Shelf::default();

@@ -7,7 +7,7 @@ use super::value::{Kind, Misfit};
 use super::{GroupGiven, ListenerGiven, Origin, Plan, Wrong, unknown};
 use crate::listen::ListenUrl;
 use crate::source::{document, line_at, text_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
@@ -23,7 +23,10 @@ pub(super) fn read(path: &Path, plan: &mut Plan, wrongs: &mut Vec<Wrong>) {
         }
     };
     match text_of(&bytes, "TOML must be") {
-        Ok(source) => Reader { path, source, plan, wrongs }.read(),
+        Ok(source) => {
+            let preset_ids = BTreeSet::new();
+            Reader { path, source, plan, preset_ids, wrongs }.read();
+        }
         Err((line, why)) => {
             let origin = Origin::File { path: path.to_path_buf(), line };
             wrongs.push(Wrong { origin, why });
@@ -35,6 +38,8 @@ pub(super) struct Reader<'a> {
     path: &'a Path,
     source: &'a str,
     pub(super) plan: &'a mut Plan,
+    /// Those that the file has a preset for.
+    pub(super) preset_ids: BTreeSet<String>,
     wrongs: &'a mut Vec<Wrong>,
 }
 
@@ -64,6 +69,7 @@ impl Reader<'_> {
                 return self.links(key, at.start, value, Reader::auto_subscribe);
             }
             "group" => return self.groups(at, value),
+            "preset" => return self.links(key, at.start, value, Reader::preset),
             "rewrite" => return self.links(key, at.start, value, Reader::rewrite),
             "rule" => return self.links("rule", at.start, value, Reader::rule),
             "listener" => return self.listeners(at, value),

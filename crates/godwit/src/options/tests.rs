@@ -118,6 +118,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     // What follows from files that other rows name: see `security`.
     let read = [
         "asks",
+        "autos",
         "bans",
         "classes",
         "judges",
@@ -125,6 +126,8 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
         "methods",
         "mounts_users",
         "permissions",
+        "presets",
+        "rewrites",
         "rules",
     ];
     for line in fields(&format!("{:#?}", Options::default())) {

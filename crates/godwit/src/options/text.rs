@@ -39,11 +39,13 @@ pub(crate) fn markdown() -> String {
 }
 
 fn topics(page: &mut String) {
-    use super::topics::{AUTO_SUBSCRIBE, REWRITE};
+    use super::topics::{AUTO_SUBSCRIBE, PRESET, REWRITE};
     page.push_str(REWRITE_HEAD);
     REWRITE.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(AUTO_SUBSCRIBE_HEAD);
     AUTO_SUBSCRIBE.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(PRESET_HEAD);
+    PRESET.iter().for_each(|row| page.push_str(&own_row(row)));
 }
 
 fn rules(page: &mut String) {
@@ -248,6 +250,20 @@ as if it had asked for it: permissions go for it, and a client that may not have
 [[auto_subscribe]]
 topic = \"clients/${clientid}/#\"
 qos = \"1\"
+```
+";
+
+const PRESET_HEAD: &str = "
+## Preset sessions
+
+Every `[[preset]]` of the file is a session that a client finds when it comes for the first time,
+with the messages that came meanwhile. It is made where there is no session of that client, at the
+start and by SIGHUP; one that exists is left as it is.
+
+```toml
+[[preset]]
+client_id = \"meter-7\"
+subscriptions = [\"commands/meter-7/#\"]
 ```
 ";
 

@@ -1,13 +1,14 @@
-//! `[[rewrite]]` and `[[auto_subscribe]]` in a file: what becomes of names, and what clients have
-//! without asking for it.
+//! `[[rewrite]]`, `[[auto_subscribe]]` and `[[preset]]` in a file: what becomes of names, and what
+//! clients have without asking for it.
 
 use super::Plan;
 use super::file::Reader;
 use super::links::LinkGiven;
-use super::table::Row;
+use super::table::{EXPIRY, Row};
 use super::value::Kind;
 use broker::ask::Action;
 use broker::auto::Auto;
+use broker::preset::Preset;
 use broker::rewrite::Rewrite;
 use mqtt::{QoS, SubscribeOptions};
 use toml::de::DeTable;
@@ -159,9 +160,74 @@ pub(crate) const AUTO_SUBSCRIBE: &[Row<AutoSettings>] = &[
     },
 ];
 
+/// A `[[preset]]` as it stands in the file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PresetSettings {
+    client_id: String,
+    user: String,
+    subscriptions: Vec<String>,
+    qos: QoS,
+    expiry_s: u32,
+}
+
+pub(crate) const PRESET: &[Row<PresetSettings>] = &[
+    Row {
+        key: "client_id",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "whose session it is; of a client that is in no namespace",
+        long: "",
+        source: "",
+        set: |own, value| own.client_id = value.text().into(),
+    },
+    Row {
+        key: "user",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the user name that its client must have shown to be its own; empty is anyone's",
+        long: "Where clients are asked who they are. Somebody else with this client id gets a \
+               session of his own, and the preset one ends.",
+        source: "",
+        set: |own, value| own.user = value.text().into(),
+    },
+    Row {
+        key: "subscriptions",
+        kind: Kind::List { of: "FILTER", check: |text| FILTER.read_text(text).map(drop) },
+        default: "",
+        live: true,
+        short: "its topic filters: [\"commands/7/#\"]",
+        long: "",
+        source: "",
+        set: |own, value| own.subscriptions = value.list().to_vec(),
+    },
+    Row {
+        key: "qos",
+        kind: QOS,
+        default: "1",
+        live: true,
+        short: "the highest QoS that its messages are kept with",
+        long: "",
+        source: "MQTT 5.0, 3.8.3.1",
+        set: |own, value| own.qos = qos(value.text()),
+    },
+    Row {
+        key: "expiry_s",
+        kind: EXPIRY,
+        default: "never",
+        live: true,
+        short: "how long it waits for its client, from when it is made",
+        long: "What the client's CONNECT says counts from then on.",
+        source: "MQTT 5.0, 3.1.2.11.2",
+        set: |own, value| own.expiry_s = value.u32(),
+    },
+];
+
 /// So many rewrites a name is compared with at most, and so many subscriptions a CONNECT makes.
 const REWRITES_MAX: usize = 256;
 const AUTO_MAX: usize = 64;
+const PRESETS_MAX: usize = 100_000;
 
 impl Reader<'_> {
     pub(super) fn rewrite(&mut self, at: usize, table: &DeTable<'_>) {
@@ -195,6 +261,22 @@ impl Reader<'_> {
         }
     }
 
+    pub(super) fn preset(&mut self, at: usize, table: &DeTable<'_>) {
+        let Some(own) = self.own(PRESET, at, table) else { return };
+        let PresetSettings { client_id, user, subscriptions, qos, expiry_s } = own;
+        let user = Some(&*user).filter(|user| !user.is_empty());
+        match Preset::parse(&client_id, user, &subscriptions, qos, expiry_s) {
+            Err(why) => self.wrong(at, why),
+            Ok(_) if !self.preset_ids.insert(client_id) => {
+                self.wrong(at, "a preset of this client_id stands above".to_string());
+            }
+            Ok(_) if self.plan.topics.presets.len() == PRESETS_MAX => {
+                self.wrong(at, format!("there is room for {PRESETS_MAX} presets"));
+            }
+            Ok(made) => self.plan.topics.presets.push(made),
+        }
+    }
+
     /// None where one of its options is wrong, which is said.
     fn own<S: Clone + Default>(
         &mut self,
@@ -216,12 +298,14 @@ impl Reader<'_> {
 pub(crate) struct Topics {
     pub(super) rewrites: Vec<Rewrite>,
     pub(super) autos: Vec<Auto>,
+    pub(super) presets: Vec<Preset>,
 }
 
 impl Topics {
     pub(super) fn set(&self, options: &mut broker::Options) {
         options.rewrites = self.rewrites.as_slice().into();
         options.autos = self.autos.as_slice().into();
+        options.presets = self.presets.as_slice().into();
     }
 }
 
@@ -235,6 +319,9 @@ impl Plan {
         }
         if before.autos != self.topics.autos {
             changed.push("auto_subscribe");
+        }
+        if before.presets != self.topics.presets {
+            changed.push("preset");
         }
         changed
     }

@@ -31,6 +31,7 @@ mod sinks;
 #[path = "../../src/identity/contract/web.rs"]
 mod stub;
 mod tls;
+mod topics;
 mod trials;
 mod web;
 mod wire;

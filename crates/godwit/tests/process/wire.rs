@@ -144,6 +144,7 @@ const KEYS: &[(&str, &str)] = &[
     ("connections_per_s", "limits.connections_per_s"),
     ("delayed_bytes_max", "delayed.bytes_max"),
     ("delayed_messages_max", "delayed.messages_max"),
+    ("exclusive_available", "subscription.exclusive_available"),
     ("flapping_ban_s", "flapping.ban_s"),
     ("flapping_count_max", "flapping.count_max"),
     ("flapping_window_s", "flapping.window_s"),

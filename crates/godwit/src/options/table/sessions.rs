@@ -151,6 +151,17 @@ pub(super) const ROWS: &[Row] = &[
         set: |settings, value| settings.broker.shared_strategy = strategy(value.text()),
     },
     Row {
+        key: "subscription.exclusive_available",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether a client may have a subscription for itself, by `$exclusive/FILTER`",
+        long: "While its session has it, `$exclusive/` with the same filter is refused to others \
+               with 0x97; the plain filter is not. Otherwise such a filter is refused with 0x8F.",
+        source: "",
+        set: |settings, value| settings.broker.exclusive_available = value.bool(),
+    },
+    Row {
         key: "subscription.ids_available",
         kind: Kind::Bool,
         default: "true",
