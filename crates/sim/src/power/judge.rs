@@ -7,11 +7,17 @@
 //!    CONNECT replaced is there again if the power goes before the disk has that.
 //! 4. What a topic retains is the last acknowledged message, or one that was sent later.
 //!
+//! A delayed message arrives likewise, in no order, and need not once its session has unsubscribed
+//! before that.
+//!
 //! Everything else may happen or not.
 
 use super::{CLIENTS, GROUPS, Keep};
 use mqtt::{QoS, filter_matches};
 use std::collections::BTreeMap;
+
+/// From here on publishers are those whose messages are delayed, after clients and their wills.
+pub(crate) const DELAYED: usize = 2 * CLIENTS;
 
 #[derive(Debug)]
 pub(crate) struct Judge {
@@ -37,6 +43,12 @@ struct Message {
     /// Who must get it if it is acknowledged.
     sessions: Vec<usize>,
     groups: Vec<usize>,
+}
+
+impl Message {
+    fn is_delayed(&self) -> bool {
+        self.publisher >= DELAYED
+    }
 }
 
 /// Where messages arrive.
@@ -79,7 +91,8 @@ impl Judge {
         self.clock
     }
 
-    /// A client, or one's will from `CLIENTS` on, sends a message for the first time.
+    /// A client, or one's will from `CLIENTS` on, sends a message for the first time, or to be
+    /// published later from `DELAYED` on.
     pub(crate) fn publish(&mut self, publisher: usize, topic: &str, qos: QoS, keep: Keep) -> usize {
         let sent = self.tick();
         let wants = |session: &Session| {
@@ -132,7 +145,8 @@ impl Judge {
     /// UNSUBSCRIBE is sent: what is not acknowledged yet may not find the subscription any more.
     pub(crate) fn unsubscribe(&mut self, client: usize, filter: &str) {
         self.sessions[client].filters.retain(|(known, _)| *known != filter);
-        for message in self.messages.iter_mut().filter(|message| message.acked.is_none()) {
+        let waits = |message: &&mut Message| message.acked.is_none() || message.is_delayed();
+        for message in self.messages.iter_mut().filter(waits) {
             message.sessions.retain(|session| *session != client);
         }
     }

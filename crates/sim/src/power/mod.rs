@@ -27,6 +27,7 @@ const ACTIONS_FEW: usize = 40;
 const PASSES_S: [u64; 2] = [7, 20];
 const SESSION_EXPIRY_S: u32 = 31;
 const WILL_DELAYS_S: [u64; 2] = [0, 5];
+pub(crate) const DELAYS_S: [u64; 2] = [1, 10];
 pub(crate) const FOREVER: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
@@ -69,6 +70,8 @@ pub(crate) enum Act {
         topic: usize,
         qos: u8,
         keep: Keep,
+        /// Only what is not retained has one.
+        delay_s: u64,
     },
     /// The client acknowledges, or holds back.
     Silence {
@@ -238,11 +241,19 @@ fn act(cuts: bool, chance: &mut Chance) -> Act {
         19..21 => Act::Silence { client: subscriber, silent: chance.one_in(2) },
         21 | 22 => Act::Subscribe { client: subscriber, filter, qos: 1 + chance.below(2) as u8 },
         23 => Act::Unsubscribe { client: subscriber, filter },
+        24 | 25 => Act::Publish {
+            client: publisher,
+            topic,
+            qos: 1 + chance.below(2) as u8,
+            keep: Keep::No,
+            delay_s: DELAYS_S[chance.below(2)],
+        },
         _ => Act::Publish {
             client: publisher,
             topic,
             qos: [0, 1, 1, 2, 2, 2][chance.below(6)],
             keep: [Keep::No, Keep::No, Keep::No, Keep::Retain, Keep::Clear][chance.below(5)],
+            delay_s: 0,
         },
     }
 }

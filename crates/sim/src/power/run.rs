@@ -1,8 +1,10 @@
 //! One run: clients on wires, a broker on a disk that forgets, and the judge.
 
 use super::client::{Asked, Client, Pending};
-use super::judge::{Judge, qos_of};
-use super::{Act, Action, CLIENTS, Cut, FILTERS, FOREVER, GROUPS, Greeting, Keep, TOPICS};
+use super::judge::{DELAYED, Judge, qos_of};
+use super::{
+    Act, Action, CLIENTS, Cut, DELAYS_S, FILTERS, FOREVER, GROUPS, Greeting, Keep, TOPICS,
+};
 use crate::chance::Chance;
 use crate::disk::{Disk, Syncs};
 use crate::line;
@@ -113,8 +115,10 @@ impl Run {
     /// What only a client that is heard can do.
     fn speak(&mut self, act: &Act) {
         match *act {
-            Act::Publish { client, topic, qos, keep } if self.clients[client].is_heard() => {
-                self.publish(client, TOPICS[topic], qos, keep);
+            Act::Publish { client, topic, qos, keep, delay_s }
+                if self.clients[client].is_heard() =>
+            {
+                self.publish(client, TOPICS[topic], qos, keep, delay_s);
             }
             Act::Subscribe { client, filter, qos } if self.clients[client].is_heard() => {
                 let filter = FILTERS[filter];
@@ -152,8 +156,12 @@ impl Run {
         self.send(client, &format!("{kind} {id} {text}"));
     }
 
-    fn publish(&mut self, client: usize, topic: &str, qos: u8, keep: Keep) {
-        let number = self.judge.publish(client, topic, qos_of(qos), keep);
+    fn publish(&mut self, client: usize, topic: &str, qos: u8, keep: Keep, delay_s: u64) {
+        let (publisher, prefix) = match delay_s {
+            0 => (client, String::new()),
+            _ => (DELAYED + client, format!("$delayed/{delay_s}/")),
+        };
+        let number = self.judge.publish(publisher, topic, qos_of(qos), keep);
         let packet_id = self.clients[client].packet_id();
         let id = if qos > 0 { format!("{packet_id} ") } else { String::new() };
         let flag = if keep == Keep::No || qos == 0 { "" } else { " retain" };
@@ -163,7 +171,7 @@ impl Run {
         };
         // A clear has no payload to carry its number.
         let name = format!("content_type=\"m{number}\"");
-        let line = format!("PUBLISH {id}\"{topic}\" qos={qos}{flag} \"{payload}\" {name}");
+        let line = format!("PUBLISH {id}\"{prefix}{topic}\" qos={qos}{flag} \"{payload}\" {name}");
         self.send(client, &line);
         if qos > 0 {
             let pending = Pending { packet_id, number, line, received: false };
@@ -489,6 +497,9 @@ impl Run {
             self.cut = None;
             self.world.disk().into_iter().for_each(Disk::stop_never);
         }
+        // What was sent again is delayed again.
+        self.world.pass(DELAYS_S[1] * 1000 + SLACK_MS);
+        self.rest()?;
         self.judge.missing()?;
         self.end_all()?;
         let retained = self.compare_retained()?;

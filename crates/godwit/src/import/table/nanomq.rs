@@ -164,7 +164,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
          tls.certificate and tls.key reaches AWS IoT Core"),
     no("bridges.nng.**", "there are no nanomsg sockets"),
     no("rules.**", "there are no rules on messages yet"),
-    no("preset.**", "a session begins with its client: godwit sub -i ID -c -t FILTER -E makes one"),
+    no("preset.**", "write each as a [[preset]]: client_id, subscriptions (docs/topics.md)"),
     no("exchange_client.**", "there are no streams yet"),
     no("parquet.**", "there are no columnar files"),
     no("blf.**", "there are no files of BLF"),
