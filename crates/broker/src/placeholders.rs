@@ -7,6 +7,8 @@ use crate::peer::Peer;
 use crate::permissions::is_one_level;
 use crate::rights::Rights;
 use crate::shard::Shard;
+use std::borrow::Cow;
+use std::net::IpAddr;
 
 /// A name with gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub(crate) struct Whom<'a> {
     /// A name that nobody has checked is nobody's.
     user: Option<&'a str>,
     common_name: Option<&'a str>,
-    host: Option<String>,
+    host: Option<IpAddr>,
 }
 
 impl<'a> Whom<'a> {
@@ -63,16 +65,16 @@ impl<'a> Whom<'a> {
             client_id,
             user: rights.and_then(|rights| rights.who.user.as_deref()),
             common_name: certificate.and_then(|known| known.common_name.as_deref()),
-            host: host.map(|address| address.to_canonical().to_string()),
+            host,
         }
     }
 
-    fn value(&self, variable: Variable) -> Option<&str> {
+    fn value(&self, variable: Variable) -> Option<Cow<'_, str>> {
         match variable {
-            Variable::ClientId => Some(self.client_id),
-            Variable::CommonName => self.common_name,
-            Variable::Host => self.host.as_deref(),
-            Variable::User => self.user,
+            Variable::ClientId => Some(self.client_id.into()),
+            Variable::CommonName => self.common_name.map(Cow::Borrowed),
+            Variable::Host => self.host.map(|host| host.to_canonical().to_string().into()),
+            Variable::User => self.user.map(Cow::Borrowed),
         }
     }
 }
@@ -130,7 +132,8 @@ impl Template {
             match part {
                 Part::Group(at) => text.push_str(group(*at)),
                 Part::Of(variable) => {
-                    text.push_str(whom.value(*variable).filter(|value| is_one_level(value))?);
+                    let value = whom.value(*variable).filter(|value| is_one_level(value));
+                    text.push_str(&value?);
                 }
                 Part::Text(plain) => text.push_str(plain),
             }

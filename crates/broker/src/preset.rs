@@ -35,6 +35,9 @@ impl Preset {
         if filters.is_empty() {
             return Err("a preset needs subscriptions = [\"a/#\"]".to_string());
         }
+        if expiry_s == 0 {
+            return Err("expiry_s = 0 ends it at once, use seconds or \"never\"".to_string());
+        }
         for filter in filters {
             if mqtt::topic::check_filter(filter).is_err() || is_special(filter) {
                 let why = "is no topic filter that it can have, use one like \"a/#\"";

@@ -166,6 +166,7 @@ fn a_preset_session_keeps_messages_for_whoever_comes_for_the_first_time() {
         (preset.replace("[\"t\"]", "[\"#/t\"]"), "godwit.toml:3", "no topic filter"),
         (preset.replace("[\"t\"]", "[\"$share/g/t\"]"), "godwit.toml:1", "no topic filter"),
         (preset.replace("kept", "$link/x"), "godwit.toml:1", "client_id"),
+        (format!("{preset}expiry_s = 0\n"), "godwit.toml:1", "expiry_s"),
     ] {
         write(&path, &text);
         let (code, _, said) = run(&["check", "--config", &file]);
