@@ -21,7 +21,7 @@
 //!   topic filters to enter into an index beside those of sessions, so that a rule that does not
 //!   match costs nothing. `run` does not look at them again. A rule with two filters that both
 //!   match runs once. Names that begin with `$events/` are no filters but events, which
-//!   [`Plan::events`] tells apart; `Seen::event` is such a name without `$events/`.
+//!   [`Plan::events`] tells apart; `Seen::event` is the label of one.
 //! * **What a plan reads** of a message says [`Plan::reads`]: where nothing needs the time, the
 //!   publisher or the properties, a shard need not look them up.
 //! * **What a run may cost** is its [`Budget`]. It pays for all that it does before it does it, so
@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod events;
 pub mod functions;
 pub mod fuzz;
 
@@ -47,6 +48,7 @@ mod template;
 mod text;
 mod value;
 
+pub use events::{EVENTS, EventRow, event};
 pub use budget::{Budget, Failed};
 pub use plan::{Plan, Reads};
 pub use seen::{FIELDS, Field, FieldRow, Seen};

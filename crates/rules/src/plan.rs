@@ -1,6 +1,7 @@
 //! A rule that has been read: what it looks at, in which order, and what comes out. Immutable;
 //! names of fields and functions are resolved and patterns compiled.
 
+use crate::events::event;
 use crate::functions::{Function, Matcher};
 use crate::operate::{Operator, Pattern};
 use crate::seen::Field;
@@ -122,15 +123,19 @@ pub(crate) enum Step {
 }
 
 impl Plan {
-    /// The topic filters and `$events/` names of FROM, in their order. All are valid; one may be
-    /// said twice.
+    /// The topic filters of FROM, in their order. All are valid; one may be said twice.
+    pub fn topics(&self) -> impl Iterator<Item = &str> {
+        self.filters().filter(|filter| !filter.starts_with("$events/"))
+    }
+
+    /// The same with the events, each as `$events/` and its name.
     pub fn filters(&self) -> impl Iterator<Item = &str> {
         self.filters.iter().map(|filter| &**filter)
     }
 
-    /// Those of them that are events.
-    pub fn events(&self) -> impl Iterator<Item = &str> {
-        self.filters().filter_map(|filter| filter.strip_prefix("$events/"))
+    /// Those of them that are events: places in the table.
+    pub fn events(&self) -> impl Iterator<Item = usize> {
+        self.filters().filter_map(|filter| event(filter.strip_prefix("$events/")?))
     }
 
     pub fn reads(&self) -> Reads {

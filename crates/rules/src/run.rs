@@ -176,7 +176,8 @@ impl<'a> Frame<'_, 'a> {
     }
 
     fn all_fields(&mut self) -> Result<(), Failed> {
-        for row in FIELDS.iter().filter(|row| row.in_all) {
+        let is_whole = self.seen.has_message;
+        for row in FIELDS.iter().filter(|row| row.in_all && (is_whole || row.of_all)) {
             let value = self.field(row.field)?;
             self.row.put(row.name, value);
         }

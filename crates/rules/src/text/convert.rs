@@ -3,6 +3,7 @@
 
 use super::Refused;
 use super::statement::{Foreach, NAMES_MAX, Statement, Written, place};
+use crate::events::{EVENTS, event};
 use crate::functions::{self, Needs};
 use crate::operate::{Operator, Pattern};
 use crate::plan::{Column, Expr, Plan, Reads, Root, Shape, Step};
@@ -14,10 +15,15 @@ use sqlparser::tokenizer::Location;
 impl Statement {
     pub(super) fn plan(self) -> Result<Plan, Refused> {
         let mut filters = Vec::with_capacity(self.filters.len());
-        let mut events = false;
+        let mut events = Vec::new();
         for (filter, at) in self.filters {
-            events |= check_filter(&filter, at)?;
-            filters.push(filter.into_boxed_str());
+            match event_of(&filter, at)? {
+                Some(place) => {
+                    events.push(place);
+                    filters.push(format!("$events/{}", EVENTS[place].name).into());
+                }
+                None => filters.push(filter.into_boxed_str()),
+            }
         }
         let start = Location::new(1, 1);
         let mut scope = Scope {
@@ -48,25 +54,19 @@ impl Statement {
     }
 }
 
-/// Whether it is an event's name; those and filters have to be valid.
-fn check_filter(filter: &str, at: Location) -> Result<bool, Refused> {
-    if let Some(event) = filter.strip_prefix("$events/") {
-        let plain = |c: char| c.is_ascii_lowercase() || c == '_' || c == '.' || c == '/';
-        return match !event.is_empty() && event.chars().all(plain) {
-            true => Ok(true),
-            false => Err(Refused::new(
-                at,
-                format!("{filter} is no event"),
-                "events have names such as $events/client_connected",
-            )),
-        };
+/// The event that it names, if it names one; those and filters have to be valid.
+fn event_of(filter: &str, at: Location) -> Result<Option<usize>, Refused> {
+    if let Some(name) = filter.strip_prefix("$events/") {
+        let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
+        let wrong = || Refused::new(at, format!("{filter} is no event"), names());
+        return event(name).map(Some).ok_or_else(wrong);
     }
     if filter.starts_with("$share/") {
         let hint = "a rule sees every message once, so leave $share and the group out";
         return Err(Refused::new(at, "a rule has no shared subscription", hint));
     }
     match mqtt::topic::check_filter(filter) {
-        Ok(()) => Ok(false),
+        Ok(()) => Ok(None),
         Err(_) => Err(Refused::new(
             at,
             format!("\"{filter}\" is no topic filter"),
@@ -81,8 +81,8 @@ struct Scope {
     aliases: Vec<Vec<String>>,
     /// What an element of FOREACH is called, where there is one.
     item: Option<String>,
-    /// Events have fields that no table knows.
-    events: bool,
+    /// Those of FROM, which have fields of their own.
+    events: Vec<usize>,
     reads: Reads,
     said_alias: bool,
     /// Where what is being read begins, for what does not know its own place.
@@ -429,14 +429,25 @@ impl Scope {
                 }
                 Ok(Root::Field(field))
             }
-            None if self.events => Ok(Root::More(name.into())),
+            None if self.has_event_with(&name) => Ok(Root::More(name.into())),
             None => {
                 let names: Vec<&str> = FIELDS.iter().map(|row| row.name).collect();
+                let own = self.events.iter().flat_map(|at| EVENTS[*at].fields).copied();
+                let own: Vec<&str> = own.collect();
+                if !own.is_empty() {
+                    let has = [&own[..], &names].concat().join(", ");
+                    let hint = format!("what the rule is about has {has}");
+                    return self.refuse(at, &format!("no event of this rule has {name}"), &hint);
+                }
                 let hint =
                     format!("payload.{name} is in the payload; a message has {}", names.join(", "));
                 self.refuse(at, &format!("a message has no {name}"), &hint)
             }
         }
+    }
+
+    fn has_event_with(&self, field: &str) -> bool {
+        self.events.iter().any(|at| EVENTS[*at].fields.contains(&field))
     }
 }
 
