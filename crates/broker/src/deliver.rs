@@ -85,7 +85,7 @@ impl Sessions {
             let known = draft.forms.qos0[place_of(session.version, retain)];
             if let Some(range) = known.filter(|range| session.shares(*range, hit)) {
                 out.write(ConnId(session.conn), &mut session.write).share(range);
-                return self.count_sent(hit.session, Some(range.len()), out);
+                return self.sent(hit.session, Some(range.len()), qos, draft, out);
             }
             return self.send_qos0(hit, retain, draft, out);
         }
@@ -132,7 +132,7 @@ impl Sessions {
         let known = draft.forms.numbered_as(key_of(session.version, qos, retain, id));
         if let Some(range) = known.filter(|range| session.shares(*range, hit)) {
             out.write(ConnId(session.conn), &mut session.write).share(range);
-            return self.count_sent(hit.session, Some(range.len()), out);
+            return self.sent(hit.session, Some(range.len()), qos, draft, out);
         }
         let numbered = Numbered { id, qos, retain, dup: false, ids: hit.ids };
         self.send_numbered(hit.session, numbered, hit.alone, draft, out);
@@ -163,7 +163,7 @@ impl Sessions {
             self.count_aliases(hit.session);
         }
         self.release_hit(hit);
-        self.count_sent(hit.session, sent, out);
+        self.sent(hit.session, sent, QoS::AtMostOnce, draft, out);
     }
 
     /// Nothing is kept of the hit: what it owns goes.
@@ -210,6 +210,22 @@ impl Sessions {
             }
             draft.kept = None;
         }
+        self.sent(id, sent, numbered.qos, draft, out);
+    }
+
+    /// The same, where rules may want to hear of it.
+    #[inline(always)]
+    fn sent(
+        &mut self,
+        id: SessionId,
+        sent: Option<usize>,
+        qos: QoS,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) {
+        if self.heard.heeds.delivered | self.heard.heeds.delivery_dropped {
+            self.heed_sent(id, sent.is_some(), qos, draft);
+        }
         self.count_sent(id, sent, out);
     }
 
@@ -243,6 +259,7 @@ impl Sessions {
         // QoS 1 and 2 wait for who is away [3.1.1:MQTT-3.1.2-5].
         if clean_and_away || (qos == QoS::AtMostOnce && away && !self.keeps_qos0(hit.session)) {
             self.release_hit(hit);
+            self.heed_drop(hit.session, Drop::Offline, draft);
             return self.dropped(hit.session, Drop::Offline, 1, out);
         }
         let message = self.messages.keep(draft);
@@ -271,6 +288,7 @@ impl Sessions {
         if !has_place {
             self.forget(slot);
             draft.kept = None;
+            self.heed_drop(hit.session, drop, draft);
             return self.dropped(hit.session, drop, 1, out);
         }
         if qos != QoS::AtMostOnce {
@@ -312,6 +330,10 @@ impl Sessions {
 
     /// A slot that is out of its queue goes no further.
     pub(crate) fn drop_slot(&mut self, id: SessionId, slot: Slot, drop: Drop, out: &mut Outbox) {
+        if self.heard.heeds.delivery_dropped {
+            let message = self.messages.message(slot.message);
+            self.heed_drop(id, drop, &mut message.draft());
+        }
         self.strike(id, &slot);
         self.forget(slot);
         self.dropped(id, drop, 1, out);

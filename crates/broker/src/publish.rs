@@ -9,7 +9,7 @@ use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::message::{Draft, Message, NO_EXPIRY};
 use crate::mount;
-use crate::options::{Durability, Options};
+use crate::options::Durability;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::session::{Sessions, ids};
@@ -79,6 +79,9 @@ impl Shard {
         self.sessions.journal.keeps = false;
         self.owed.asked.clear();
         let matched = self.spread(id, &mut draft, packet.dup, out);
+        if !matched {
+            self.heed_dropped(id, &mut draft, "no_subscribers");
+        }
         (self.scratch.properties, self.scratch.name) = (properties, name);
         // Whoever is to have it has it or will get it: now it is ours to answer for [MQTT-4.3.2-4]
         // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
@@ -333,6 +336,7 @@ impl Shard {
             _ => Drop::Refused,
         };
         self.sessions.counters.drops[drop as usize] += 1;
+        self.heed_refused(id, packet, drop);
         let version = self.sessions.get(id).version;
         if packet.qos == QoS::AtMostOnce {
             return Ok(());
@@ -565,27 +569,6 @@ impl Shard {
     }
 }
 
-impl Options {
-    /// What a client may name, in a PUBLISH or as its will.
-    #[inline]
-    pub(crate) fn permit_topic(&self, topic: &str) -> Result<(), Refusal> {
-        if topic.len() > usize::from(self.topic_bytes_max)
-            || deeper_than(topic, usize::from(self.topic_levels_max))
-        {
-            return Err(Refusal::TopicNameInvalid);
-        }
-        let is_ours = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
-        if is_ours { Err(Refusal::NotAuthorized) } else { Ok(()) }
-    }
-}
-
-/// Where mosquitto's bridges say, and have their will say, to whom they connect whether they are
-/// there.
-fn is_state_of_bridge(topic: &str) -> bool {
-    let name = topic.strip_prefix("$SYS/broker/connection/");
-    name.and_then(|name| name.strip_suffix("/state")).is_some_and(|name| !name.is_empty())
-}
-
 /// Whether the publisher is to hear nothing before whoever keeps it has it on the disk.
 pub(crate) fn awaited(draft: &Draft<'_>) -> bool {
     draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce
@@ -593,8 +576,3 @@ pub(crate) fn awaited(draft: &Draft<'_>) -> bool {
 
 /// Beside the topic: counters and the allocator's words.
 const ALIAS_BYTES: usize = 32;
-
-fn deeper_than(topic: &str, levels_max: usize) -> bool {
-    // A topic shorter than the limit cannot be deeper.
-    topic.len() >= levels_max && topic.bytes().filter(|&byte| byte == b'/').count() >= levels_max
-}

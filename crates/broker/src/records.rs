@@ -62,9 +62,9 @@ pub(crate) enum Body<'a> {
 }
 
 /// Of all that stands here, told by the record that is read first.
-const FORMAT: u8 = 3;
-/// It knew no owners of sessions.
-const FORMAT_BEFORE: u8 = 2;
+const FORMAT: u8 = 4;
+/// 3 did not know what rules made, 2 no owners of sessions either.
+const FORMATS_BEFORE: [u8; 2] = [2, 3];
 
 const RETAIN: u8 = 1 << 2;
 const RELEASED: u8 = 1 << 3;
@@ -166,7 +166,7 @@ pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, Homes)> {
     let mut from = Reader(value);
     let format = from.byte()?;
     let (boot, shards, key) = (from.u32()?, from.byte()?, from.u64()?);
-    let is_known = [FORMAT, FORMAT_BEFORE].contains(&format);
+    let is_known = format == FORMAT || FORMATS_BEFORE.contains(&format);
     (is_known && from.0.is_empty()).then_some((boot, Homes { key, shards }))
 }
 
@@ -382,14 +382,16 @@ mod tests {
         }
     }
 
-    /// Before format 3 there were no owners, and the rest is as it was.
+    /// What a format before did not have is not there, and the rest is as it was.
     #[test]
-    fn a_store_of_the_format_before_is_read_and_others_are_not() {
+    fn a_store_of_a_format_before_is_read_and_others_are_not() {
         let homes = Homes { key: 5, shards: 2 };
         let value = boot_value(9, homes);
         let of = |format: u8| [&[format], &value[1..]].concat();
         assert_eq!(read_boot(&value), Some((9, homes)));
-        assert_eq!(read_boot(&of(FORMAT_BEFORE)), Some((9, homes)));
+        for before in FORMATS_BEFORE {
+            assert_eq!(read_boot(&of(before)), Some((9, homes)));
+        }
         assert_eq!([read_boot(&of(1)), read_boot(&of(FORMAT + 1))], [None; 2]);
     }
 }

@@ -15,6 +15,7 @@ use crate::message::Messages;
 use crate::meter::Meter;
 use crate::peer::ListenerId;
 use crate::rights::Rights;
+use crate::rules::events::Heard;
 use crate::slab::Slab;
 use crate::sys::{Counters, DROPS, Drop};
 use crate::topics::FilterId;
@@ -278,6 +279,7 @@ pub(crate) struct Sessions {
     group_names: Slab<GroupName>,
     groups_by_name: HashMap<Arc<str>, u32, FixedState>,
     pub(crate) counters: Counters,
+    pub(crate) heard: Heard,
     pub(crate) options: Arc<crate::Options>,
     pub(crate) now: Now,
     /// Sessions with something to send that this tick had no room for.
@@ -323,6 +325,7 @@ impl Sessions {
             group_names: Slab::default(),
             groups_by_name: HashMap::with_hasher(FixedState::with_seed(seed)),
             counters: Counters::default(),
+            heard: Heard::default(),
             options,
             now,
             unfinished: Vec::new(),

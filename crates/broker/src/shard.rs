@@ -12,14 +12,14 @@ use crate::journal::Number;
 use crate::leftovers::Search;
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::memory::{Ledger, Memory};
-use crate::note::{Few, Note, Seldom};
+use crate::note::{Few, Seldom};
 use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::owed::Owed;
-use crate::peer::{Address, Peer};
+use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::retained::Retained;
-use crate::rules::Ruling;
+use crate::rules::{Ear, Ruling};
 use crate::session::Sessions;
 use crate::shared::{Given, Groups};
 use crate::sys::Tree;
@@ -44,6 +44,7 @@ pub struct Shard {
     pub(crate) sessions: Sessions,
     pub(crate) topics: Topics,
     pub(crate) ruling: Ruling,
+    pub(crate) ear: Ear,
     pub(crate) groups: Groups,
     pub(crate) retained: Retained,
     pub(crate) interest: Arc<Interest>,
@@ -86,7 +87,7 @@ pub struct Shard {
     sweep_at: Option<Now>,
     /// When the next `$SYS` round is due.
     sys_at: Now,
-    not_opened: Seldom,
+    pub(crate) not_opened: Seldom,
     pub(crate) scratch: Scratch,
     pub(crate) tracer: Tracer,
 }
@@ -131,6 +132,7 @@ impl Shard {
             sessions: Sessions::new(seed, options.clone(), now),
             topics: Topics::new(seed),
             ruling: Ruling::new(seed, options.rules.clone()),
+            ear: Ear::default(),
             groups: Groups::new(seed),
             retained: Retained::new(),
             interest,
@@ -166,6 +168,7 @@ impl Shard {
             tracer: Tracer::default(),
             options,
         };
+        shard.heed_anew();
         shard.plan_sys(SYS_FIRST_MS);
         shard
     }
@@ -180,6 +183,7 @@ impl Shard {
     pub fn handle(&mut self, now: Now, input: Input<'_>, out: &mut Outbox) {
         self.now = now;
         self.sessions.now = now;
+        self.ear.noted = out.notes.len();
         self.weigh();
         match input {
             Input::Bytes { conn, bytes } => self.bytes(conn, bytes, out),
@@ -200,11 +204,14 @@ impl Shard {
             Input::Command(command) => self.command(command, out),
         }
         self.settle(out);
+        if self.ruling.hears() {
+            self.hear(out);
+        }
     }
 
     /// What a tick left over: overflowing queues under the policy `Disconnect`, messages that go
     /// back to their shared groups, members whose room changed.
-    fn settle(&mut self, out: &mut Outbox) {
+    pub(crate) fn settle(&mut self, out: &mut Outbox) {
         for Number(number) in self.graves.drain(..) {
             out.effects.push(Effect::Read { reading: Reading::Grave { number } });
         }
@@ -292,13 +299,6 @@ impl Shard {
         }
         self.conns[index] = Some(made);
         self.conn_generation
-    }
-
-    fn not_opened(&mut self, peer: Address, why: &dyn std::error::Error, out: &mut Outbox) {
-        self.sessions.counters.connections_not_opened += 1;
-        if let Some(count) = self.not_opened.count(self.now) {
-            out.notes.push(Note::NotOpened { peer, why: why.to_string().into(), count });
-        }
     }
 
     #[inline]
@@ -455,6 +455,7 @@ impl Shard {
                 }
             }
             Command::Say { topic, value } => self.say(&topic, &value, out),
+            Command::Told(told) => self.told(told),
             Command::Drain => {
                 self.draining = true;
                 let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();

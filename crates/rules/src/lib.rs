@@ -48,8 +48,8 @@ mod template;
 mod text;
 mod value;
 
-pub use events::{EVENTS, EventRow, event};
 pub use budget::{Budget, Failed};
+pub use events::{EVENTS, EventRow, event};
 pub use plan::{Plan, Reads};
 pub use seen::{FIELDS, Field, FieldRow, Seen};
 pub use template::Template;

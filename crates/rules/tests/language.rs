@@ -379,8 +379,7 @@ fn properties_are_a_map() {
 
 #[test]
 fn events_have_fields_of_their_own() {
-    let rule =
-        r#"SELECT reason, clientid, topic, peername FROM "$events/client_disconnected"
+    let rule = r#"SELECT reason, clientid, topic, peername FROM "$events/client_disconnected"
            WHERE reason = 'kicked'"#;
     let plan = Plan::parse(rule).unwrap();
     let event = &rules::EVENTS[plan.events().next().expect("it is about one")];

@@ -25,5 +25,6 @@ mod namespaces;
 mod paces;
 mod permits;
 mod permits_many;
+mod rule_events;
 mod rules;
 mod sys_tree;
