@@ -31,7 +31,9 @@
 //!   label for counters.
 //! * **Rows borrow** from the plan and the message. Write them out ([`Map::write_json`], or
 //!   [`Map::get`] for templates) before the message goes, or keep them by [`Map::into_owned`].
-//! * **Nothing is remembered** between two runs: windows and their state belong beside the plan.
+//! * **Nothing is remembered** between two runs. A rule with a window ([`Plan::window`]) is not run
+//!   but asked what a message brings into it ([`Plan::offer`]); what comes together under a key is a
+//!   [`Group`], which the caller keeps, bounds in number, closes when it is due, and may write down.
 #![forbid(unsafe_code)]
 
 mod budget;
@@ -47,6 +49,7 @@ mod seen;
 mod template;
 mod text;
 mod value;
+mod windows;
 
 pub use budget::{Budget, Failed};
 pub use events::{EVENTS, EventRow, event};
@@ -55,3 +58,4 @@ pub use seen::{FIELDS, Field, FieldRow, Seen};
 pub use template::Template;
 pub use text::{Refused, split};
 pub use value::{Map, Value};
+pub use windows::{AGGREGATES, AggregateRow, Group, Offer, VALUES_MAX, Window};

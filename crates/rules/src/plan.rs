@@ -6,6 +6,7 @@ use crate::functions::{Function, Matcher};
 use crate::operate::{Operator, Pattern};
 use crate::seen::Field;
 use crate::value::Value;
+use crate::windows::Grouping;
 
 /// One rule, ready to run. `Send + Sync`: behind an `Arc` all shards share one.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct Plan {
     /// The condition says an alias, so that columns come first.
     pub(crate) condition_says_alias: bool,
     pub(crate) reads: Reads,
+    /// Of a rule with a window.
+    pub(crate) grouping: Option<Box<Grouping>>,
 }
 
 /// What of a message a plan ever looks at, so that whoever calls it need not bring the rest.
@@ -110,6 +113,8 @@ pub(crate) enum Root {
     Item,
     /// A field of an event.
     More(Box<str>),
+    /// What came together in a window: a place among the totals.
+    Total(usize),
 }
 
 #[derive(Debug)]
