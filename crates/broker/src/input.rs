@@ -7,7 +7,7 @@ use crate::lasting::Origin;
 use crate::message::Message;
 use crate::options::Options;
 use crate::peer::{Address, Peer};
-use crate::rules::Told;
+use crate::rules::{Row, Told};
 use crate::sys::Counters;
 use crate::unread::Reading;
 use mqtt::SubscribeOptions;
@@ -209,6 +209,8 @@ pub enum Cross {
         client: u64,
         until: Now,
     },
+    /// For the window of a rule whose key the receiver owns.
+    Row(Box<Row>),
     /// Once a `$SYS` interval, to shard 0.
     Counters(Box<Counters>),
 }
@@ -227,7 +229,8 @@ impl Cross {
             | Cross::Joined { .. }
             | Cross::Kept { .. }
             | Cross::Leave { .. }
-            | Cross::Room { .. } => None,
+            | Cross::Room { .. }
+            | Cross::Row(_) => None,
         }
     }
 }

@@ -120,6 +120,7 @@ impl Shard {
             + sessions.held()
             + self.topics.held()
             + self.groups.held()
+            + self.windows.held()
             + retained
             + ledger.conns * cost::CONN
             + ledger.parked

@@ -24,6 +24,8 @@ pub(crate) mod kind {
     pub(crate) const RECEIVED: u8 = b'r';
     /// A session: its client id.
     pub(crate) const SESSION: u8 = b's';
+    /// What a window of a rule knows under a key: the rule's name, NUL, the key.
+    pub(crate) const WINDOW: u8 = b'w';
 }
 
 /// A place in a queue, beside the message.
@@ -63,7 +65,7 @@ pub(crate) enum Body<'a> {
 
 /// Of all that stands here, told by the record that is read first.
 const FORMAT: u8 = 4;
-/// 3 did not know what rules made, 2 no owners of sessions either.
+/// 3 did not know what rules made, and no windows, 2 no owners of sessions either.
 const FORMATS_BEFORE: [u8; 2] = [2, 3];
 
 const RETAIN: u8 = 1 << 2;
@@ -224,6 +226,27 @@ pub(crate) fn received_key(number: Number, id: PacketId) -> Vec<u8> {
 
 pub(crate) fn grave_key(number: Number) -> Vec<u8> {
     [&[kind::GRAVE], &number.0.to_be_bytes()[..]].concat()
+}
+
+pub(crate) fn window_key(rule: &str, key: &str) -> Vec<u8> {
+    [&[kind::WINDOW], rule.as_bytes(), &[0], key.as_bytes()].concat()
+}
+
+/// The rule's name, and the key.
+pub(crate) fn read_window_key(key: &[u8]) -> Option<(&str, &str)> {
+    std::str::from_utf8(key.get(1..)?).ok()?.split_once('\0')
+}
+
+pub(crate) fn window_value(rule: u64, depth: u8, gathering: &rules::Gathering) -> Vec<u8> {
+    let mut value = rule.to_le_bytes().to_vec();
+    value.push(depth);
+    gathering.encode(&mut value);
+    value
+}
+
+pub(crate) fn read_window(value: &[u8]) -> Option<(u64, u8, &[u8])> {
+    let mut from = Reader(value);
+    Some((from.u64()?, from.byte()?, from.0))
 }
 
 /// The number that follows the kind in a key, and what follows the number.

@@ -97,6 +97,7 @@ pub fn restore(
         shards[0].graves.extend(records::numbered(key).map(|(number, _)| number));
         true
     })?;
+    restore_windows(shards, stored)?;
     stored.scan(Space::Retained, &[], &[], &mut |key, value| {
         restored.retained += u64::from(restore_retained(shards, key, value, now));
         true
@@ -154,6 +155,19 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unrea
     }
     shards.iter_mut().for_each(Shard::make_groups_lasting);
     Ok(())
+}
+
+fn restore_windows(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unreadable> {
+    stored.scan(Space::Sessions, &[kind::WINDOW], &[], &mut |key, value| {
+        let took = records::read_window_key(key).is_some_and(|(rule, window)| {
+            let at = usize::from(shards[0].home_of(&format!("{rule}\0{window}")).0);
+            shards[at].restore_window((rule, window), value)
+        });
+        if !took {
+            shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None);
+        }
+        true
+    })
 }
 
 fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Now) -> bool {

@@ -19,6 +19,7 @@ use crate::owed::Owed;
 use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::retained::Retained;
+use crate::rules::windows::Windows;
 use crate::rules::{Ear, Ruling};
 use crate::session::Sessions;
 use crate::shared::{Given, Groups};
@@ -45,6 +46,7 @@ pub struct Shard {
     pub(crate) topics: Topics,
     pub(crate) ruling: Ruling,
     pub(crate) ear: Ear,
+    pub(crate) windows: Windows,
     pub(crate) groups: Groups,
     pub(crate) retained: Retained,
     pub(crate) interest: Arc<Interest>,
@@ -133,6 +135,7 @@ impl Shard {
             topics: Topics::new(seed),
             ruling: Ruling::new(seed, options.rules.clone()),
             ear: Ear::default(),
+            windows: Windows::new(seed),
             groups: Groups::new(seed),
             retained: Retained::new(),
             interest,
@@ -357,6 +360,7 @@ impl Shard {
                 }
                 Timer::Pace { index, generation } => self.read_paced(index, generation, out),
                 Timer::Sys => self.sys_round(out),
+                Timer::Windows => self.check_windows(out),
                 Timer::Sweep => {
                     self.sweep_at = None;
                     for topic in self.retained.sweep(self.now) {
@@ -421,7 +425,7 @@ impl Shard {
                         .as_ref()
                         .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
             }
-            Timer::Doubts | Timer::Leftovers | Timer::Sweep | Timer::Sys => true,
+            Timer::Doubts | Timer::Leftovers | Timer::Sweep | Timer::Sys | Timer::Windows => true,
         });
     }
 
@@ -466,6 +470,7 @@ impl Shard {
                 }
             }
             Command::CloseAll => {
+                self.write_windows();
                 for index in 0..self.conns.len() {
                     let conn = ConnId(index as u32);
                     let Some(known) = self.take_conn(conn) else { continue };
@@ -529,6 +534,7 @@ impl Shard {
                 self.await_again();
             }
             Cross::Flapped { client, until } => self.keep_out(client, until),
+            Cross::Row(row) => self.row_from_elsewhere(*row, out),
             Cross::Counters(counters) => {
                 let at = from.0 as usize;
                 if let Some(place) = self.tree.shards.get_mut(at) {

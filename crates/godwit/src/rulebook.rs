@@ -1,7 +1,7 @@
 //! `docs/rules.md`: the language in prose, and every field and function from its row.
 
 use rules::functions::{Function, GROUPS};
-use rules::{EVENTS, FIELDS};
+use rules::{AGGREGATES, EVENTS, FIELDS};
 use std::fmt::Write as _;
 
 pub(crate) fn markdown() -> String {
@@ -24,6 +24,15 @@ pub(crate) fn markdown() -> String {
         };
         let (fields, older) = (list(row.fields), list(row.older));
         let _ = writeln!(text, "| `{}`{star} | {} | {fields} | {older} |", row.name, row.says);
+    }
+    text.push_str(
+        "\n## Functions of windows\n\nThe examples saw 3, 1, 2, 2 and null as `payload.v`.\n\n\
+         | function | what it gives | example |\n|---|---|---|\n",
+    );
+    for row in AGGREGATES {
+        let (expr, result) = row.example;
+        let call = format!("{}({})", row.name, row.takes);
+        let _ = writeln!(text, "| `{call}` | {} | `{expr} = {result}` |", row.says);
     }
     text.push_str("\n## Functions\n\n");
     text.push_str(

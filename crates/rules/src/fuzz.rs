@@ -1,7 +1,7 @@
 //! What the fuzz targets do with a fuzzer's bytes, so that `cargo test` replays their corpora
 //! without a fuzzer.
 
-use crate::{Budget, Group, Plan, Seen, Value};
+use crate::{Budget, Gathering, Plan, Seen, Value};
 
 /// Whatever the text is, it is a rule or refused at a place of its own; and a rule runs.
 pub fn text(bytes: &[u8]) {
@@ -31,25 +31,25 @@ pub fn run(bytes: &[u8]) {
 fn come_together(payloads: &[u8]) {
     for rule in WINDOWS {
         let plan = Plan::parse(rule).expect("the rules of the table are rules");
-        let mut group = Group::decode(&plan, payloads).unwrap_or_default();
+        let mut gathering = Gathering::decode(&plan, payloads).unwrap_or_default();
         let mut rows = Vec::new();
         for (at, payload) in payloads.split(|byte| *byte == b'\n').enumerate() {
             let seen = Seen { topic: "car/7", payload, ..Seen::default() };
             let whole = Budget { steps: 20_000, bytes: 1 << 18, rows: 50 };
             let now = at as u64 * 700;
             for _ in 0..10 {
-                if group.due(&plan).is_some_and(|due| due <= now) {
-                    let _ = group.close(&plan, now, &mut whole.clone(), &mut rows);
+                if gathering.due(&plan).is_some_and(|due| due <= now) {
+                    let _ = gathering.close(&plan, now, &mut whole.clone(), &mut rows);
                 }
             }
             if let Ok(Some(offer)) = plan.offer(&seen, &mut whole.clone())
-                && group.add(&plan, offer.values, now) == Ok(true)
+                && gathering.add(&plan, offer.values, now) == Ok(true)
             {
-                let _ = group.close(&plan, now, &mut whole.clone(), &mut rows);
+                let _ = gathering.close(&plan, now, &mut whole.clone(), &mut rows);
             }
             let (mut bytes, mut again) = (Vec::new(), Vec::new());
-            group.encode(&mut bytes);
-            let back = Group::decode(&plan, &bytes).expect("a record comes back");
+            gathering.encode(&mut bytes);
+            let back = Gathering::decode(&plan, &bytes).expect("a record comes back");
             back.encode(&mut again);
             assert_eq!(bytes, again);
         }

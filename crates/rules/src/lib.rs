@@ -32,8 +32,9 @@
 //! * **Rows borrow** from the plan and the message. Write them out ([`Map::write_json`], or
 //!   [`Map::get`] for templates) before the message goes, or keep them by [`Map::into_owned`].
 //! * **Nothing is remembered** between two runs. A rule with a window ([`Plan::window`]) is not run
-//!   but asked what a message brings into it ([`Plan::offer`]); what comes together under a key is a
-//!   [`Group`], which the caller keeps, bounds in number, closes when it is due, and may write down.
+//!   but asked what a message brings into it ([`Plan::offer`]); what comes together under a key is
+//!   a [`Gathering`], which the caller keeps, bounds in number, closes when it is due, and may
+//!   write down.
 #![forbid(unsafe_code)]
 
 mod budget;
@@ -58,4 +59,4 @@ pub use seen::{FIELDS, Field, FieldRow, Seen};
 pub use template::Template;
 pub use text::{Refused, split};
 pub use value::{Map, Value};
-pub use windows::{AGGREGATES, AggregateRow, Group, Offer, VALUES_MAX, Window};
+pub use windows::{AGGREGATES, AggregateRow, Gathering, Offer, VALUES_MAX, Window};

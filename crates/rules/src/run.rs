@@ -8,7 +8,7 @@ use crate::operate::{Operator, apply};
 use crate::plan::{Column, Expr, Plan, Root, Shape, Step};
 use crate::seen::{FIELDS, Field, Seen};
 use crate::value::{Map, Value};
-use crate::windows::Group;
+use crate::windows::Gathering;
 use std::borrow::Cow;
 
 impl Plan {
@@ -34,9 +34,9 @@ impl Plan {
         out: &mut Vec<Map<'a>>,
     ) -> Result<(), Failed> {
         let Some(offer) = self.offer(seen, budget)? else { return Ok(()) };
-        let (mut group, now) = (Group::default(), seen.now_ms.max(0) as u64);
-        group.add(self, offer.values, now)?;
-        group.close(self, now, budget, out)
+        let (mut gathering, now) = (Gathering::default(), seen.now_ms.max(0) as u64);
+        gathering.add(self, offer.values, now)?;
+        gathering.close(self, now, budget, out)
     }
 }
 

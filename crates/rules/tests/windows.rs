@@ -1,29 +1,31 @@
 //! Windows: what comes together, when it goes out, what is too much, and records that come back.
 
-use rules::{AGGREGATES, Budget, Failed, Group, Map, Plan, Seen, VALUES_MAX};
+use rules::{AGGREGATES, Budget, Failed, Gathering, Map, Plan, Seen, VALUES_MAX};
 
-/// A group of one rule, and what has come out of it.
+/// A gathering of one rule, and what has come out of it.
 struct Run {
     plan: Plan,
-    group: Group,
+    gathering: Gathering,
     rows: Vec<String>,
 }
 
 impl Run {
     fn of(rule: &str) -> Run {
         let plan = Plan::parse(rule).unwrap_or_else(|refused| panic!("{}", refused.show(rule)));
-        Run { plan, group: Group::default(), rows: Vec::new() }
+        Run { plan, gathering: Gathering::default(), rows: Vec::new() }
     }
 
     fn close(&mut self, now: u64) {
         let mut rows: Vec<Map<'_>> = Vec::new();
-        self.group.close(&self.plan, now, &mut Budget::default(), &mut rows).unwrap();
+        self.gathering
+            .close(&self.plan, now, &mut Budget::default(), &mut rows)
+            .expect("it closes");
         self.rows.extend(rows.iter().map(Map::to_string));
     }
 
     /// Closes what is due until then.
     fn pass(&mut self, now: u64) {
-        while let Some(due) = self.group.due(&self.plan).filter(|due| *due <= now) {
+        while let Some(due) = self.gathering.due(&self.plan).filter(|due| *due <= now) {
             self.close(due);
         }
     }
@@ -34,9 +36,9 @@ impl Run {
         let Some(offer) = self.plan.offer(&seen, &mut Budget::default())? else { return Ok(()) };
         // A record is all of it.
         let mut bytes = Vec::new();
-        self.group.encode(&mut bytes);
-        assert_eq!(Group::decode(&self.plan, &bytes).as_ref(), Some(&self.group));
-        if self.group.add(&self.plan, offer.values, now)? {
+        self.gathering.encode(&mut bytes);
+        assert_eq!(Gathering::decode(&self.plan, &bytes).as_ref(), Some(&self.gathering));
+        if self.gathering.add(&self.plan, offer.values, now)? {
             self.close(now);
         }
         Ok(())
@@ -83,7 +85,7 @@ fn a_tumbling_window_has_each_message_once() {
     run.gives(&[]);
     run.pass(30_000);
     run.gives(&[r#"{"dev":"d","sum":4,"a":20000,"b":30000}"#]);
-    assert!(run.group.is_empty());
+    assert!(run.gathering.is_empty());
 }
 
 #[test]
@@ -100,7 +102,7 @@ fn hopping_windows_overlap() {
         r#"{"all":["5","9"]}"#,
         r#"{"all":["9"]}"#,
     ]);
-    assert!(run.group.is_empty());
+    assert!(run.gathering.is_empty());
 }
 
 #[test]
@@ -113,7 +115,7 @@ fn a_sliding_window_ends_with_each_message() {
     run.gives(&[r#"{"sum":1}"#, r#"{"sum":3}"#, r#"{"sum":6}"#, r#"{"sum":12}"#]);
     run.pass(60_000);
     run.gives(&[]);
-    assert!(run.group.is_empty());
+    assert!(run.gathering.is_empty());
 }
 
 #[test]
@@ -146,9 +148,9 @@ fn what_is_too_much_or_no_number_is_refused() {
     for _ in 0..VALUES_MAX {
         run.add(1_000, "x").unwrap();
     }
-    let before = run.group.clone();
+    let before = run.gathering.clone();
     assert_eq!(run.add(1_000, "x"), Err(Failed::Values));
-    assert_eq!(run.group, before);
+    assert_eq!(run.gathering, before);
     let mut run = Run::of(r#"SELECT sum(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(2)"#);
     let failed = run.add(1_000, r#"{"v":"one"}"#).unwrap_err();
     assert_eq!(
@@ -159,10 +161,10 @@ fn what_is_too_much_or_no_number_is_refused() {
     let plan = &run.plan;
     let seen = Seen { payload: br#"{"v":1}"#, ..Seen::default() };
     let offer = plan.offer(&seen, &mut Budget::default()).unwrap().unwrap();
-    assert!(run.group.add(plan, offer.values, 1_000).unwrap());
-    let closed = run.group.close(plan, 1_000, &mut Budget::default(), &mut Vec::new());
+    assert!(run.gathering.add(plan, offer.values, 1_000).unwrap());
+    let closed = run.gathering.close(plan, 1_000, &mut Budget::default(), &mut Vec::new());
     assert_eq!(closed.unwrap_err().reason(), "arithmetic");
-    assert!(run.group.is_empty(), "what fails does not fail for ever");
+    assert!(run.gathering.is_empty(), "what fails does not fail for ever");
 }
 
 #[test]
@@ -170,11 +172,11 @@ fn a_record_of_another_rule_is_none() {
     let mut one = Run::of(r#"SELECT sum(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(9)"#);
     one.add(1_000, r#"{"v":1}"#).unwrap();
     let mut bytes = Vec::new();
-    one.group.encode(&mut bytes);
+    one.gathering.encode(&mut bytes);
     let other = Run::of(r#"SELECT collect(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(9)"#);
-    assert_eq!(Group::decode(&other.plan, &bytes), None);
+    assert_eq!(Gathering::decode(&other.plan, &bytes), None);
     for len in 0..bytes.len() {
-        assert_eq!(Group::decode(&one.plan, &bytes[..len]), None, "half a record is none");
+        assert_eq!(Gathering::decode(&one.plan, &bytes[..len]), None, "half a record is none");
     }
 }
 
@@ -187,7 +189,7 @@ fn a_rule_with_a_window_can_be_tried_on_one_message() {
     .unwrap();
     let seen = Seen { topic: "t/1", payload: br#"{"a":{"b":"x"}}"#, ..Seen::default() };
     let mut rows = Vec::new();
-    plan.run(&seen, &mut Budget::default(), &mut rows).unwrap();
+    plan.run(&seen, &mut Budget::default(), &mut rows).expect("it closes");
     assert_eq!(rows[0].to_string(), r#"{"n":1,"b":"x","up":"X","l":"t"}"#);
 }
 

@@ -22,9 +22,11 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) mod events;
 mod made;
 mod tally;
+pub(crate) mod windows;
 
 pub use events::Told;
 pub use tally::{FAILURES, TALLY_ROWS, Tally, TallyRow};
+pub use windows::Row;
 
 pub(crate) use events::Ear;
 use events::{Happened, Heeds};
@@ -214,6 +216,7 @@ impl Shard {
         if !Arc::ptr_eq(&self.ruling.all, &self.options.rules) {
             self.ruling = Ruling::new(self.draw(), self.options.rules.clone());
             self.heed_anew();
+            self.window_anew();
         }
     }
 
@@ -330,7 +333,13 @@ impl Shard {
                 ruled.budget.steps = Budget::default().steps;
             }
             let (before, began) = (ruled.budget.steps, self.sampled());
-            let done = rule.plan.run(&seen, &mut ruled.budget, &mut rows);
+            let done = match rule.plan.window() {
+                None => rule.plan.run(&seen, &mut ruled.budget, &mut rows),
+                Some(_) => {
+                    self.offer((at, rule), &seen, looked.depth, ruled, out);
+                    Ok(())
+                }
+            };
             rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
             match done {
                 Err(failed) => self.rule_failed(rule, &failed, out),
@@ -369,7 +378,9 @@ impl Shard {
         let lasts = own || (0..self.shards as u8).any(|shard| self.interest.lasts(shard));
         let found = self.ruling.find(topic);
         found.iter().any(|&at| {
-            let publishes = self.ruling.all[at as usize].acts.publishes.as_ref();
+            let rule = &self.ruling.all[at as usize];
+            // What a window makes comes later.
+            let publishes = rule.acts.publishes.as_ref().filter(|_| rule.plan.window().is_none());
             publishes.is_some_and(|made| {
                 let waits = made.qos.unwrap_or(qos) != QoS::AtMostOnce;
                 made.retain.unwrap_or(retain) || (waits && lasts)

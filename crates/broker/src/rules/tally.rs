@@ -14,11 +14,12 @@ pub struct Tally {
 }
 
 /// Why a run, or an action, came to nothing.
-pub const FAILURES: [&str; 12] = [
+pub const FAILURES: [&str; 14] = [
     "arithmetic",
     "bytes",
     "events",
     "function",
+    "keys",
     "loop",
     "memory",
     "property",
@@ -27,6 +28,7 @@ pub const FAILURES: [&str; 12] = [
     "store",
     "topic",
     "type",
+    "values",
 ];
 
 /// One value below `$SYS/broker/rule/{name}/`.
@@ -44,7 +46,7 @@ pub const TALLY_ROWS: &[TallyRow] = &[
     },
     TallyRow {
         topic: "passed",
-        about: "those of which there was a row",
+        about: "those of which there was a row, or that came into a window",
         value: |tally| tally.passed.load(Relaxed),
     },
     TallyRow {

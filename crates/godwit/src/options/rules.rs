@@ -195,6 +195,9 @@ impl RuleSettings {
         if self.drops && plan.topics().next().is_none() {
             return Err("drop is for messages: sql has no topic filter in FROM".to_string());
         }
+        if self.drops && plan.window().is_some() {
+            return Err("drop is for messages, and a window is over long after them".to_string());
+        }
         let template = |text: &str| rules::Template::parse(text);
         let alone = RuleSettings { topic: self.topic.clone(), ..defaults(ROWS) };
         let publishing = |one: &RuleSettings| {

@@ -81,7 +81,12 @@ fn a_rule_that_is_wrong_is_told_with_its_place() {
     let path = scratch("rules-wrong").join("godwit.toml");
     for (from, to, wanted) in [
         ("payload.t > 30", "payload.t > ", "line 2:"),
-        ("WHERE", "GROUP BY room HAVING", "line 2:"),
+        ("WHERE", "GROUP BY room HAVING", "a message has no room"),
+        (
+            "> 30\"\"\"",
+            "> 30 GROUP BY COUNTWINDOW(2)\"\"\"\ndrop = true",
+            "a window is over long after",
+        ),
         ("nth(2", "nht(2", "line 1:24: there is no function nht"),
         ("alarms/${room}", "alarms/${room", "without its }"),
         ("publish.qos", "publish.qso", "publish.qos"),

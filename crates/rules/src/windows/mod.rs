@@ -1,6 +1,6 @@
-//! Windows: what of many messages comes together under one key. A [`Group`] is what is known of a
-//! key; whoever keeps groups adds to them, closes them when they are due, and keeps their records.
-//! Time is an argument, and a group is bounded in values and bytes.
+//! Windows: what of many messages comes together under one key. A [`Gathering`] is what is known of
+//! a key; whoever keeps them adds to them, closes them when they are due, and keeps their records.
+//! Time is an argument, and a gathering is bounded in values and bytes.
 
 mod record;
 mod totals;
@@ -59,7 +59,7 @@ pub struct Offer {
 
 /// What is known of a key.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Group {
+pub struct Gathering {
     /// Parts of the window that come and go as wholes.
     panes: VecDeque<Pane>,
     /// When the next hopping window ends.
@@ -82,7 +82,7 @@ struct Pane {
 pub const VALUES_MAX: usize = 1000;
 /// Of a key's text.
 const KEY_BYTES_MAX: usize = 1024;
-/// What a group takes beside its values.
+/// What a gathering takes beside its values.
 const GROUP_BYTES: usize = 256;
 /// The same of a pane, and of each total in it.
 const PANE_BYTES: usize = 64;
@@ -124,7 +124,7 @@ impl Plan {
     }
 }
 
-impl Group {
+impl Gathering {
     /// One message more. Says whether the window is to be closed at once. What is due has to be
     /// closed before.
     pub fn add(
@@ -222,7 +222,7 @@ impl Group {
                 self.forget_before(self.next.saturating_sub(long));
             }
             Window::Sliding { .. } if !is_stale => {}
-            _ => *self = Group::default(),
+            _ => *self = Gathering::default(),
         }
         made
     }

@@ -1,6 +1,6 @@
-//! A group as bytes, for whoever keeps it over a restart. docs/store-format.md draws them.
+//! A gathering as bytes, for whoever keeps it over a restart. docs/store-format.md draws them.
 
-use super::{Group, PANE_BYTES, Pane, TOTAL_BYTES, Total};
+use super::{Gathering, PANE_BYTES, Pane, TOTAL_BYTES, Total};
 use crate::plan::Plan;
 use crate::value::{Map, Value};
 use crate::windows::totals::Sum;
@@ -11,7 +11,7 @@ const FORMAT: u8 = 1;
 /// Values in values, as deep as JSON's.
 const DEPTH_MAX: u32 = 64;
 
-impl Group {
+impl Gathering {
     pub fn encode(&self, to: &mut Vec<u8>) {
         to.push(FORMAT);
         put(to, self.next);
@@ -25,14 +25,14 @@ impl Group {
         }
     }
 
-    /// None where the bytes are none of a group of this plan.
-    pub fn decode(plan: &Plan, bytes: &[u8]) -> Option<Group> {
+    /// None where the bytes are none of a gathering of this plan.
+    pub fn decode(plan: &Plan, bytes: &[u8]) -> Option<Gathering> {
         let kinds: Vec<_> = plan.grouping.as_ref()?.asked.iter().map(|one| one.row.kind).collect();
         let mut from = Reader(bytes);
         if from.byte()? != FORMAT {
             return None;
         }
-        let mut group = Group { next: from.u64()?, ..Group::default() };
+        let mut gathering = Gathering { next: from.u64()?, ..Gathering::default() };
         let sliding = matches!(plan.window()?, super::Window::Sliding { .. });
         for _ in 0..from.count()? {
             let (pane_from, last, messages) = (from.u64()?, from.u64()?, from.u64()?);
@@ -58,14 +58,14 @@ impl Group {
                 }
                 pane.totals.push(total);
             }
-            group.values += pane.values;
-            group.bytes += pane.bytes;
-            group.panes.push_back(pane);
+            gathering.values += pane.values;
+            gathering.bytes += pane.bytes;
+            gathering.panes.push_back(pane);
         }
         let in_order = |panes: &VecDeque<Pane>| {
             panes.iter().zip(panes.iter().skip(1)).all(|(one, next)| one.from <= next.from)
         };
-        (from.0.is_empty() && in_order(&group.panes)).then_some(group)
+        (from.0.is_empty() && in_order(&gathering.panes)).then_some(gathering)
     }
 }
 

@@ -282,11 +282,11 @@ impl Total {
                     list.push(value.clone());
                 }
             }
-            (Total::One(known), Total::One(value)) if !value.is_null() => {
-                if known.is_null() || prevails(kind, value, known) {
-                    budget.take(value.size().1 as usize)?;
-                    *known = value.clone();
-                }
+            (Total::One(known), Total::One(value))
+                if !value.is_null() && (known.is_null() || prevails(kind, value, known)) =>
+            {
+                budget.take(value.size().1 as usize)?;
+                *known = value.clone();
             }
             _ => {}
         }

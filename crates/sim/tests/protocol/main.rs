@@ -26,5 +26,6 @@ mod paces;
 mod permits;
 mod permits_many;
 mod rule_events;
+mod rule_windows;
 mod rules;
 mod sys_tree;
