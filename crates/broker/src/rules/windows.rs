@@ -290,13 +290,14 @@ impl Shard {
         }
     }
 
-    /// Sets the timer that the next window needs, or the next record.
+    /// Sets the timer that the next window needs, or the next record. Never for longer than a second:
+    /// a wheel forgets no timer, and those of windows that end late would be set again and again.
     fn time_windows(&mut self) {
         let windows = &mut self.windows;
         let due = windows.due.first().map(|(due, _)| *due);
         let writes = self.sessions.journal.is_on && !windows.dirty.is_empty();
-        let record = writes.then_some(self.now.0 + WRITTEN_EVERY_MS);
-        let Some(at) = due.into_iter().chain(record).min().map(Now) else { return };
+        let soon = self.now.0 + WRITTEN_EVERY_MS;
+        let Some(at) = due.or(writes.then_some(soon)).map(|at| Now(at.min(soon))) else { return };
         if windows.timer_at.is_none_or(|set| at < set) {
             windows.timer_at = Some(at);
             self.timers.set(at, Timer::Windows);
