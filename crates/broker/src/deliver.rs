@@ -85,7 +85,7 @@ impl Sessions {
             let known = draft.forms.qos0[place_of(session.version, retain)];
             if let Some(range) = known.filter(|range| session.shares(*range, hit)) {
                 out.write(ConnId(session.conn), &mut session.write).share(range);
-                return self.sent(hit.session, Some(range.len()), qos, draft, out);
+                return self.count_sent(hit.session, Some(range.len()), out);
             }
             return self.send_qos0(hit, retain, draft, out);
         }
@@ -132,7 +132,7 @@ impl Sessions {
         let known = draft.forms.numbered_as(key_of(session.version, qos, retain, id));
         if let Some(range) = known.filter(|range| session.shares(*range, hit)) {
             out.write(ConnId(session.conn), &mut session.write).share(range);
-            return self.sent(hit.session, Some(range.len()), qos, draft, out);
+            return self.count_sent(hit.session, Some(range.len()), out);
         }
         let numbered = Numbered { id, qos, retain, dup: false, ids: hit.ids };
         self.send_numbered(hit.session, numbered, hit.alone, draft, out);
@@ -163,7 +163,7 @@ impl Sessions {
             self.count_aliases(hit.session);
         }
         self.release_hit(hit);
-        self.sent(hit.session, sent, QoS::AtMostOnce, draft, out);
+        self.count_sent(hit.session, sent, out);
     }
 
     /// Nothing is kept of the hit: what it owns goes.
@@ -209,22 +209,6 @@ impl Sessions {
                 self.forget(slot);
             }
             draft.kept = None;
-        }
-        self.sent(id, sent, numbered.qos, draft, out);
-    }
-
-    /// The same, where rules may want to hear of it.
-    #[inline(always)]
-    fn sent(
-        &mut self,
-        id: SessionId,
-        sent: Option<usize>,
-        qos: QoS,
-        draft: &mut Draft<'_>,
-        out: &mut Outbox,
-    ) {
-        if self.heard.heeds.delivered | self.heard.heeds.delivery_dropped {
-            self.heed_sent(id, sent.is_some(), qos, draft);
         }
         self.count_sent(id, sent, out);
     }

@@ -497,7 +497,7 @@ impl Shard {
         };
         match filters[..] {
             [] => {}
-            [filter] => {
+            [filter] if !self.sessions.heard.heeds.watches() => {
                 let filter = self.topics.filter(filter);
                 let alone = filter.subscribers.len() == 1;
                 for subscriber in filter.subscribers.iter().filter(|one| takes(one)) {
@@ -563,7 +563,7 @@ impl Shard {
                     self.sessions.keep_ids(&list)
                 }
             };
-            self.sessions.deliver(hit, draft, out);
+            self.sessions.deliver_heeded(hit, draft, out);
         }
         self.scratch.hits = hits;
     }

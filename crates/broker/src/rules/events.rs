@@ -3,6 +3,8 @@
 //! wants it. Rules see it at the end of the input that brought it about.
 
 use super::{DEPTH_MAX, Looked, Ruled, Who, host_of};
+use crate::deliver::Hit;
+use crate::flight::granted;
 use crate::input::SessionId;
 use crate::limits::LINK_IDS;
 use crate::message::{Draft, Message};
@@ -36,6 +38,14 @@ pub(crate) struct Heeds {
     pub(crate) acked: bool,
     pub(crate) dropped: bool,
     pub(crate) delivery_dropped: bool,
+}
+
+impl Heeds {
+    /// Whether every delivery is to be looked at.
+    #[inline]
+    pub(crate) fn watches(self) -> bool {
+        self.delivered | self.delivery_dropped
+    }
 }
 
 /// What a shard's sessions have for rules.
@@ -226,19 +236,35 @@ impl Shard {
 }
 
 impl Sessions {
-    /// A message was written to a client, or was too large for it.
-    #[cold]
-    #[inline(never)]
+    /// Delivers where rules may want to hear of it. What is sent is told by the counters, so that
+    /// the way of a message that no rule hears of is no longer.
+    pub(crate) fn deliver_heeded(&mut self, hit: Hit, draft: &mut Draft<'_>, out: &mut Outbox) {
+        let before = self.written();
+        self.deliver(hit, draft, out);
+        self.heed_sent(hit.session, granted(draft.qos, hit.options), before, draft);
+    }
+
+    /// How many messages were written to clients, and how many were too large for them.
+    pub(crate) fn written(&self) -> (u64, u64) {
+        (self.counters.publish_sent, self.counters.drops[Drop::PacketTooLarge as usize])
+    }
+
+    /// What became of one since.
     pub(crate) fn heed_sent(
         &mut self,
         id: SessionId,
-        is_sent: bool,
         qos: QoS,
+        before: (u64, u64),
         draft: &mut Draft<'_>,
     ) {
-        if is_sent && self.heard.heeds.delivered {
+        if !self.heard.heeds.watches() {
+            return;
+        }
+        let (sent, too_large) = self.written();
+        if sent > before.0 && self.heard.heeds.delivered {
             self.heed(id, "message/delivered", qos, None, draft);
-        } else if !is_sent {
+        }
+        if too_large > before.1 {
             self.heed_drop(id, Drop::PacketTooLarge, draft);
         }
     }

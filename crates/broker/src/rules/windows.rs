@@ -290,8 +290,9 @@ impl Shard {
         }
     }
 
-    /// Sets the timer that the next window needs, or the next record. Never for longer than a second:
-    /// a wheel forgets no timer, and those of windows that end late would be set again and again.
+    /// Sets the timer that the next window needs, or the next record. Never for longer than a
+    /// second: a wheel forgets no timer, and those of windows that end late would be set again and
+    /// again.
     fn time_windows(&mut self) {
         let windows = &mut self.windows;
         let due = windows.due.first().map(|(due, _)| *due);
