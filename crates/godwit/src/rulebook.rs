@@ -10,7 +10,7 @@ pub(crate) fn markdown() -> String {
     for row in FIELDS {
         let _ = writeln!(text, "| `{}` | {} |", row.name, row.says);
     }
-    text.push_str("\n## Events\n\n");
+    text.push_str("\n## Events and their fields\n\n");
     text.push_str(
         "`$events/client/connected` and so on; the older names of EMQX mean the same. All have \
          `event`, `clientid`,\n`username`, `peerhost`, `node` and `timestamp`, those marked with a \
