@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 /// What CONNACK says of every server like ours; left out where it is the default.
 const USUAL: [&str; 3] =
-    ["receive_maximum=1024", "maximum_packet_size=2097152", "topic_alias_maximum=64"];
+    ["receive_maximum=16384", "maximum_packet_size=2097152", "topic_alias_maximum=64"];
 
 /// Runs a transcript and panics where something else came than it says.
 #[track_caller]
