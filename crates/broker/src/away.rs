@@ -23,6 +23,9 @@ impl Shard {
         let session = self.sessions.get(id);
         let Some(conn) = session.conn() else { return };
         out.notes.push(Note::TakenOver { client_id: session.client_id.clone(), by });
+        if self.ruling.hears() {
+            self.gather(out);
+        }
         if self.conn(conn).and_then(Conn::welcomed).is_some() {
             self.sessions.say_disconnect(id, Reason::SessionTakenOver, None, out);
         }

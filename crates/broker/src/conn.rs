@@ -9,7 +9,7 @@ use crate::judge::Verdict;
 use crate::meter::Meter;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
-use crate::peer::Peer;
+use crate::peer::{Address, Peer};
 use crate::receipt::{PUBACK, PUBCOMP, PUBREC};
 use crate::refusal::Refusal;
 use crate::session::Sessions;
@@ -368,7 +368,9 @@ impl Shard {
         };
         let topic = aliased.as_deref().unwrap_or(packet.topic);
         let topic = &*self.sessions.get(id).mounted(topic);
-        let waits = (packet.qos == QoS::ExactlyOnce && lasts) || self.needs_store(topic, &packet);
+        let waits = (packet.qos == QoS::ExactlyOnce && lasts)
+            || self.needs_store(topic, &packet)
+            || (!self.ruling.is_empty() && self.rules_need_store(topic, packet.qos, packet.retain));
         if waits {
             if let Some(known) = self.conn_mut(conn) {
                 known.state = State::Crowded { session: id };
@@ -377,25 +379,6 @@ impl Shard {
             out.effects.push(Effect::Hold { conn });
         }
         waits
-    }
-
-    /// While more waits for the disk than the store likes, whoever would add to it is not read.
-    pub fn set_store_crowded(&mut self, now: Now, is_crowded: bool, out: &mut Outbox) {
-        self.store_is_crowded = is_crowded;
-        if is_crowded || self.crowd.is_empty() {
-            return;
-        }
-        for conn in std::mem::take(&mut self.crowd) {
-            // Another connection may be there by now.
-            if let Some(known) = self.conn_mut(conn)
-                && let State::Crowded { session } = known.state
-            {
-                known.state = State::Live { session };
-                // Until now it was we who did not listen.
-                known.heard = now;
-                out.effects.push(Effect::Resume { conn });
-            }
-        }
     }
 
     fn pingreq(
@@ -440,6 +423,7 @@ impl Shard {
         let (peer, session, welcomed) = (known.peer.address, known.session(), known.welcomed());
         let client_id: Box<str> =
             session.map(|id| self.sessions.get(id).client_id.clone()).unwrap_or_default();
+        let refused = self.ear.refused.take();
         let note = match end {
             End::Asked(reason) => Some(Note::Disconnected { client_id, conn, reason }),
             End::Violation(violation) => {
@@ -449,10 +433,25 @@ impl Shard {
             }
             End::Refusal(refusal) => {
                 let told = self.ended_noted.count(self.now);
-                told.map(|withheld| Note::Refused { client_id, conn, peer, refusal, withheld })
+                let (client_id, user) = match session {
+                    Some(_) => (client_id, None),
+                    None => refused.unwrap_or_default(),
+                };
+                told.map(|withheld| Note::Refused {
+                    client_id,
+                    user,
+                    conn,
+                    peer,
+                    refusal,
+                    was_in: welcomed.is_some(),
+                    withheld,
+                })
             }
         };
         out.notes.extend(note);
+        if self.ruling.hears() {
+            self.gather(out);
+        }
         let said = match end {
             End::Asked(_) => None,
             End::Violation(violation) => Some((violation.reason(), violation.what())),
@@ -504,6 +503,19 @@ impl Shard {
         self.sessions.get_mut(session).rest();
     }
 
+    /// A transport ended before it was ready.
+    pub(crate) fn not_opened(
+        &mut self,
+        peer: Address,
+        why: &dyn std::error::Error,
+        out: &mut Outbox,
+    ) {
+        self.sessions.counters.connections_not_opened += 1;
+        if let Some(count) = self.not_opened.count(self.now) {
+            out.notes.push(Note::NotOpened { peer, why: why.to_string().into(), count });
+        }
+    }
+
     /// The transport went by itself.
     pub(crate) fn closed(&mut self, conn: ConnId, out: &mut Outbox) {
         let Some(known) = self.conn(conn) else { return };
@@ -512,6 +524,9 @@ impl Shard {
             if !session.is_branch {
                 let client_id = session.client_id.clone();
                 out.notes.push(Note::Lost { client_id, conn });
+                if self.ruling.hears() {
+                    self.gather(out);
+                }
             }
         }
         self.forget_conn(conn, out);

@@ -131,6 +131,7 @@ impl Shard {
         out: &mut Outbox,
     ) -> End {
         self.sessions.counters.connections_refused += 1;
+        self.ear.refused = Some((packet.client_id.into(), packet.user_name.map(Into::into)));
         let said = (refusal.reason(), refusal.what());
         self.refuse_connect(conn, packet.version, said, asked.packet_bytes_max, out);
         refusal.into()

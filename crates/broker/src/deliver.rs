@@ -243,6 +243,7 @@ impl Sessions {
         // QoS 1 and 2 wait for who is away [3.1.1:MQTT-3.1.2-5].
         if clean_and_away || (qos == QoS::AtMostOnce && away && !self.keeps_qos0(hit.session)) {
             self.release_hit(hit);
+            self.heed_drop(hit.session, Drop::Offline, draft);
             return self.dropped(hit.session, Drop::Offline, 1, out);
         }
         let message = self.messages.keep(draft);
@@ -271,6 +272,7 @@ impl Sessions {
         if !has_place {
             self.forget(slot);
             draft.kept = None;
+            self.heed_drop(hit.session, drop, draft);
             return self.dropped(hit.session, drop, 1, out);
         }
         if qos != QoS::AtMostOnce {
@@ -312,6 +314,10 @@ impl Sessions {
 
     /// A slot that is out of its queue goes no further.
     pub(crate) fn drop_slot(&mut self, id: SessionId, slot: Slot, drop: Drop, out: &mut Outbox) {
+        if self.heard.heeds.delivery_dropped {
+            let message = self.messages.message(slot.message);
+            self.heed_drop(id, drop, &mut message.draft());
+        }
         self.strike(id, &slot);
         self.forget(slot);
         self.dropped(id, drop, 1, out);

@@ -102,7 +102,7 @@ impl Shard {
                 alone: true,
             };
             cursor.after = Some(message.topic().into());
-            self.sessions.deliver(hit, &mut message.draft(), out);
+            self.sessions.deliver_heeded(hit, &mut message.draft(), out);
         }
     }
 }

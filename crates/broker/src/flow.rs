@@ -91,7 +91,7 @@ impl Sessions {
         if slot.may_be_dropped() && self.is_stale(id, &slot) {
             return self.drop_slot(id, slot, Drop::Expired, out);
         }
-        let bytes = self.messages.lend(slot.message);
+        let (bytes, before) = (self.messages.lend(slot.message), self.written());
         let mut draft = bytes.view().draft();
         draft.kept = Some(slot.message);
         if slot.qos == QoS::AtMostOnce {
@@ -113,6 +113,7 @@ impl Sessions {
             let numbered = Numbered { id: packet_id, qos, retain, dup, ids };
             self.send_numbered(id, numbered, true, &mut draft, out);
         }
+        self.heed_sent(id, slot.qos, before, &mut draft);
         self.messages.restore(slot.message, bytes);
     }
 
@@ -197,5 +198,10 @@ impl Sessions {
         form.write(draft, &mut out.write(conn, &mut session.write).own);
         out.count_bytes(len);
         self.count_sent(id, Some(len), out);
+    }
+
+    pub(crate) fn count_drop(&mut self, id: SessionId, drop: Drop, count: u64) {
+        self.counters.drops[drop as usize] += count;
+        self.get_mut(id).rare().drops[drop as usize] += count;
     }
 }

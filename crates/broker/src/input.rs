@@ -7,6 +7,7 @@ use crate::lasting::Origin;
 use crate::message::Message;
 use crate::options::Options;
 use crate::peer::{Address, Peer};
+use crate::rules::{Row, Told};
 use crate::sys::Counters;
 use crate::unread::Reading;
 use mqtt::SubscribeOptions;
@@ -115,6 +116,8 @@ pub enum Command {
     /// What the control plane knows goes to a topic below `$SYS/broker/`, retained; nothing in it
     /// clears that. For shard 0.
     Say { topic: Arc<str>, value: Arc<str> },
+    /// Rules may hear of it. For one shard.
+    Told(Told),
     /// Shutting down, first step: nobody new, and the wills of everyone, while there is somebody
     /// left to receive them: every session that does not outlive the process ends here
     /// [MQTT-3.1.2-8].
@@ -222,6 +225,8 @@ pub enum Cross {
         client: u64,
         until: Now,
     },
+    /// For the window of a rule whose key the receiver owns.
+    Row(Box<Row>),
     /// Once a `$SYS` interval, to shard 0.
     Counters(Box<Counters>),
 }
@@ -243,7 +248,8 @@ impl Cross {
             | Cross::Kept { .. }
             | Cross::Leave { .. }
             | Cross::Room { .. }
-            | Cross::Unclaim { .. } => None,
+            | Cross::Unclaim { .. }
+            | Cross::Row(_) => None,
         }
     }
 }

@@ -206,6 +206,7 @@ impl Sessions {
                 self.messages.release(message);
                 draft.kept = None;
                 self.release_hit(hit);
+                self.heed_drop(hit.session, Drop::QueueFull, draft);
                 self.dropped(hit.session, Drop::QueueFull, 1, out);
             }
         }

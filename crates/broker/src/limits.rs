@@ -70,4 +70,9 @@ const _: () = assert!(FLIGHT_SPAN_MAX < u16::MAX as usize);
 const _: () = assert!(OUTBOX_BYTES_MAX >= READ_BYTES_PER_TICK);
 
 /// Client ids of links (bridges and the like) begin so, and nobody else's do.
+/// Keys of one rule with a window on one shard; what comes under others is counted.
+pub(crate) const WINDOW_KEYS_MAX: usize = 10_000;
+/// The same in bytes of what they keep.
+pub(crate) const WINDOW_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 pub const LINK_IDS: &str = "$link/";

@@ -157,6 +157,7 @@ impl Shard {
             + self.topics.held()
             + self.groups.held()
             + self.exclusives.held()
+            + self.windows.held()
             + retained
             + ledger.conns * cost::CONN
             + ledger.parked

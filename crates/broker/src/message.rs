@@ -26,8 +26,11 @@ pub struct Message(Arc<[u8]>);
 
 const HEAD: usize = 23;
 const RETAIN: u8 = 4;
-/// How well it is kept stands above the other flags.
+/// How well it is kept takes two bits.
 const KEEP_AT: u8 = 3;
+const KEEP: u8 = 3;
+/// A rule made it.
+const MADE: u8 = 1 << 5;
 
 impl Message {
     pub(crate) fn new(draft: &Draft<'_>) -> Message {
@@ -98,7 +101,7 @@ impl<'a> View<'a> {
         let view = View(bytes);
         let fits = bytes.len() >= HEAD && view.payload_at() <= bytes.len();
         let named = fits && std::str::from_utf8(&bytes[HEAD..HEAD + view.topic_len()]).is_ok();
-        (named && Durability::from_bits(bytes[18] >> KEEP_AT).is_some()).then_some(view)
+        (named && Durability::from_bits(bytes[18] >> KEEP_AT & KEEP).is_some()).then_some(view)
     }
 
     pub(crate) fn as_bytes(self) -> &'a [u8] {
@@ -162,8 +165,9 @@ impl<'a> View<'a> {
             retain: self.0[18] & RETAIN != 0,
             expiry_s: self.expiry_s(),
             at: self.at(),
-            durability: Durability::from_bits(self.0[18] >> KEEP_AT).unwrap_or_default(),
+            durability: Durability::from_bits(self.0[18] >> KEEP_AT & KEEP).unwrap_or_default(),
             publisher: self.u32_at(19),
+            made: self.0[18] & MADE != 0,
             once: false,
             forms: Forms::default(),
             message: None,
@@ -212,6 +216,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) durability: Durability,
     /// A hash of the publisher's client id, for shared groups that choose by it.
     pub(crate) publisher: u32,
+    /// By a rule.
+    pub(crate) made: bool,
     /// Through a power cut too it is to come once: other shards get it by `transit`.
     pub(crate) once: bool,
     pub(crate) forms: Forms,
@@ -233,6 +239,7 @@ impl<'a> Draft<'a> {
             at: now,
             durability: Durability::Memory,
             publisher: 0,
+            made: false,
             once: false,
             forms: Forms::default(),
             message: None,
@@ -262,6 +269,7 @@ impl<'a> Draft<'a> {
         head[16..18].copy_from_slice(&(topic.len() as u16).to_le_bytes());
         head[18] = self.qos as u8
             | if self.retain { RETAIN } else { 0 }
+            | if self.made { MADE } else { 0 }
             | (self.durability as u8) << KEEP_AT;
         head[19..23].copy_from_slice(&self.publisher.to_le_bytes());
         put(&head);

@@ -5,6 +5,7 @@ use crate::input::{ConnId, Now};
 use crate::peer::Address;
 use crate::refusal::Refusal;
 use mqtt::{Reason, Violation};
+use rules::Value;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +43,14 @@ pub enum Note {
     },
     /// A CONNECT, or a connection later, that we would not go on with.
     Refused {
+        /// As CONNECT has it, where there is no session.
         client_id: Box<str>,
+        user: Option<Arc<str>>,
         conn: ConnId,
         peer: Address,
         refusal: Refusal,
+        /// Whether the client had its CONNACK before.
+        was_in: bool,
         withheld: u64,
     },
     /// A CONNECT, or a client that is in, of whom the list of bans says no.
@@ -140,6 +145,69 @@ pub enum Note {
         sent: bool,
         packet: Box<str>,
     },
+}
+
+impl Note {
+    /// Whom it is about, with its namespace.
+    pub fn client_id(&self) -> Option<&str> {
+        match self {
+            Note::Connected { client_id, .. }
+            | Note::Denied { client_id, .. }
+            | Note::Disconnected { client_id, .. }
+            | Note::Dropped { client_id, .. }
+            | Note::Lost { client_id, .. }
+            | Note::Refused { client_id, .. }
+            | Note::SessionEnded { client_id, .. }
+            | Note::Subscribed { client_id, .. }
+            | Note::TakenOver { client_id, .. }
+            | Note::Unsubscribed { client_id, .. }
+            | Note::Violated { client_id, .. } => Some(client_id),
+            _ => None,
+        }
+    }
+
+    /// What sinks and rules hear of it, beside whom it is about.
+    pub fn fields(&self) -> Vec<(&'static str, Value<'static>)> {
+        let text = |text: &dyn std::fmt::Display| Value::Text(text.to_string().into());
+        let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+        match self {
+            Note::Connected { peer, version, session_present, keep_alive_s, .. } => vec![
+                ("peername", text(peer)),
+                ("proto_ver", text(version)),
+                ("session_present", Value::Bool(*session_present)),
+                ("keepalive", Value::Int((*keep_alive_s).into())),
+            ],
+            Note::Disconnected { reason, .. } => vec![("reason", text(reason))],
+            Note::Lost { .. } => vec![("reason", Value::text("connection lost"))],
+            Note::Violated { peer, violation, withheld, .. } => vec![
+                ("reason", text(&violation.what())),
+                ("peername", text(peer)),
+                ("withheld", number(*withheld)),
+            ],
+            Note::Refused { peer, refusal, withheld, .. } => vec![
+                ("reason", text(&refusal.reason())),
+                ("peername", text(peer)),
+                ("withheld", number(*withheld)),
+            ],
+            Note::TakenOver { by, .. } => vec![("peername", text(by))],
+            Note::SessionEnded { expired, .. } => {
+                vec![("reason", Value::text(if *expired { "expired" } else { "ended" }))]
+            }
+            Note::Subscribed { filter, code, .. } | Note::Unsubscribed { filter, code, .. } => {
+                vec![("topic", text(filter)), ("reason_code", Value::Int((*code).into()))]
+            }
+            Note::Denied { user, deed, topic, count, .. } => vec![
+                ("username", user.as_ref().map_or(Value::Null, |user| text(user))),
+                ("action", Value::text(deed)),
+                ("topic", text(topic)),
+                ("count", Value::Int((*count).into())),
+            ],
+            Note::Dropped { drop, count, .. } => {
+                vec![("reason", Value::text(drop.name())), ("count", number(*count))]
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// What may happen very often: one line a second is enough to learn of a flood.

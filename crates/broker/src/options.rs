@@ -5,11 +5,13 @@
 use crate::auto::Auto;
 use crate::bans::Bans;
 use crate::classes::Class;
+use crate::delayed;
 use crate::limits;
 use crate::mount::Namespace;
 use crate::peer::ListenerId;
 use crate::permissions::Permissions;
 use crate::preset::Preset;
+use crate::refusal::Refusal;
 use crate::rewrite::Rewrite;
 use crate::rules::Rule;
 use std::sync::Arc;
@@ -187,6 +189,35 @@ impl Options {
             _ => self,
         }
     }
+}
+
+impl Options {
+    /// What a client may name, in a PUBLISH or as its will.
+    #[inline]
+    pub(crate) fn permit_topic(&self, topic: &str) -> Result<(), Refusal> {
+        if topic.len() > usize::from(self.topic_bytes_max)
+            || deeper_than(topic, usize::from(self.topic_levels_max))
+        {
+            return Err(Refusal::TopicNameInvalid);
+        }
+        if topic.starts_with(delayed::PREFIX) {
+            return Err(Refusal::DelayInvalid);
+        }
+        let is_ours = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
+        if is_ours { Err(Refusal::NotAuthorized) } else { Ok(()) }
+    }
+}
+
+/// Where mosquitto's bridges say, and have their will say, to whom they connect whether they are
+/// there.
+fn is_state_of_bridge(topic: &str) -> bool {
+    let name = topic.strip_prefix("$SYS/broker/connection/");
+    name.and_then(|name| name.strip_suffix("/state")).is_some_and(|name| !name.is_empty())
+}
+
+fn deeper_than(topic: &str, levels_max: usize) -> bool {
+    // A topic shorter than the limit cannot be deeper.
+    topic.len() >= levels_max && topic.bytes().filter(|&byte| byte == b'/').count() >= levels_max
 }
 
 impl Default for Options {

@@ -7,7 +7,7 @@
 //! for clients' answers, two shards could wait for each other for ever.
 
 use crate::conn::State;
-use crate::input::{ConnId, Cross, SessionId, ShardId};
+use crate::input::{ConnId, Cross, Now, SessionId, ShardId};
 use crate::outbox::{Effect, Outbox};
 use crate::shard::Shard;
 use foldhash::fast::FixedState;
@@ -150,6 +150,25 @@ pub(crate) enum Answer {
 }
 
 impl Shard {
+    /// While more waits for the disk than the store likes, whoever would add to it is not read.
+    pub fn set_store_crowded(&mut self, now: Now, is_crowded: bool, out: &mut Outbox) {
+        self.store_is_crowded = is_crowded;
+        if is_crowded || self.crowd.is_empty() {
+            return;
+        }
+        for conn in std::mem::take(&mut self.crowd) {
+            // Another connection may be there by now.
+            if let Some(known) = self.conn_mut(conn)
+                && let State::Crowded { session } = known.state
+            {
+                known.state = State::Live { session };
+                // Until now it was we who did not listen.
+                known.heard = now;
+                out.effects.push(Effect::Resume { conn });
+            }
+        }
+    }
+
     /// Whether earlier answers to this connection still wait.
     #[inline]
     pub(crate) fn owes(&self, conn: ConnId) -> bool {

@@ -2,7 +2,6 @@
 //! function; everything that can refuse stands in it.
 
 use crate::conn::End;
-use crate::delayed;
 use crate::deliver::Hit;
 use crate::explain::explained;
 use crate::input::{ConnId, Cross, SessionId, ShardId, Stamp};
@@ -10,7 +9,7 @@ use crate::limits::NONE;
 use crate::memory::SMALL;
 use crate::message::{Draft, Message, NO_EXPIRY};
 use crate::mount;
-use crate::options::{Durability, Options};
+use crate::options::Durability;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::session::{Sessions, ids};
@@ -63,11 +62,9 @@ impl Shard {
         if let Err(refusal) = self.permit(id, topic, &packet, &said) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
-        if self.options.permissions.is_some() {
-            let manner = (packet.qos as u8, packet.retain);
-            if !self.may_publish(id, topic, manner, out) {
-                return self.refuse_publish(conn, id, &packet, Refusal::NotPermitted, out);
-            }
+        let manner = (packet.qos as u8, packet.retain);
+        if self.options.permissions.is_some() && !self.may_publish(id, topic, manner, out) {
+            return self.refuse_publish(conn, id, &packet, Refusal::NotPermitted, out);
         }
         // From here on it has its whole name.
         let mut name = std::mem::take(&mut self.scratch.name);
@@ -93,6 +90,9 @@ impl Shard {
             0 => Ok(self.spread(id, &mut draft, packet.dup, out)),
             _ => self.put_off(id, &mut draft, delay_s).map(|()| true),
         };
+        if matches!(matched, Ok(false)) {
+            self.heed_dropped(id, &mut draft, "no_subscribers");
+        }
         (self.scratch.properties, self.scratch.name) = (properties, name);
         match matched {
             Ok(matched) => self.answer_for(conn, id, &packet, matched, out),
@@ -307,6 +307,7 @@ impl Shard {
             _ => Drop::Refused,
         };
         self.sessions.counters.drops[drop as usize] += 1;
+        self.heed_refused(id, packet, drop);
         let version = self.sessions.get(id).version;
         if packet.qos == QoS::AtMostOnce {
             return Ok(());
@@ -467,7 +468,7 @@ impl Shard {
         };
         match filters[..] {
             [] => {}
-            [filter] => {
+            [filter] if !self.sessions.heard.heeds.watches() => {
                 let filter = self.topics.filter(filter);
                 let alone = filter.subscribers.len() == 1;
                 for subscriber in filter.subscribers.iter().filter(|one| takes(one)) {
@@ -533,42 +534,13 @@ impl Shard {
                     self.sessions.keep_ids(&list)
                 }
             };
-            self.sessions.deliver(hit, draft, out);
+            self.sessions.deliver_heeded(hit, draft, out);
         }
         self.scratch.hits = hits;
     }
 }
 
-impl Options {
-    /// What a client may name, in a PUBLISH or as its will.
-    #[inline]
-    pub(crate) fn permit_topic(&self, topic: &str) -> Result<(), Refusal> {
-        if topic.len() > usize::from(self.topic_bytes_max)
-            || deeper_than(topic, usize::from(self.topic_levels_max))
-        {
-            return Err(Refusal::TopicNameInvalid);
-        }
-        if topic.starts_with(delayed::PREFIX) {
-            return Err(Refusal::DelayInvalid);
-        }
-        let is_ours = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
-        if is_ours { Err(Refusal::NotAuthorized) } else { Ok(()) }
-    }
-}
-
-/// Where mosquitto's bridges say, and have their will say, to whom they connect whether they are
-/// there.
-fn is_state_of_bridge(topic: &str) -> bool {
-    let name = topic.strip_prefix("$SYS/broker/connection/");
-    name.and_then(|name| name.strip_suffix("/state")).is_some_and(|name| !name.is_empty())
-}
-
 /// Whether the publisher is to hear nothing before whoever keeps it has it on the disk.
 pub(crate) fn awaited(draft: &Draft<'_>) -> bool {
     draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce
-}
-
-fn deeper_than(topic: &str, levels_max: usize) -> bool {
-    // A topic shorter than the limit cannot be deeper.
-    topic.len() >= levels_max && topic.bytes().filter(|&byte| byte == b'/').count() >= levels_max
 }

@@ -25,6 +25,9 @@ impl Sessions {
     /// The same as far as they come in the order of the messages and nothing waits for any of them:
     /// the session is looked up once for all.
     fn pubacks_in_step(&mut self, id: SessionId, bytes: &[u8]) -> usize {
+        if self.heard.heeds.acked {
+            return 0;
+        }
         let (session, messages) = self.with_messages(id);
         let Some(flight) = in_step(session) else { return 0 };
         let mut taken = 0;
@@ -40,6 +43,9 @@ impl Sessions {
     /// A run of PUBRECs without a reason, each answered with PUBREL, as far as each is for a
     /// message that is not released. Nothing that was said before waits for the disk.
     pub(crate) fn pubrecs(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
+        if self.heard.heeds.acked {
+            return 0;
+        }
         let (session, messages) = self.with_messages(id);
         let (Some(conn), None) = (session.conn(), &session.lasting) else { return 0 };
         let Some(flight) = &mut session.flight else { return 0 };
@@ -120,6 +126,7 @@ impl Sessions {
             flight.release(ack.packet_id);
             let released = Slot { state: State::Released, ..slot };
             waits = self.release_stored(id, &released);
+            self.heed_ack(id, &slot);
             self.messages.release(slot.message);
         }
         Some((Reason::Success, waits)) // [MQTT-4.3.3-4]
@@ -163,10 +170,23 @@ impl Sessions {
         if session.is_member {
             self.rooms.push(id);
         }
+        if state == State::Sent {
+            self.heed_ack(id, &slot);
+        }
         self.strike(id, &slot);
         self.forget(slot);
         if waits || feeds {
             self.flow(id, out);
+        }
+    }
+
+    #[inline]
+    fn heed_ack(&mut self, id: SessionId, slot: &Slot) {
+        if self.heard.heeds.acked {
+            let message = self.messages.message(slot.message);
+            let mut draft = message.draft();
+            draft.qos = slot.qos;
+            self.heed_acked(id, &mut draft);
         }
     }
 

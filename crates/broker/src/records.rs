@@ -26,6 +26,8 @@ pub(crate) mod kind {
     pub(crate) const RECEIVED: u8 = b'r';
     /// A session: its client id.
     pub(crate) const SESSION: u8 = b's';
+    /// What a window of a rule knows under a key: the rule's name, NUL, the key.
+    pub(crate) const WINDOW: u8 = b'w';
 }
 
 /// A place in a queue, beside the message.
@@ -64,9 +66,9 @@ pub(crate) enum Body<'a> {
 }
 
 /// Of all that stands here, told by the record that is read first.
-const FORMAT: u8 = 3;
-/// It knew no owners of sessions.
-const FORMAT_BEFORE: u8 = 2;
+const FORMAT: u8 = 4;
+/// 3 did not know what rules made, and no windows, 2 no owners of sessions either.
+const FORMATS_BEFORE: [u8; 2] = [2, 3];
 
 const RETAIN: u8 = 1 << 2;
 const RELEASED: u8 = 1 << 3;
@@ -168,7 +170,7 @@ pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, Homes)> {
     let mut from = Reader(value);
     let format = from.byte()?;
     let (boot, shards, key) = (from.u32()?, from.byte()?, from.u64()?);
-    let is_known = [FORMAT, FORMAT_BEFORE].contains(&format);
+    let is_known = format == FORMAT || FORMATS_BEFORE.contains(&format);
     (is_known && from.0.is_empty()).then_some((boot, Homes { key, shards }))
 }
 
@@ -245,6 +247,27 @@ pub(crate) fn received_key(number: Number, id: PacketId) -> Vec<u8> {
 
 pub(crate) fn grave_key(number: Number) -> Vec<u8> {
     [&[kind::GRAVE], &number.0.to_be_bytes()[..]].concat()
+}
+
+pub(crate) fn window_key(rule: &str, key: &str) -> Vec<u8> {
+    [&[kind::WINDOW], rule.as_bytes(), &[0], key.as_bytes()].concat()
+}
+
+/// The rule's name, and the key.
+pub(crate) fn read_window_key(key: &[u8]) -> Option<(&str, &str)> {
+    std::str::from_utf8(key.get(1..)?).ok()?.split_once('\0')
+}
+
+pub(crate) fn window_value(rule: u64, depth: u8, gathering: &rules::Gathering) -> Vec<u8> {
+    let mut value = rule.to_le_bytes().to_vec();
+    value.push(depth);
+    gathering.encode(&mut value);
+    value
+}
+
+pub(crate) fn read_window(value: &[u8]) -> Option<(u64, u8, &[u8])> {
+    let mut from = Reader(value);
+    Some((from.u64()?, from.byte()?, from.0))
 }
 
 /// The number that follows the kind in a key, and what follows the number.
@@ -403,14 +426,16 @@ mod tests {
         }
     }
 
-    /// Before format 3 there were no owners, and the rest is as it was.
+    /// What a format before did not have is not there, and the rest is as it was.
     #[test]
-    fn a_store_of_the_format_before_is_read_and_others_are_not() {
+    fn a_store_of_a_format_before_is_read_and_others_are_not() {
         let homes = Homes { key: 5, shards: 2 };
         let value = boot_value(9, homes);
         let of = |format: u8| [&[format], &value[1..]].concat();
         assert_eq!(read_boot(&value), Some((9, homes)));
-        assert_eq!(read_boot(&of(FORMAT_BEFORE)), Some((9, homes)));
+        for before in FORMATS_BEFORE {
+            assert_eq!(read_boot(&of(before)), Some((9, homes)));
+        }
         assert_eq!([read_boot(&of(1)), read_boot(&of(FORMAT + 1))], [None; 2]);
     }
 }

@@ -99,6 +99,7 @@ pub fn restore(
         shards[0].graves.extend(records::numbered(key).map(|(number, _)| number));
         true
     })?;
+    restore_windows(shards, stored)?;
     stored.scan(Space::Retained, &[], &[], &mut |key, value| {
         restored.retained += u64::from(restore_retained(shards, key, value, now));
         true
@@ -172,6 +173,19 @@ fn restore_delayed(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unre
                 shards[home].restore_delayed(client_id, message, number);
             }
             _ => shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None),
+        }
+        true
+    })
+}
+
+fn restore_windows(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unreadable> {
+    stored.scan(Space::Sessions, &[kind::WINDOW], &[], &mut |key, value| {
+        let took = records::read_window_key(key).is_some_and(|(rule, window)| {
+            let at = usize::from(shards[0].home_of(&format!("{rule}\0{window}")).0);
+            shards[at].restore_window((rule, window), value)
+        });
+        if !took {
+            shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None);
         }
         true
     })

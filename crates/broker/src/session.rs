@@ -15,8 +15,9 @@ use crate::message::Messages;
 use crate::meter::Meter;
 use crate::peer::ListenerId;
 use crate::rights::Rights;
+use crate::rules::events::Heard;
 use crate::slab::Slab;
-use crate::sys::{Counters, DROPS, Drop};
+use crate::sys::{Counters, DROPS};
 use crate::topics::FilterId;
 use crate::will::Will;
 use foldhash::fast::FixedState;
@@ -281,6 +282,7 @@ pub(crate) struct Sessions {
     group_names: Slab<GroupName>,
     groups_by_name: HashMap<Arc<str>, u32, FixedState>,
     pub(crate) counters: Counters,
+    pub(crate) heard: Heard,
     pub(crate) options: Arc<crate::Options>,
     pub(crate) now: Now,
     /// Sessions with something to send that this tick had no room for.
@@ -326,6 +328,7 @@ impl Sessions {
             group_names: Slab::default(),
             groups_by_name: HashMap::with_hasher(FixedState::with_seed(seed)),
             counters: Counters::default(),
+            heard: Heard::default(),
             options,
             now,
             unfinished: Vec::new(),
@@ -590,10 +593,5 @@ impl Sessions {
         {
             self.groups_by_name.remove(&group.name);
         }
-    }
-
-    pub(crate) fn count_drop(&mut self, id: SessionId, drop: Drop, count: u64) {
-        self.counters.drops[drop as usize] += count;
-        self.slab[id.0].rare().drops[drop as usize] += count;
     }
 }

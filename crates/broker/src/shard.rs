@@ -14,14 +14,15 @@ use crate::journal::Number;
 use crate::leftovers::Search;
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::memory::{Ledger, Memory};
-use crate::note::{Few, Note, Seldom};
+use crate::note::{Few, Seldom};
 use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::owed::Owed;
-use crate::peer::{Address, Peer};
+use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::retained::Retained;
-use crate::rules::Ruling;
+use crate::rules::windows::Windows;
+use crate::rules::{Ear, Ruling};
 use crate::session::Sessions;
 use crate::shared::{Given, Groups};
 use crate::sys::Tree;
@@ -46,6 +47,8 @@ pub struct Shard {
     pub(crate) sessions: Sessions,
     pub(crate) topics: Topics,
     pub(crate) ruling: Ruling,
+    pub(crate) ear: Ear,
+    pub(crate) windows: Windows,
     pub(crate) groups: Groups,
     pub(crate) retained: Retained,
     pub(crate) interest: Arc<Interest>,
@@ -90,7 +93,7 @@ pub struct Shard {
     sweep_at: Option<Now>,
     /// When the next `$SYS` round is due.
     pub(crate) sys_at: Now,
-    not_opened: Seldom,
+    pub(crate) not_opened: Seldom,
     pub(crate) scratch: Scratch,
     pub(crate) tracer: Tracer,
 }
@@ -135,6 +138,8 @@ impl Shard {
             sessions: Sessions::new(seed, options.clone(), now),
             topics: Topics::new(seed),
             ruling: Ruling::new(seed, options.rules.clone()),
+            ear: Ear::default(),
+            windows: Windows::new(seed),
             groups: Groups::new(seed),
             retained: Retained::new(),
             interest,
@@ -172,6 +177,7 @@ impl Shard {
             tracer: Tracer::default(),
             options,
         };
+        shard.heed_anew();
         shard.plan_sys(SYS_FIRST_MS);
         shard
     }
@@ -186,6 +192,7 @@ impl Shard {
     pub fn handle(&mut self, now: Now, input: Input<'_>, out: &mut Outbox) {
         self.now = now;
         self.sessions.now = now;
+        self.ear.noted = out.notes.len();
         self.weigh();
         match input {
             Input::Bytes { conn, bytes } => self.bytes(conn, bytes, out),
@@ -206,11 +213,14 @@ impl Shard {
             Input::Command(command) => self.command(command, out),
         }
         self.settle(out);
+        if self.ruling.hears() {
+            self.hear(out);
+        }
     }
 
     /// What a tick left over: overflowing queues under the policy `Disconnect`, messages that go
     /// back to their shared groups, members whose room changed.
-    fn settle(&mut self, out: &mut Outbox) {
+    pub(crate) fn settle(&mut self, out: &mut Outbox) {
         for Number(number) in self.graves.drain(..) {
             out.effects.push(Effect::Read { reading: Reading::Grave { number } });
         }
@@ -302,13 +312,6 @@ impl Shard {
         self.conn_generation
     }
 
-    fn not_opened(&mut self, peer: Address, why: &dyn std::error::Error, out: &mut Outbox) {
-        self.sessions.counters.connections_not_opened += 1;
-        if let Some(count) = self.not_opened.count(self.now) {
-            out.notes.push(Note::NotOpened { peer, why: why.to_string().into(), count });
-        }
-    }
-
     #[inline]
     pub(crate) fn conn(&self, conn: ConnId) -> Option<&Conn> {
         self.conns.get(conn.0 as usize)?.as_ref()
@@ -367,6 +370,7 @@ impl Shard {
                 }
                 Timer::Pace { index, generation } => self.read_paced(index, generation, out),
                 Timer::Sys => self.sys_round(out),
+                Timer::Windows => self.check_windows(out),
                 Timer::Sweep => {
                     self.sweep_at = None;
                     for topic in self.retained.sweep(self.now) {
@@ -433,7 +437,7 @@ impl Shard {
                         .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
             }
             Timer::Delayed => delayed.looks_at(due),
-            Timer::Doubts | Timer::Leftovers | Timer::Sweep | Timer::Sys => true,
+            Timer::Doubts | Timer::Leftovers | Timer::Sweep | Timer::Sys | Timer::Windows => true,
         });
     }
 
@@ -468,6 +472,7 @@ impl Shard {
                 }
             }
             Command::Say { topic, value } => self.say(&topic, &value, out),
+            Command::Told(told) => self.told(told),
             Command::Drain => {
                 self.draining = true;
                 let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
@@ -478,6 +483,7 @@ impl Shard {
                 }
             }
             Command::CloseAll => {
+                self.write_windows();
                 for index in 0..self.conns.len() {
                     let conn = ConnId(index as u32);
                     let Some(known) = self.take_conn(conn) else { continue };
@@ -546,6 +552,7 @@ impl Shard {
                 self.await_again();
             }
             Cross::Flapped { client, until } => self.keep_out(client, until),
+            Cross::Row(row) => self.row_from_elsewhere(*row, out),
             Cross::Counters(counters) => {
                 let at = from.0 as usize;
                 if let Some(place) = self.tree.shards.get_mut(at) {

@@ -56,6 +56,10 @@ impl<T> Slab<T> {
         self.places.get(index as usize)?.as_ref()
     }
 
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.places.get_mut(index as usize)?.as_mut()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

@@ -37,6 +37,8 @@ pub(crate) enum Timer {
     Sys,
     /// Old retained messages and tombstones are looked for.
     Sweep,
+    /// A rule's window is over, or its record is old.
+    Windows,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -355,7 +355,7 @@ impl Body {
                             self.connect_timeout_ms = options.connect_timeout_ms;
                         }
                         Command::CloseAll => self.end_the_unopened(),
-                        Command::Say { .. } => {}
+                        Command::Say { .. } | Command::Told(_) => {}
                     }
                     self.shard.handle(self.now, Input::Command(command), &mut self.out);
                 }

@@ -1,6 +1,7 @@
 //! What `Now` is on this machine.
 
 use broker::Now;
+use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
 /// Tells shards the time.
@@ -19,6 +20,12 @@ impl Clock {
 
     pub(crate) fn now(self) -> Now {
         self.at(Instant::now())
+    }
+
+    /// Nanoseconds since somebody asked first.
+    pub(crate) fn ns() -> u64 {
+        static FIRST: OnceLock<Instant> = OnceLock::new();
+        FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
     }
 
     pub(crate) fn at(self, moment: Instant) -> Now {

@@ -4,6 +4,7 @@ use crate::docket::Control;
 use crate::ring::Bell;
 use broker::Command;
 use broker::judge::Grant;
+use broker::rules::Told;
 use broker::survey::{Report, Which};
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -29,6 +30,11 @@ impl Handle {
     /// A value below `$SYS/broker/`.
     pub fn say(&self, topic: Arc<str>, value: Arc<str>) {
         self.send_first(Control::Command(Command::Say { topic, value }));
+    }
+
+    /// Something that rules may hear of.
+    pub fn tell(&self, told: Told) {
+        self.send_first(Control::Command(Command::Told(told)));
     }
 
     /// What this process connects to itself: the other end speaks MQTT, and is who `grant` says.

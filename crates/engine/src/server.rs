@@ -229,7 +229,11 @@ fn make_shards(shards: usize, options: &Arc<Options>, seed: u64, clock: Clock) -
         let chance = RandomState::new().hash_one(at);
         let (interest, memory) = (interest.clone(), memory.clone());
         let id = ShardId(at as u8);
-        Shard::new(id, shards, options.clone(), interest, memory, seed, chance, clock.now())
+        let options = options.clone();
+        let mut shard =
+            Shard::new(id, shards, options, interest, memory, seed, chance, clock.now());
+        shard.time_rules(Clock::ns);
+        shard
     };
     (0..shards).map(shard).collect()
 }

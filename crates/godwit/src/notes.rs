@@ -138,7 +138,7 @@ fn connection(note: &Note) {
         Note::TurnedAway { peer, why, count } => {
             info!(target: "godwit::conn", %peer, %why, count, "connections turned away");
         }
-        Note::Refused { client_id, conn, peer, refusal, withheld } => {
+        Note::Refused { client_id, conn, peer, refusal, withheld, .. } => {
             let (namespace, client_id) = parts(client_id);
             info!(
                 target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0,

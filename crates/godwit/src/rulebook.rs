@@ -1,7 +1,7 @@
 //! `docs/rules.md`: the language in prose, and every field and function from its row.
 
-use rules::FIELDS;
 use rules::functions::{Function, GROUPS};
+use rules::{AGGREGATES, EVENTS, FIELDS};
 use std::fmt::Write as _;
 
 pub(crate) fn markdown() -> String {
@@ -9,6 +9,30 @@ pub(crate) fn markdown() -> String {
     text.push_str("\n## Fields\n\n| field | what it is |\n|---|---|\n");
     for row in FIELDS {
         let _ = writeln!(text, "| `{}` | {} |", row.name, row.says);
+    }
+    text.push_str("\n## Events and their fields\n\n");
+    text.push_str(
+        "`$events/client/connected` and so on; the older names of EMQX mean the same. All have \
+         `event`, `clientid`,\n`username`, `peerhost`, `node` and `timestamp`, those marked with a \
+         star the fields of their message too.\n\n\
+         | event | when | fields | older name |\n|---|---|---|---|\n",
+    );
+    for row in EVENTS {
+        let star = if row.has_message { "\\*" } else { "" };
+        let list = |names: &[&str]| {
+            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        };
+        let (fields, older) = (list(row.fields), list(row.older));
+        let _ = writeln!(text, "| `{}`{star} | {} | {fields} | {older} |", row.name, row.says);
+    }
+    text.push_str(
+        "\n## Functions of windows\n\nThe examples saw 3, 1, 2, 2 and null as `payload.v`.\n\n\
+         | function | what it gives | example |\n|---|---|---|\n",
+    );
+    for row in AGGREGATES {
+        let (expr, result) = row.example;
+        let call = format!("{}({})", row.name, row.takes);
+        let _ = writeln!(text, "| `{call}` | {} | `{expr} = {result}` |", row.says);
     }
     text.push_str("\n## Functions\n\n");
     text.push_str(

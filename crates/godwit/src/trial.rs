@@ -5,7 +5,7 @@ use crate::flags::{self, Flag, Used};
 use crate::timestamp::Timestamp;
 use crate::{complain, print, refuse, rulebook};
 use mqtt::{PropertiesBuf, Property};
-use rules::{Budget, Plan, Refused, Seen, Value};
+use rules::{Budget, EVENTS, EventRow, Plan, Refused, Seen, Value};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
@@ -49,7 +49,7 @@ struct Trial {
     username: Option<String>,
     peerhost: Option<String>,
     properties: PropertiesBuf,
-    event: Option<String>,
+    event: Option<&'static EventRow>,
     /// A map, as JSON.
     fields: String,
     now_ms: i64,
@@ -102,7 +102,7 @@ impl Trial {
                 }
                 "--event" => {
                     let name = used.value();
-                    trial.event = Some(name.strip_prefix("$events/").unwrap_or(name).to_string());
+                    trial.event = Some(event(name.strip_prefix("$events/").unwrap_or(name))?);
                 }
                 _ => trial.fields = value(),
             }
@@ -190,7 +190,8 @@ impl Trial {
             _ => self.qos,
         };
         Seen {
-            event: self.event.as_deref().unwrap_or(Seen::default().event),
+            event: self.event.map_or(Seen::default().event, |event| event.label),
+            has_message: self.event.is_none_or(|event| event.has_message),
             topic: text("topic").or(self.topic.as_deref()).unwrap_or(""),
             payload: text("payload").map_or(&self.payload, str::as_bytes),
             qos,
@@ -212,14 +213,20 @@ impl Trial {
     /// Why a broker would not even ask this rule.
     fn passes_by(&self, plan: &Plan, topic: &str) -> Option<String> {
         let filters = || plan.filters().collect::<Vec<_>>().join("\", \"");
-        if let Some(event) = &self.event {
-            let wanted = plan.events().any(|known| known == event);
-            return (!wanted).then(|| format!("$events/{event} is not in FROM \"{}\"", filters()));
+        if let Some(EventRow { name, .. }) = self.event {
+            let wanted = plan.events().any(|known| EVENTS[known].name == *name);
+            return (!wanted).then(|| format!("$events/{name} is not in FROM \"{}\"", filters()));
         }
-        let mut topics = plan.filters().filter(|filter| !filter.starts_with("$events/"));
+        let mut topics = plan.topics();
         let passes = self.topic.is_some() && !topics.any(|it| mqtt::filter_matches(it, topic));
         passes.then(|| format!("the topic {topic} is not in FROM \"{}\"", filters()))
     }
+}
+
+fn event(name: &str) -> Result<&'static EventRow, String> {
+    let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
+    let wrong = || format!("--event {name}: there is no such event; there are {}", names());
+    rules::event(name).map(|at| &EVENTS[at]).ok_or_else(wrong)
 }
 
 fn topic(text: &str) -> Result<String, String> {

@@ -1,6 +1,6 @@
 //! Nanoseconds a message by kind of rule: `cargo bench -p rules`.
 
-use rules::{Budget, Map, Plan, Seen};
+use rules::{Budget, Gathering, Map, Plan, Seen};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -30,9 +30,34 @@ const KINDS: &[(&str, &str)] = &[
     ("sha256 of the payload", r#"SELECT sha256(payload) AS h FROM "t/#""#),
 ];
 
+/// Each message comes into the window of one key, a millisecond behind the one before.
+const WINDOWS: &[(&str, &str)] = &[
+    ("count, tumbling", r#"SELECT count(*) AS n FROM "t" GROUP BY TUMBLINGWINDOW(ss, 1)"#),
+    (
+        "five totals of a JSON field, tumbling",
+        r#"SELECT count(payload.temperature) AS n, sum(payload.temperature) AS s,
+            avg(payload.temperature) AS a, min(payload.temperature) AS l,
+            max(payload.temperature) AS h
+            FROM "t" GROUP BY payload.id, TUMBLINGWINDOW(ss, 1)"#,
+    ),
+    (
+        "avg of a JSON field, hopping",
+        r#"SELECT avg(payload.temperature) AS a FROM "t" GROUP BY HOPPINGWINDOW(ss, 10, 1)"#,
+    ),
+    (
+        "avg of a JSON field, sliding over 100",
+        r#"SELECT avg(payload.temperature) AS a FROM "t" GROUP BY SLIDINGWINDOW(ms, 100)"#,
+    ),
+    (
+        "percentile of a JSON field, of 500",
+        r#"SELECT percentile_cont(payload.temperature, 0.9) AS p FROM "t"
+            GROUP BY COUNTWINDOW(500)"#,
+    ),
+];
+
 fn main() {
     assert_eq!(PAYLOAD.len(), 200);
-    println!("{:<32} {:>8} {:>12}", "rule", "ns", "rules/s");
+    println!("{:<38} {:>8} {:>12}", "rule", "ns", "rules/s");
     for (name, text) in KINDS {
         measure(name, text, PAYLOAD);
     }
@@ -41,6 +66,9 @@ fn main() {
     let text =
         r#"FOREACH payload.sensors AS s DO clientid, s.name AS name INCASE s.idx >= 0 FROM "t/#""#;
     measure("FOREACH of 10, two columns", text, &list);
+    for (name, text) in WINDOWS {
+        gather(name, text);
+    }
     parse();
 }
 
@@ -62,7 +90,31 @@ fn measure(name: &str, text: &str, payload: &str) {
             black_box(&rows);
         }
     });
-    println!("{name:<32} {best:>8.0} {:>12.0}", 1e9 / best);
+    println!("{name:<38} {best:>8.0} {:>12.0}", 1e9 / best);
+}
+
+/// A window with all that comes of it.
+fn gather(name: &str, text: &str) {
+    let plan = Plan::parse(text).expect("the rule can be read");
+    let (mut gathering, mut now) = (Gathering::default(), 1_795_334_400_000);
+    let best = best(|| {
+        let mut rows: Vec<Map> = Vec::new();
+        for _ in 0..RUNS {
+            now += 1;
+            let seen = Seen { topic: "t", payload: PAYLOAD.as_bytes(), ..Seen::default() };
+            let mut budget = Budget::default();
+            while gathering.due(&plan).is_some_and(|due| due <= now) {
+                gathering.close(&plan, now, &mut budget, &mut rows).expect("it closes");
+            }
+            let offer = plan.offer(black_box(&seen), &mut budget).expect("it runs");
+            let values = offer.expect("WHERE holds").values;
+            if gathering.add(&plan, values, now).expect("it has room") {
+                gathering.close(&plan, now, &mut budget, &mut rows).expect("it closes");
+            }
+            rows.clear();
+        }
+    });
+    println!("{name:<38} {best:>8.0} {:>12.0}", 1e9 / best);
 }
 
 fn parse() {
@@ -72,7 +124,7 @@ fn parse() {
             black_box(Plan::parse(black_box(text)).is_ok());
         }
     });
-    println!("{:<32} {best:>8.0} {:>12.0}", "reading a rule's text", 1e9 / best);
+    println!("{:<38} {best:>8.0} {:>12.0}", "reading a rule's text", 1e9 / best);
 }
 
 /// Nanoseconds a run in the best of some rounds.

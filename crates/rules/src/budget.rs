@@ -93,6 +93,8 @@ pub enum Failed {
     },
     Rows,
     Steps,
+    /// A window has as many values of one key as it may keep.
+    Values,
 }
 
 impl Failed {
@@ -105,6 +107,7 @@ impl Failed {
             Failed::Function { .. } => "function",
             Failed::Rows => "rows",
             Failed::Steps => "steps",
+            Failed::Values => "values",
         }
     }
 }
@@ -124,6 +127,7 @@ impl fmt::Display for Failed {
             }
             Failed::Rows => f.write_str("the rule makes more rows than a run may"),
             Failed::Steps => f.write_str("the rule needs more steps than a run may take"),
+            Failed::Values => f.write_str("the window has as many values of this key as it may"),
         }
     }
 }

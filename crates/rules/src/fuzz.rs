@@ -1,7 +1,7 @@
 //! What the fuzz targets do with a fuzzer's bytes, so that `cargo test` replays their corpora
 //! without a fuzzer.
 
-use crate::{Budget, Plan, Seen, Value};
+use crate::{Budget, Gathering, Plan, Seen, Value};
 
 /// Whatever the text is, it is a rule or refused at a place of its own; and a rule runs.
 pub fn text(bytes: &[u8]) {
@@ -24,6 +24,36 @@ pub fn run(bytes: &[u8]) {
     let rule = RULES[usize::from(*which) % RULES.len()];
     let plan = Plan::parse(rule).expect("the rules of the table are rules");
     run_plan(&plan, payload);
+    come_together(payload);
+}
+
+/// Payloads with line feeds between them come together in windows, of whatever record as well.
+fn come_together(payloads: &[u8]) {
+    for rule in WINDOWS {
+        let plan = Plan::parse(rule).expect("the rules of the table are rules");
+        let mut gathering = Gathering::decode(&plan, payloads).unwrap_or_default();
+        let mut rows = Vec::new();
+        for (at, payload) in payloads.split(|byte| *byte == b'\n').enumerate() {
+            let seen = Seen { topic: "car/7", payload, ..Seen::default() };
+            let whole = Budget { steps: 20_000, bytes: 1 << 18, rows: 50 };
+            let now = at as u64 * 700;
+            for _ in 0..10 {
+                if gathering.due(&plan).is_some_and(|due| due <= now) {
+                    let _ = gathering.close(&plan, now, &mut whole.clone(), &mut rows);
+                }
+            }
+            if let Ok(Some(offer)) = plan.offer(&seen, &mut whole.clone())
+                && gathering.add(&plan, offer.values, now) == Ok(true)
+            {
+                let _ = gathering.close(&plan, now, &mut whole.clone(), &mut rows);
+            }
+            let (mut bytes, mut again) = (Vec::new(), Vec::new());
+            gathering.encode(&mut bytes);
+            let back = Gathering::decode(&plan, &bytes).expect("a record comes back");
+            back.encode(&mut again);
+            assert_eq!(bytes, again);
+        }
+    }
 }
 
 fn run_plan(plan: &Plan, payload: &[u8]) {
@@ -56,6 +86,19 @@ fn run_plan(plan: &Plan, payload: &[u8]) {
 
 const PAYLOAD: &str = r#"{"a":{"b":[{"c":1},{"c":"two"}]},"t":21.5,"n":7,"s":"sieben","yes":true,
     "none":null,"sensors":[{"idx":0,"name":"t0"},{"idx":1,"name":"t1"}]}"#;
+
+const WINDOWS: &[&str] = &[
+    r#"SELECT payload.k AS k, count(*) AS n, sum(payload.v) AS s, avg(payload.v) AS a,
+        stddev(payload.v) AS d FROM "t" GROUP BY payload.k, TUMBLINGWINDOW(ss, 2)"#,
+    r#"SELECT min(payload.v) AS a, max(payload.v) AS b, first_value(payload) AS c,
+        last_value(payload.v) AS d FROM "t" GROUP BY HOPPINGWINDOW(ss, 3, 2)"#,
+    r#"SELECT distinct(payload.v) AS a, count_distinct(payload.v) AS b, collect(payload) AS c
+        FROM "t" GROUP BY SLIDINGWINDOW(ss, 2) HAVING count(payload.v) > 1"#,
+    r#"SELECT percentile_cont(payload.v, 0.9) AS a, percentile_disc(payload.v, 0.1) AS b
+        FROM "t" GROUP BY SESSIONWINDOW(ss, 3, 1)"#,
+    r#"SELECT window_start() AS a, window_end() AS b, payload.v.x AS c
+        FROM "t" GROUP BY COUNTWINDOW(3)"#,
+];
 
 const RULES: &[&str] = &[
     r#"SELECT * FROM "t""#,

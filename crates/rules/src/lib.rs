@@ -21,7 +21,7 @@
 //!   topic filters to enter into an index beside those of sessions, so that a rule that does not
 //!   match costs nothing. `run` does not look at them again. A rule with two filters that both
 //!   match runs once. Names that begin with `$events/` are no filters but events, which
-//!   [`Plan::events`] tells apart; `Seen::event` is such a name without `$events/`.
+//!   [`Plan::events`] tells apart; `Seen::event` is the label of one.
 //! * **What a plan reads** of a message says [`Plan::reads`]: where nothing needs the time, the
 //!   publisher or the properties, a shard need not look them up.
 //! * **What a run may cost** is its [`Budget`]. It pays for all that it does before it does it, so
@@ -31,10 +31,14 @@
 //!   label for counters.
 //! * **Rows borrow** from the plan and the message. Write them out ([`Map::write_json`], or
 //!   [`Map::get`] for templates) before the message goes, or keep them by [`Map::into_owned`].
-//! * **Nothing is remembered** between two runs: windows and their state belong beside the plan.
+//! * **Nothing is remembered** between two runs. A rule with a window ([`Plan::window`]) is not run
+//!   but asked what a message brings into it ([`Plan::offer`]); what comes together under a key is
+//!   a [`Gathering`], which the caller keeps, bounds in number, closes when it is due, and may
+//!   write down.
 #![forbid(unsafe_code)]
 
 mod budget;
+mod events;
 pub mod functions;
 pub mod fuzz;
 
@@ -46,10 +50,13 @@ mod seen;
 mod template;
 mod text;
 mod value;
+mod windows;
 
 pub use budget::{Budget, Failed};
+pub use events::{EVENTS, EventRow, event};
 pub use plan::{Plan, Reads};
 pub use seen::{FIELDS, Field, FieldRow, Seen};
 pub use template::Template;
 pub use text::{Refused, split};
 pub use value::{Map, Value};
+pub use windows::{AGGREGATES, AggregateRow, Gathering, Offer, VALUES_MAX, Window};

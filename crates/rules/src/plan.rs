@@ -1,10 +1,12 @@
 //! A rule that has been read: what it looks at, in which order, and what comes out. Immutable;
 //! names of fields and functions are resolved and patterns compiled.
 
+use crate::events::event;
 use crate::functions::{Function, Matcher};
 use crate::operate::{Operator, Pattern};
 use crate::seen::Field;
 use crate::value::Value;
+use crate::windows::Grouping;
 
 /// One rule, ready to run. `Send + Sync`: behind an `Arc` all shards share one.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub struct Plan {
     /// The condition says an alias, so that columns come first.
     pub(crate) condition_says_alias: bool,
     pub(crate) reads: Reads,
+    /// Of a rule with a window.
+    pub(crate) grouping: Option<Box<Grouping>>,
 }
 
 /// What of a message a plan ever looks at, so that whoever calls it need not bring the rest.
@@ -109,6 +113,8 @@ pub(crate) enum Root {
     Item,
     /// A field of an event.
     More(Box<str>),
+    /// What came together in a window: a place among the totals.
+    Total(usize),
 }
 
 #[derive(Debug)]
@@ -122,15 +128,19 @@ pub(crate) enum Step {
 }
 
 impl Plan {
-    /// The topic filters and `$events/` names of FROM, in their order. All are valid; one may be
-    /// said twice.
+    /// The topic filters of FROM, in their order. All are valid; one may be said twice.
+    pub fn topics(&self) -> impl Iterator<Item = &str> {
+        self.filters().filter(|filter| !filter.starts_with("$events/"))
+    }
+
+    /// The same with the events, each as `$events/` and its name.
     pub fn filters(&self) -> impl Iterator<Item = &str> {
         self.filters.iter().map(|filter| &**filter)
     }
 
-    /// Those of them that are events.
-    pub fn events(&self) -> impl Iterator<Item = &str> {
-        self.filters().filter_map(|filter| filter.strip_prefix("$events/"))
+    /// Those of them that are events: places in the table.
+    pub fn events(&self) -> impl Iterator<Item = usize> {
+        self.filters().filter_map(|filter| event(filter.strip_prefix("$events/")?))
     }
 
     pub fn reads(&self) -> Reads {

@@ -8,6 +8,7 @@ use crate::operate::{Operator, apply};
 use crate::plan::{Column, Expr, Plan, Root, Shape, Step};
 use crate::seen::{FIELDS, Field, Seen};
 use crate::value::{Map, Value};
+use crate::windows::Gathering;
 use std::borrow::Cow;
 
 impl Plan {
@@ -19,16 +20,23 @@ impl Plan {
         budget: &mut Budget,
         out: &mut Vec<Map<'a>>,
     ) -> Result<(), Failed> {
-        let mut frame = Frame {
-            seen: *seen,
-            budget,
-            tape: None,
-            item: Element::None,
-            row: Map::default(),
-            spare: Vec::new(),
-            chance: seen.chance,
-        };
-        frame.run(self, out)
+        if self.grouping.is_some() {
+            return self.run_alone(seen, budget, out);
+        }
+        Frame::new(*seen, budget, Vec::new()).run(self, out)
+    }
+
+    /// A rule with a window, as if it had this message and no other.
+    fn run_alone<'a>(
+        &'a self,
+        seen: &Seen<'a>,
+        budget: &mut Budget,
+        out: &mut Vec<Map<'a>>,
+    ) -> Result<(), Failed> {
+        let Some(offer) = self.offer(seen, budget)? else { return Ok(()) };
+        let (mut gathering, now) = (Gathering::default(), seen.now_ms.max(0) as u64);
+        gathering.add(self, offer.values, now)?;
+        gathering.close(self, now, budget, out)
     }
 }
 
@@ -43,6 +51,8 @@ pub(crate) struct Frame<'r, 'a> {
     /// Emptied lists of arguments, for the next calls.
     spare: Vec<Vec<Value<'a>>>,
     pub(crate) chance: u64,
+    /// What came together in a window.
+    totals: Vec<Value<'a>>,
 }
 
 /// The element that FOREACH is at.
@@ -66,7 +76,40 @@ enum Move<'a> {
     Range(i64, i64),
 }
 
-impl<'a> Frame<'_, 'a> {
+impl<'r, 'a> Frame<'r, 'a> {
+    pub(crate) fn new(
+        seen: Seen<'a>,
+        budget: &'r mut Budget,
+        totals: Vec<Value<'a>>,
+    ) -> Frame<'r, 'a> {
+        Frame {
+            seen,
+            budget,
+            tape: None,
+            item: Element::None,
+            row: Map::default(),
+            spare: Vec::new(),
+            chance: seen.chance,
+            totals,
+        }
+    }
+
+    /// The row of a window that is over.
+    pub(crate) fn window_row(
+        &mut self,
+        plan: &'a Plan,
+        having: Option<&'a Expr>,
+        out: &mut Vec<Map<'a>>,
+    ) -> Result<(), Failed> {
+        let Shape::Select(columns) = &plan.shape else { return Ok(()) };
+        self.columns(columns)?;
+        if self.holds(having)? {
+            self.budget.row()?;
+            out.push(std::mem::take(&mut self.row));
+        }
+        Ok(())
+    }
+
     fn run(&mut self, plan: &'a Plan, out: &mut Vec<Map<'a>>) -> Result<(), Failed> {
         if !plan.condition_says_alias && !self.holds(plan.condition.as_ref())? {
             return Ok(());
@@ -101,7 +144,7 @@ impl<'a> Frame<'_, 'a> {
         }
     }
 
-    fn holds(&mut self, condition: Option<&'a Expr>) -> Result<bool, Failed> {
+    pub(crate) fn holds(&mut self, condition: Option<&'a Expr>) -> Result<bool, Failed> {
         match condition {
             Some(condition) => Ok(self.eval(condition)? == Value::Bool(true)),
             None => Ok(true),
@@ -176,7 +219,8 @@ impl<'a> Frame<'_, 'a> {
     }
 
     fn all_fields(&mut self) -> Result<(), Failed> {
-        for row in FIELDS.iter().filter(|row| row.in_all) {
+        let is_whole = self.seen.has_message;
+        for row in FIELDS.iter().filter(|row| row.in_all && (is_whole || row.of_all)) {
             let value = self.field(row.field)?;
             self.row.put(row.name, value);
         }
@@ -365,6 +409,13 @@ impl<'a> Frame<'_, 'a> {
                 value
             }
             Root::Expr(expr) => self.eval(expr)?,
+            Root::Total(at) => {
+                let value = self.totals.get(*at).unwrap_or(&Value::Null);
+                let (steps, bytes) = value.size();
+                self.budget.step(steps)?;
+                self.budget.take(bytes as usize)?;
+                value.clone()
+            }
         };
         self.descend(value, steps).map(Spot::Value)
     }

@@ -8,11 +8,14 @@ use std::borrow::Cow;
 /// A message as it was published, or an event about a client, session, message or link.
 ///
 /// For an event `topic`, `payload` and the others are what the event is about, where it is about
-/// a message; what it has beside them stands in `more` under the names that the rule says.
+/// a message, and else null; what it has beside them, or in their stead, stands in `more` under the
+/// names that the rule says.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// `message.publish`, or the event's name without `$events/`.
+    /// `message.publish`, or the event's label.
     pub event: &'a str,
+    /// Whether it is a message, or about one.
+    pub has_message: bool,
     pub topic: &'a str,
     pub payload: &'a [u8],
     pub qos: u8,
@@ -40,6 +43,7 @@ impl Default for Seen<'_> {
     fn default() -> Self {
         Seen {
             event: MESSAGE,
+            has_message: true,
             topic: "",
             payload: &[],
             qos: 0,
@@ -87,11 +91,24 @@ pub struct FieldRow {
     pub field: Field,
     /// Whether it is among those that `*` stands for.
     pub in_all: bool,
+    /// Whether events have it that are about no message.
+    pub of_all: bool,
     pub says: &'static str,
 }
 
 const fn row(name: &'static str, field: Field, in_all: bool, says: &'static str) -> FieldRow {
-    FieldRow { name, field, in_all, says }
+    let of_all = !matches!(
+        field,
+        Field::Dup
+            | Field::Flags
+            | Field::Id
+            | Field::Payload
+            | Field::PubProps
+            | Field::QoS
+            | Field::Retain
+            | Field::Topic
+    );
+    FieldRow { name, field, in_all, of_all, says }
 }
 
 pub const FIELDS: &[FieldRow] = &[
@@ -134,6 +151,12 @@ impl Field {
 impl<'a> Seen<'a> {
     /// What a field holds; the second number is the bytes of memory that it took.
     pub(crate) fn field(&self, field: Field) -> (Value<'a>, usize) {
+        if !self.has_message
+            && let Some(row) = FIELDS.iter().find(|row| row.field == field && !row.of_all)
+        {
+            let (value, (_, bytes)) = self.more(row.name);
+            return (value, bytes as usize);
+        }
         let optional = |text: Option<&'a str>| text.map_or(Value::Null, Value::text);
         let value = match field {
             Field::ClientId => Value::text(self.clientid),

@@ -379,15 +379,25 @@ fn properties_are_a_map() {
 
 #[test]
 fn events_have_fields_of_their_own() {
-    let rule =
-        r#"SELECT reason, clientid, no FROM "$events/client_disconnected" WHERE reason = 'kicked'"#;
+    let rule = r#"SELECT reason, clientid, topic, peername FROM "$events/client_disconnected"
+           WHERE reason = 'kicked'"#;
     let plan = Plan::parse(rule).unwrap();
-    assert_eq!(plan.events().collect::<Vec<_>>(), ["client_disconnected"]);
+    let event = &rules::EVENTS[plan.events().next().expect("it is about one")];
+    assert_eq!((event.name, event.label), ("client/disconnected", "client.disconnected"));
     let more = [("reason", Value::text("kicked"))];
-    let seen = Seen { event: "client_disconnected", more: &more, ..seen("") };
-    let mut rows = Vec::new();
-    plan.run(&seen, &mut Budget::default(), &mut rows).unwrap();
-    assert_eq!(rows[0].to_string(), r#"{"reason":"kicked","clientid":"c1","no":null}"#);
+    let seen = Seen { event: event.label, has_message: false, more: &more, ..seen("") };
+    let run = |rule: &str| {
+        let (plan, mut rows) = (Plan::parse(rule).unwrap(), Vec::new());
+        plan.run(&seen, &mut Budget::default(), &mut rows).unwrap();
+        rows[0].to_string()
+    };
+    let row = r#"{"reason":"kicked","clientid":"c1","topic":null,"peername":null}"#;
+    assert_eq!(run(rule), row);
+    let all = run(r#"SELECT * FROM "$events/client/disconnected""#);
+    assert!(all.contains(r#""event":"client.disconnected""#), "{all}");
+    assert!(all.contains(r#""reason":"kicked""#) && !all.contains("payload"), "{all}");
+    let wrong = Plan::parse(r#"SELECT raeson FROM "$events/client/disconnected""#).unwrap_err();
+    assert!(wrong.to_string().contains("no event of this rule has raeson"), "{wrong}");
 }
 
 #[test]

@@ -103,6 +103,7 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         | Act::Refuse { .. }
         | Act::Reload { .. }
         | Act::Resume { .. }
+        | Act::Rule { .. }
         | Act::Rules { .. }
         | Act::Stall { .. }
         | Act::Stored

@@ -32,6 +32,7 @@
 //!   ! warden asked           says, as the client `warden`, what was asked since the last time
 //!   ! warden says allow a    and everyone is told that it is another
 //!   ! rules deny topic=a     others from now on
+//!   ! rule NAME ... : SQL    this one from now on, and no other
 //!   ! bans user=b            others from now on
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
 //!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
@@ -140,6 +141,10 @@ pub enum Act {
     Resume {
         client: usize,
     },
+    /// Rules in SQL: this one, and no other.
+    Rule {
+        text: String,
+    },
     Rules {
         text: String,
     },
@@ -183,6 +188,7 @@ impl Act {
             | Act::Power
             | Act::Refuse { .. }
             | Act::Reload { .. }
+            | Act::Rule { .. }
             | Act::Rules { .. }
             | Act::Stored
             | Act::Warden { .. }
@@ -206,6 +212,7 @@ impl Act {
             | Act::Refuse { .. }
             | Act::Reload { .. }
             | Act::Resume { .. }
+            | Act::Rule { .. }
             | Act::Rules { .. }
             | Act::Stall { .. }
             | Act::Stored
@@ -461,6 +468,7 @@ fn command(text: &str) -> Result<Act, String> {
         "warden waits" => Act::Permit { count: 0, waits: true },
         _ if text.starts_with("bans ") => Act::Bans { text: text[5..].into() },
         _ if text.starts_with("warden says ") => Act::Warden { text: text[12..].into() },
+        _ if text.starts_with("rule ") => Act::Rule { text: text[5..].into() },
         _ if text.starts_with("rules ") => Act::Rules { text: text[6..].into() },
         _ => {
             let pair = text.strip_prefix("reload ").and_then(|pair| pair.split_once('='));

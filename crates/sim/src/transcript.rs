@@ -3,6 +3,7 @@
 
 use crate::line;
 use crate::people;
+use crate::rule;
 use crate::script::{Act, CONTINUES, Line, Script};
 use crate::settings;
 use crate::world::{WireId, World};
@@ -238,6 +239,11 @@ impl<'a> Stage<'a> {
             Act::Rules { text } => {
                 let mut options = self.script.options.clone();
                 options.permissions = people::rules(text).map(Some).expect("rules");
+                self.world.command(&Command::Reload(Arc::new(options)));
+            }
+            Act::Rule { text } => {
+                let mut options = self.script.options.clone();
+                options.rules = [rule::parse(text).expect("a rule")].into();
                 self.world.command(&Command::Reload(Arc::new(options)));
             }
             Act::Cut { client } => {

@@ -477,7 +477,7 @@ impl Shard {
             from_retained: false,
             alone: true,
         };
-        self.sessions.deliver(hit, draft, out);
+        self.sessions.deliver_heeded(hit, draft, out);
         let member = self.sessions.get(session);
         if !member.has_room() {
             self.sessions.rooms.push(session);

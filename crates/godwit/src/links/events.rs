@@ -8,10 +8,10 @@ use super::sink::message::Message;
 use super::sink::settings::SinkSettings;
 use super::tally::{Loss, Tally};
 use crate::timestamp::Timestamp;
+use broker::Note;
 use broker::limits::LINK_IDS;
 use broker::mount::parts;
-use broker::{Address, Note};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -102,8 +102,10 @@ impl Heard {
 
 impl Event {
     fn message(self) -> Message {
-        let mut body = describe(&self.note);
-        let (namespace, client_id) = parts(client_of(&self.note).unwrap_or_default());
+        let fields = self.note.fields();
+        let json = fields.iter().map(|(name, value)| (name.to_string(), json_of(value)));
+        let mut body: Map<String, Value> = json.collect();
+        let (namespace, client_id) = parts(self.note.client_id().unwrap_or_default());
         body.insert("event".into(), self.name.into());
         body.insert("timestamp".into(), self.at_ms.into());
         body.insert("clientid".into(), client_id.into());
@@ -116,15 +118,16 @@ impl Event {
 
 /// None of links, which are nobody's clients.
 fn name_of(note: &Note) -> Option<&'static str> {
-    if client_of(note)?.starts_with(LINK_IDS) {
+    if note.client_id()?.starts_with(LINK_IDS) {
         return None;
     }
     match note {
         Note::Connected { .. } => Some("client.connected"),
-        Note::Refused { .. } => Some("client.connack"),
-        Note::Disconnected { .. } | Note::Lost { .. } | Note::Violated { .. } => {
-            Some("client.disconnected")
-        }
+        Note::Refused { was_in: false, .. } => Some("client.connack"),
+        Note::Refused { .. }
+        | Note::Disconnected { .. }
+        | Note::Lost { .. }
+        | Note::Violated { .. } => Some("client.disconnected"),
         Note::Denied { .. } => Some("client.denied"),
         Note::Dropped { .. } => Some("message.dropped"),
         Note::Subscribed { .. } => Some("session.subscribed"),
@@ -135,58 +138,11 @@ fn name_of(note: &Note) -> Option<&'static str> {
     }
 }
 
-fn client_of(note: &Note) -> Option<&str> {
-    match note {
-        Note::Connected { client_id, .. }
-        | Note::Denied { client_id, .. }
-        | Note::Disconnected { client_id, .. }
-        | Note::Dropped { client_id, .. }
-        | Note::Lost { client_id, .. }
-        | Note::Refused { client_id, .. }
-        | Note::SessionEnded { client_id, .. }
-        | Note::Subscribed { client_id, .. }
-        | Note::TakenOver { client_id, .. }
-        | Note::Unsubscribed { client_id, .. }
-        | Note::Violated { client_id, .. } => Some(client_id),
-        _ => None,
+fn json_of(value: &rules::Value<'_>) -> Value {
+    match value {
+        rules::Value::Bool(of) => Value::Bool(*of),
+        rules::Value::Int(of) => Value::from(*of),
+        rules::Value::Text(of) => Value::from(&**of),
+        _ => Value::Null,
     }
-}
-
-fn describe(note: &Note) -> Map<String, Value> {
-    let said = match note {
-        Note::Connected { peer, version, session_present, keep_alive_s, .. } => json!({
-            "peername": peer_name(peer),
-            "proto_ver": version.to_string(),
-            "session_present": session_present,
-            "keepalive": keep_alive_s,
-        }),
-        Note::Disconnected { reason, .. } => json!({ "reason": reason.to_string() }),
-        Note::Lost { .. } => json!({ "reason": "connection lost" }),
-        Note::Violated { peer, violation, .. } => {
-            json!({ "reason": violation.what(), "peername": peer_name(peer) })
-        }
-        Note::Refused { peer, refusal, .. } => {
-            json!({ "reason": refusal.reason().to_string(), "peername": peer_name(peer) })
-        }
-        Note::TakenOver { by, .. } => json!({ "peername": peer_name(by) }),
-        Note::SessionEnded { expired, .. } => {
-            json!({ "reason": if *expired { "expired" } else { "ended" } })
-        }
-        Note::Subscribed { filter, code, .. } | Note::Unsubscribed { filter, code, .. } => {
-            json!({ "topic": filter, "reason_code": code })
-        }
-        Note::Denied { user, deed, topic, count, .. } => {
-            json!({ "username": user.as_deref(), "action": deed, "topic": topic, "count": count })
-        }
-        Note::Dropped { drop, count, .. } => json!({ "reason": drop.name(), "count": count }),
-        _ => json!({}),
-    };
-    match said {
-        Value::Object(said) => said,
-        _ => Map::new(),
-    }
-}
-
-fn peer_name(peer: &Address) -> String {
-    peer.to_string()
 }

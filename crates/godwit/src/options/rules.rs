@@ -50,7 +50,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         short: "what it looks at, when, and what comes out: see rules.md",
         long: "A rule sees each message that a client publishes or leaves as its will, once, with \
                its whole topic name (that of a client in a namespace with the namespace in front), \
-               and what other rules publish.",
+               and what other rules publish. It sees events that it names: see rules.md.",
         source: "",
         set: |rule, value| rule.sql = value.text().into(),
     },
@@ -192,8 +192,11 @@ impl RuleSettings {
         }
         let plan = rules::Plan::parse(&self.sql)
             .map_err(|refused| format!("sql, line {}", refused.show(&self.sql)))?;
-        if let Some(event) = plan.events().next() {
-            return Err(format!("sql: $events/{event} is for later: rules see messages only"));
+        if self.drops && plan.topics().next().is_none() {
+            return Err("drop is for messages: sql has no topic filter in FROM".to_string());
+        }
+        if self.drops && plan.window().is_some() {
+            return Err("drop is for messages, and a window is over long after them".to_string());
         }
         let template = |text: &str| rules::Template::parse(text);
         let alone = RuleSettings { topic: self.topic.clone(), ..defaults(ROWS) };

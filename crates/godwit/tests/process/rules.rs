@@ -1,5 +1,7 @@
-//! `[[rule]]` on the real program: from the file, by SIGHUP, and refused with its place.
+//! `[[rule]]` on the real program: from the file, by SIGHUP, over events of bridges, and refused
+//! with its place.
 
+use crate::bridges::{BOTH, edge, servers};
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
 use std::path::Path;
 use std::time::Instant;
@@ -79,16 +81,38 @@ fn a_rule_that_is_wrong_is_told_with_its_place() {
     let path = scratch("rules-wrong").join("godwit.toml");
     for (from, to, wanted) in [
         ("payload.t > 30", "payload.t > ", "line 2:"),
-        ("WHERE", "GROUP BY room HAVING", "line 2:"),
+        ("WHERE", "GROUP BY room HAVING", "a message has no room"),
+        (
+            "> 30\"\"\"",
+            "> 30 GROUP BY COUNTWINDOW(2)\"\"\"\ndrop = true",
+            "a window is over long after",
+        ),
         ("nth(2", "nht(2", "line 1:24: there is no function nht"),
         ("alarms/${room}", "alarms/${room", "without its }"),
         ("publish.qos", "publish.qso", "publish.qos"),
         ("name = \"hot\"", "name = \"h t\"", "needs a name"),
-        ("rooms/+/climate", "$events/client/connected", "messages only"),
+        ("rooms/+/climate", "$events/client/conected", "is no event; client/connected, "),
     ] {
         let file = write(&path, &HOT.replace(from, to));
         let (code, _, said) = run(&["check", "--config", &file]);
         assert_eq!(code, Some(2), "{from} {to}: {said}");
         assert!(said.contains("godwit.toml:") && said.contains(wanted), "{to}: {said}");
     }
+}
+
+#[test]
+fn rules_hear_of_bridges() {
+    let mut far = Broker::start(&[]);
+    let rule = "[[rule]]\nname = \"links\"\nprint = true\n\
+                sql = 'SELECT event, bridge, server, reason FROM \"$events/bridge/connected\", \
+                \"$events/bridge/disconnected\"'\n";
+    let bridge = servers(far.address) + BOTH + rule;
+    let (mut near, _) = edge("rules-bridges", &bridge, &[]);
+    let line = near.program.wait_for("bridge.connected");
+    let server = format!("tcp://{}", far.address);
+    assert!(line.contains("rule=links") && line.contains(&server), "{line}");
+    far.program.signal("KILL");
+    far.program.exit_code();
+    let line = near.program.wait_for("bridge.disconnected");
+    assert!(line.contains("reason"), "{line}");
 }

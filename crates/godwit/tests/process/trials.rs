@@ -54,13 +54,17 @@ fn what_does_not_come_out_says_why() {
 fn an_event_has_fields_of_its_own() {
     let sql = "SELECT clientid, reason, event FROM \"$events/client_disconnected\"";
     let json = "{\"reason\":\"kicked\",\"clientid\":\"c9\"}";
-    let row = "{\"clientid\":\"c9\",\"reason\":\"kicked\",\"event\":\"client_disconnected\"}\n";
-    for name in ["client_disconnected", "$events/client_disconnected"] {
+    let row = "{\"clientid\":\"c9\",\"reason\":\"kicked\",\"event\":\"client.disconnected\"}\n";
+    for name in ["client_disconnected", "$events/client/disconnected"] {
         let ran = test(&["--sql", sql, "--event", name, "--json", json]);
         assert_eq!(ran, (Some(0), row.to_string(), String::new()));
     }
-    let (_, _, why) = test(&["--sql", sql, "--event", "x"]);
-    assert_eq!(why, "godwit: $events/x is not in FROM \"$events/client_disconnected\"\n");
+    let (_, _, why) = test(&["--sql", sql, "--event", "bridge/connected"]);
+    let said = "godwit: $events/bridge/connected is not in FROM";
+    assert_eq!(why, format!("{said} \"$events/client/disconnected\"\n"));
+    let (code, _, why) = test(&["--sql", sql, "--event", "x"]);
+    assert!(why.contains("--event x: there is no such event; there are client/connected"), "{why}");
+    assert_eq!(code, Some(2));
 }
 
 #[test]

@@ -74,6 +74,11 @@ pub(crate) fn by_name(name: &str) -> Option<&'static Function> {
     all().find(|function| function.name.eq_ignore_ascii_case(name))
 }
 
+/// Whether it says something of the message without being given it.
+pub(crate) fn looks_at_message(name: &str) -> bool {
+    message::ROWS.iter().any(|function| function.name.eq_ignore_ascii_case(name))
+}
+
 pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
     GROUPS.iter().flat_map(|(_, rows)| *rows)
 }

@@ -2,22 +2,30 @@
 //! chains of operators become flat. What has no meaning here is refused.
 
 use super::Refused;
+use super::grouped::Grouped;
 use super::statement::{Foreach, NAMES_MAX, Statement, Written, place};
+use crate::events::{EVENTS, event};
 use crate::functions::{self, Needs};
 use crate::operate::{Operator, Pattern};
 use crate::plan::{Column, Expr, Plan, Reads, Root, Shape, Step};
 use crate::seen::{FIELDS, Field};
 use crate::value::{Number, Value};
+use crate::windows::{self, Asked};
 use sqlparser::ast::{self, AccessExpr, BinaryOperator, Subscript, UnaryOperator};
 use sqlparser::tokenizer::Location;
 
 impl Statement {
     pub(super) fn plan(self) -> Result<Plan, Refused> {
         let mut filters = Vec::with_capacity(self.filters.len());
-        let mut events = false;
+        let mut events = Vec::new();
         for (filter, at) in self.filters {
-            events |= check_filter(&filter, at)?;
-            filters.push(filter.into_boxed_str());
+            match event_of(&filter, at)? {
+                Some(place) => {
+                    events.push(place);
+                    filters.push(format!("$events/{}", EVENTS[place].name).into());
+                }
+                None => filters.push(filter.into_boxed_str()),
+            }
         }
         let start = Location::new(1, 1);
         let mut scope = Scope {
@@ -26,8 +34,19 @@ impl Statement {
             events,
             reads: Reads::default(),
             said_alias: false,
+            asked: None,
             at: start,
         };
+        if let Some(found) = self.group_by.first().or(self.having.as_ref()) {
+            let at = found.1;
+            let grouped = Grouped {
+                columns: self.columns.filter(|_| self.foreach.is_none()),
+                condition: self.condition,
+                group_by: self.group_by,
+                having: self.having,
+            };
+            return grouped.plan(filters, scope, at);
+        }
         let shape = match self.foreach {
             None => Shape::Select(scope.columns(self.columns.unwrap_or_default())?),
             Some(Foreach { array, item, incase }) => {
@@ -44,29 +63,24 @@ impl Statement {
         scope.said_alias = false;
         let condition = self.condition.map(|condition| scope.expr(condition)).transpose()?;
         let condition_says_alias = scope.said_alias;
-        Ok(Plan { filters, shape, condition, condition_says_alias, reads: scope.reads })
+        let (reads, grouping) = (scope.reads, None);
+        Ok(Plan { filters, shape, condition, condition_says_alias, reads, grouping })
     }
 }
 
-/// Whether it is an event's name; those and filters have to be valid.
-fn check_filter(filter: &str, at: Location) -> Result<bool, Refused> {
-    if let Some(event) = filter.strip_prefix("$events/") {
-        let plain = |c: char| c.is_ascii_lowercase() || c == '_' || c == '.' || c == '/';
-        return match !event.is_empty() && event.chars().all(plain) {
-            true => Ok(true),
-            false => Err(Refused::new(
-                at,
-                format!("{filter} is no event"),
-                "events have names such as $events/client_connected",
-            )),
-        };
+/// The event that it names, if it names one; those and filters have to be valid.
+fn event_of(filter: &str, at: Location) -> Result<Option<usize>, Refused> {
+    if let Some(name) = filter.strip_prefix("$events/") {
+        let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
+        let wrong = || Refused::new(at, format!("{filter} is no event"), names());
+        return event(name).map(Some).ok_or_else(wrong);
     }
     if filter.starts_with("$share/") {
         let hint = "a rule sees every message once, so leave $share and the group out";
         return Err(Refused::new(at, "a rule has no shared subscription", hint));
     }
     match mqtt::topic::check_filter(filter) {
-        Ok(()) => Ok(false),
+        Ok(()) => Ok(None),
         Err(_) => Err(Refused::new(
             at,
             format!("\"{filter}\" is no topic filter"),
@@ -76,21 +90,23 @@ fn check_filter(filter: &str, at: Location) -> Result<bool, Refused> {
 }
 
 /// What names mean at a place of the rule.
-struct Scope {
+pub(super) struct Scope {
     /// The aliases of the columns so far, each with all of its names.
-    aliases: Vec<Vec<String>>,
+    pub(super) aliases: Vec<Vec<String>>,
     /// What an element of FOREACH is called, where there is one.
     item: Option<String>,
-    /// Events have fields that no table knows.
-    events: bool,
-    reads: Reads,
+    /// Those of FROM, which have fields of their own.
+    events: Vec<usize>,
+    pub(super) reads: Reads,
     said_alias: bool,
+    /// Of what is said when a window is over: the totals that it says.
+    pub(super) asked: Option<Vec<Asked>>,
     /// Where what is being read begins, for what does not know its own place.
     at: Location,
 }
 
 impl Scope {
-    fn columns(&mut self, columns: Vec<Written>) -> Result<Box<[Column]>, Refused> {
+    pub(super) fn columns(&mut self, columns: Vec<Written>) -> Result<Box<[Column]>, Refused> {
         let mut done = Vec::with_capacity(columns.len());
         for column in columns {
             done.push(match column {
@@ -114,7 +130,7 @@ impl Scope {
         Ok(done.into())
     }
 
-    fn refuse<T>(&self, at: Location, message: &str, hint: &str) -> Result<T, Refused> {
+    pub(super) fn refuse<T>(&self, at: Location, message: &str, hint: &str) -> Result<T, Refused> {
         Err(Refused::new(at, message, hint))
     }
 
@@ -126,7 +142,7 @@ impl Scope {
         exprs.into_iter().map(|expr| self.expr(expr)).collect()
     }
 
-    fn expr(&mut self, expr: ast::Expr) -> Result<Expr, Refused> {
+    pub(super) fn expr(&mut self, expr: ast::Expr) -> Result<Expr, Refused> {
         use ast::Expr as Sql;
         let at = place(&expr, self.at);
         self.at = at;
@@ -274,6 +290,12 @@ impl Scope {
 
     fn call(&mut self, call: ast::Function, at: Location) -> Result<Expr, Refused> {
         let name = call.name.to_string();
+        if let Some(row) = windows::by_name(&name) {
+            return self.total(row, call, at);
+        }
+        if self.asked.is_some() && functions::looks_at_message(&name) {
+            return self.of_last(|scope| scope.call(call, at));
+        }
         let Some(function) = functions::by_name(&name) else {
             return self.refuse(at, &format!("there is no function {name}"), &like(&name));
         };
@@ -312,6 +334,19 @@ impl Scope {
     }
 
     fn path(&mut self, expr: ast::Expr, at: Location) -> Result<Expr, Refused> {
+        let is_named = match &expr {
+            ast::Expr::CompoundFieldAccess { root, .. } => {
+                matches!(**root, ast::Expr::Identifier(_))
+            }
+            _ => true,
+        };
+        match self.asked.is_some() && is_named {
+            true => self.of_last(|scope| scope.bare_path(expr, at)),
+            false => self.bare_path(expr, at),
+        }
+    }
+
+    fn bare_path(&mut self, expr: ast::Expr, at: Location) -> Result<Expr, Refused> {
         let mut steps = Vec::new();
         let (root, chain) = match expr {
             ast::Expr::Identifier(name) => (name.value, Vec::new()),
@@ -429,14 +464,25 @@ impl Scope {
                 }
                 Ok(Root::Field(field))
             }
-            None if self.events => Ok(Root::More(name.into())),
+            None if self.has_event_with(&name) => Ok(Root::More(name.into())),
             None => {
                 let names: Vec<&str> = FIELDS.iter().map(|row| row.name).collect();
+                let own = self.events.iter().flat_map(|at| EVENTS[*at].fields).copied();
+                let own: Vec<&str> = own.collect();
+                if !own.is_empty() {
+                    let has = [&own[..], &names].concat().join(", ");
+                    let hint = format!("what the rule is about has {has}");
+                    return self.refuse(at, &format!("no event of this rule has {name}"), &hint);
+                }
                 let hint =
                     format!("payload.{name} is in the payload; a message has {}", names.join(", "));
                 self.refuse(at, &format!("a message has no {name}"), &hint)
             }
         }
+    }
+
+    fn has_event_with(&self, field: &str) -> bool {
+        self.events.iter().any(|at| EVENTS[*at].fields.contains(&field))
     }
 }
 

@@ -232,15 +232,21 @@ fn prefix_word(
         return Ok(Expr::Identifier(name));
     }
     parser.advance_token();
-    let args = list(parser, &Token::RParen)?;
-    let args = args.into_iter().map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
+    // `count(*)`
+    let args: Vec<_> = match parser.consume_tokens(&[Token::Mul, Token::RParen]) {
+        true => vec![FunctionArg::Unnamed(FunctionArgExpr::Wildcard)],
+        false => {
+            let exprs = list(parser, &Token::RParen)?.into_iter();
+            exprs.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).collect()
+        }
+    };
     Ok(Expr::Function(Function {
         name: ObjectName::from(vec![name]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
         args: FunctionArguments::List(FunctionArgumentList {
             duplicate_treatment: None,
-            args: args.collect(),
+            args,
             clauses: Vec::new(),
         }),
         within_group: Vec::new(),

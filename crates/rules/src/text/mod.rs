@@ -4,6 +4,7 @@
 
 mod convert;
 mod dialect;
+mod grouped;
 mod statement;
 
 use crate::plan::Plan;

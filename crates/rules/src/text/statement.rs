@@ -12,6 +12,8 @@ pub(super) struct Statement {
     pub(super) foreach: Option<Foreach>,
     pub(super) filters: Vec<(String, Location)>,
     pub(super) condition: Option<Expr>,
+    pub(super) group_by: Vec<(Expr, Location)>,
+    pub(super) having: Option<(Expr, Location)>,
 }
 
 pub(super) struct Foreach {
@@ -64,7 +66,8 @@ impl Reader<'_> {
 
     fn statement(mut self) -> Result<Statement, Refused> {
         let (columns, foreach) = if self.skip("select") {
-            if self.is_next("distinct") {
+            let is_call = self.parser.peek_nth_token_ref(1).token == Token::LParen;
+            if self.is_next("distinct") && !is_call {
                 return self.refuse("SELECT DISTINCT", "a rule sees one message, so leave it out");
             }
             (Some(self.columns()?), None)
@@ -80,9 +83,24 @@ impl Reader<'_> {
         }
         let filters = self.filters()?;
         let condition = if self.skip("where") { Some(self.expr()?) } else { None };
+        let mut group_by = Vec::new();
+        if self.skip("group") {
+            if !self.skip("by") {
+                return self.unexpected("BY");
+            }
+            loop {
+                let at = self.here();
+                group_by.push((self.expr()?, at));
+                if !self.parser.consume_token(&Token::Comma) {
+                    break;
+                }
+            }
+        }
+        let at = self.here();
+        let having = if self.skip("having") { Some((self.expr()?, at)) } else { None };
         while self.parser.consume_token(&Token::SemiColon) {}
         match self.parser.peek_token_ref().token {
-            Token::EOF => Ok(Statement { columns, foreach, filters, condition }),
+            Token::EOF => Ok(Statement { columns, foreach, filters, condition, group_by, having }),
             _ => self.unexpected("the end of the rule"),
         }
     }
@@ -201,8 +219,6 @@ pub(super) const NAMES_MAX: usize = 16;
 const FOREIGN: &[(&str, &str)] = &[
     ("cross", JOIN),
     ("full", JOIN),
-    ("group", "a rule sees one message; groups need a window, and there is none yet"),
-    ("having", "a rule sees one message; say it in WHERE"),
     ("inner", JOIN),
     ("join", JOIN),
     ("left", JOIN),
@@ -210,7 +226,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("order", "a rule makes one row of a message, so there is nothing to put in order"),
     ("right", JOIN),
     ("union", "make it two rules, or several filters in FROM"),
-    ("window", "there are no windows yet"),
+    ("window", "GROUP BY payload.dev, TUMBLINGWINDOW(ss, 10)"),
 ];
 
 const JOIN: &str = "a rule sees one message; republish what has to come together";

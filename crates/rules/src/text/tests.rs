@@ -58,8 +58,7 @@ fn what_is_no_rule_is_refused_where_it_goes_wrong() {
         ),
         (
             "SELECT topic FROM \"t\" GROUP BY topic",
-            "1:23: GROUP stands where the end of the rule \
-            was expected; a rule sees one message; groups need a window",
+            "1:32: groups need a window; GROUP BY payload.dev, TUMBLINGWINDOW",
         ),
         ("SELECT topic FROM \"t\" WHERE qos = 1 ORDER BY 1", "1:37: ORDER stands where the end"),
         ("SELECT DISTINCT topic FROM \"t\"", "1:8: SELECT DISTINCT; a rule sees one message"),

@@ -30,5 +30,7 @@ mod permits;
 mod permits_many;
 mod preset;
 mod rewrite;
+mod rule_events;
+mod rule_windows;
 mod rules;
 mod sys_tree;

@@ -311,4 +311,139 @@ crate::transcripts! {
         s< PUBLISH 1 "out" qos=1 "x"
         "##
     }
+
+    // Of what the disk has not the publisher has heard nothing, and says it again; the rest comes
+    // once to sessions of both shards.
+    fn what_is_made_of_qos_2_comes_once_through_power_cuts() {
+        r##"
+        # shards: 2
+        # disk: on
+        # rule: up publish=out payload=${payload} qos=2 : SELECT payload FROM "in"
+        s> CONNECT id=s2 clean=0 expiry=3600
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out" qos=2
+        s< SUBACK 1 [2]
+        t> CONNECT id=t3 clean=0 expiry=3600
+        t< CONNACK present=0
+        t> SUBSCRIBE 1 "out" qos=2
+        t< SUBACK 1 [2]
+        u> CONNECT id=u clean=0 expiry=3600
+        u< CONNACK present=0
+        u> SUBSCRIBE 1 "out" qos=2
+        u< SUBACK 1 [2]
+        p> CONNECT id=p clean=0 expiry=3600
+        p< CONNACK present=0
+        ! disk holds
+        p> PUBLISH 1 "in" qos=2 "1"
+        ! power
+        s< CLOSED
+        t< CLOSED
+        u< CLOSED
+        p< CLOSED
+        ! disk syncs
+        p> CONNECT id=p clean=0 expiry=3600
+        p< CONNACK present=1
+        p> PUBLISH 1 "in" qos=2 dup "1"
+        p< PUBREC 1
+        ! power
+        p< CLOSED
+        s> CONNECT id=s2 clean=0 expiry=3600
+        s< CONNACK present=1
+        s< PUBLISH 1 "out" qos=2 dup "1"
+        t> CONNECT id=t3 clean=0 expiry=3600
+        t< CONNACK present=1
+        t< PUBLISH 1 "out" qos=2 dup "1"
+        u> CONNECT id=u clean=0 expiry=3600
+        u< CONNACK present=1
+        u< PUBLISH 1 "out" qos=2 dup "1"
+        p> CONNECT id=p clean=0 expiry=3600
+        p< CONNACK present=1
+        p> PUBLISH 1 "in" qos=2 dup "1"
+        p< PUBREC 1
+        p> PUBREL 1
+        p< PUBCOMP 1
+        "##
+    }
+
+    fn what_is_made_goes_to_one_member_of_a_group() {
+        r##"
+        # rule: up publish=out payload=${payload} qos=1 : SELECT payload FROM "in"
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$share/g/out" qos=1
+        a< SUBACK 1 [1]
+        b> CONNECT id=b2
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$share/g/out" qos=1
+        b< SUBACK 1 [1]
+        c> CONNECT id=c3
+        c< CONNACK present=0
+        c> SUBSCRIBE 1 "out" qos=1
+        c< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "in" qos=1 "1"
+        p< PUBACK 1
+        b< PUBLISH 1 "out" qos=1 "1"
+        c< PUBLISH 1 "out" qos=1 "1"
+        p> PUBLISH 2 "in" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 1 "out" qos=1 "2"
+        c< PUBLISH 2 "out" qos=1 "2"
+        p> PUBLISH 3 "in" qos=1 "3"
+        p< PUBACK 3
+        b< PUBLISH 2 "out" qos=1 "3"
+        c< PUBLISH 3 "out" qos=1 "3"
+        p> PUBLISH 4 "in" qos=1 "4"
+        p< PUBACK 4
+        a< PUBLISH 2 "out" qos=1 "4"
+        c< PUBLISH 4 "out" qos=1 "4"
+        "##
+    }
+
+    fn rules_are_others_between_two_messages() {
+        r##"
+        # rule: one publish=one payload=${payload} : SELECT payload FROM "in"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "one" qos=0 "two" qos=0 "in" qos=0
+        s< SUBACK 1 [0 0 0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH "in" qos=0 "1"
+        s< PUBLISH "in" qos=0 "1"
+        s< PUBLISH "one" qos=0 "1"
+        ! rule two drop publish=two payload=${payload} : SELECT payload FROM "in", \
+            "$events/message/delivered"
+        p> PUBLISH "in" qos=0 "2"
+        s< PUBLISH "two" qos=0 "2"
+        ! rule three publish=two payload=${topic} : SELECT topic FROM \
+            "$events/session/subscribed"
+        p> PUBLISH "in" qos=0 "3"
+        s< PUBLISH "in" qos=0 "3"
+        p> SUBSCRIBE 1 "x" qos=0
+        p< SUBACK 1 [0]
+        s< PUBLISH "two" qos=0 "x"
+        "##
+    }
+
+    // Nobody subscribes to what it publishes, and the rule's message is for the disk.
+    fn who_adds_to_a_crowded_store_by_a_rule_waits_for_it_too() {
+        r##"
+        # disk: on
+        # rule: up publish=out payload=${payload} qos=1 : SELECT payload FROM "in"
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "out" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        ! disk is crowded
+        p> PUBLISH "else" qos=0 "0"
+        p> PUBLISH "in" qos=0 "1"
+        + 1s
+        ! disk is roomy
+        a< PUBLISH 1 "out" qos=1 "1"
+        "##
+    }
 }

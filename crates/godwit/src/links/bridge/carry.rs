@@ -38,6 +38,17 @@ pub(crate) enum Ended {
     Why(String),
 }
 
+impl Ended {
+    /// Why, for whoever hears of it.
+    pub(crate) fn why(&self) -> &str {
+        match self {
+            Ended::Stopped => "stopped",
+            Ended::Return(_) => "it goes back to its first server",
+            Ended::Why(why) => why,
+        }
+    }
+}
+
 /// One connection, and what was read of it and not understood yet.
 struct Way<S> {
     stream: S,

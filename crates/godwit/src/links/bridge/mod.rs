@@ -18,6 +18,7 @@ use super::backoff::{self, seed};
 use super::near::{Home, Wish};
 use super::tally::Tally;
 use super::{Credentials, Stop, lock, stopped};
+use broker::rules::Told;
 use mqtt::QoS;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -197,11 +198,13 @@ impl Bridge {
         info!(target: "godwit::bridge", bridge = name, server, "connected");
         self.tally.connects.fetch_add(1, Relaxed);
         self.tally.is_up.store(true, Relaxed);
+        self.tell("bridge/connected", &server, None);
         course.is_new = false;
         let since = Instant::now();
         let is_elsewhere = course.server > 0 && settings.return_s > 0;
         let ended = line.carry(stop, self.first_answers(is_elsewhere)).await;
         self.tally.is_up.store(false, Relaxed);
+        self.tell("bridge/disconnected", &server, Some(ended.why()));
         if line.is_answered() {
             course.gone.clear();
         }
@@ -218,6 +221,14 @@ impl Bridge {
             }
             Ended::Why(why) => self.failed(course, why),
         }
+    }
+
+    /// For rules.
+    fn tell(&self, event: &'static str, server: &str, reason: Option<&str>) {
+        let (bridge, server) = (self.settings.name.to_string(), server.to_string());
+        let reason = reason.map(|reason| ("reason", reason.to_string()));
+        let fields = [("bridge", bridge), ("server", server)].into_iter().chain(reason).collect();
+        self.home.handle.tell(Told { event, fields });
     }
 
     /// Comes back with the first server once that lets us in, if that is not where we are.

@@ -6,20 +6,31 @@
 //! or fails to do disturbs the message, but for the rules whose business it is to drop it.
 
 use crate::input::SessionId;
-use crate::limits;
-use crate::message::{Draft, NO_EXPIRY};
+use crate::message::Draft;
 use crate::note::Note;
-use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::peer::Address;
 use crate::publish::awaited;
 use crate::shard::Shard;
 use crate::topics::{FilterId, Topics};
-use mqtt::{Properties, PropertiesBuf, Property, QoS};
-use rules::{Budget, Failed, Map, Plan, Seen, Template};
+use mqtt::{Properties, QoS};
+use rules::{Budget, EVENTS, Failed, Map, Plan, Seen, Template};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+
+pub(crate) mod events;
+mod made;
+mod tally;
+pub(crate) mod windows;
+
+pub use events::Told;
+pub use tally::{FAILURES, TALLY_ROWS, Tally, TallyRow};
+pub use windows::Row;
+
+pub(crate) use events::Ear;
+use events::{Happened, Heeds};
+use made::Unmade;
 
 /// One rule.
 #[derive(Clone, Debug)]
@@ -65,77 +76,6 @@ impl PartialEq for Rule {
 
 impl Eq for Rule {}
 
-/// What became of what a rule saw. Shards add to it side by side, which costs little beside a run.
-#[derive(Debug, Default)]
-pub struct Tally {
-    matched: AtomicU64,
-    passed: AtomicU64,
-    published: AtomicU64,
-    steps: AtomicU64,
-    failed: [AtomicU64; FAILURES.len()],
-}
-
-/// Why a run, or an action, came to nothing.
-pub const FAILURES: [&str; 11] = [
-    "arithmetic",
-    "bytes",
-    "function",
-    "loop",
-    "memory",
-    "property",
-    "rows",
-    "steps",
-    "store",
-    "topic",
-    "type",
-];
-
-/// One value below `$SYS/broker/rule/{name}/`.
-pub struct TallyRow {
-    pub topic: &'static str,
-    pub about: &'static str,
-    pub value: fn(&Tally) -> u64,
-}
-
-pub const TALLY_ROWS: &[TallyRow] = &[
-    TallyRow {
-        topic: "matched",
-        about: "messages that its filters match",
-        value: |tally| tally.matched.load(Relaxed),
-    },
-    TallyRow {
-        topic: "passed",
-        about: "those of which there was a row",
-        value: |tally| tally.passed.load(Relaxed),
-    },
-    TallyRow {
-        topic: "published",
-        about: "messages that it made",
-        value: |tally| tally.published.load(Relaxed),
-    },
-    TallyRow {
-        topic: "steps",
-        about: "steps of its budget that it used, of some ten nanoseconds each",
-        value: |tally| tally.steps.load(Relaxed),
-    },
-];
-
-impl Tally {
-    fn fail(&self, reason: &str) {
-        if let Some(at) = FAILURES.iter().position(|known| *known == reason) {
-            self.failed[at].fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Topics below `$SYS/broker/rule/{name}/` and their values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = (String, u64)> {
-        let rows = TALLY_ROWS.iter().map(|row| (row.topic.to_string(), (row.value)(self)));
-        let failed = FAILURES.iter().zip(&self.failed);
-        let failed = failed.map(|(why, count)| (format!("failed/{why}"), count.load(Relaxed)));
-        rows.chain(failed.filter(|(_, count)| *count > 0))
-    }
-}
-
 /// A shard's way from a topic to the rules that want it.
 #[derive(Debug)]
 pub(crate) struct Ruling {
@@ -144,25 +84,57 @@ pub(crate) struct Ruling {
     /// By filter: places in `all`.
     wanted: Vec<Vec<u32>>,
     filters: Vec<FilterId>,
+    runs: u64,
+    /// The same by event. None where no rule looks at any.
+    events: Option<Box<[Vec<u32>; EVENTS.len()]>>,
 }
 
 impl Ruling {
     pub(crate) fn new(seed: u64, all: Arc<[Rule]>) -> Ruling {
         let (mut topics, mut wanted) = (Topics::new(seed), Vec::new());
+        let mut events: Option<Box<[Vec<u32>; EVENTS.len()]>> = None;
         for (at, rule) in all.iter().enumerate() {
-            for filter in rule.plan.filters() {
+            for event in rule.plan.events() {
+                let own = &mut events.get_or_insert_default()[event];
+                if own.last() != Some(&(at as u32)) {
+                    own.push(at as u32);
+                }
+            }
+            for filter in rule.plan.topics() {
                 let (FilterId(id), _) = topics.find_or_insert(filter);
                 let id = id as usize;
                 wanted.resize_with(wanted.len().max(id + 1), Vec::new);
                 wanted[id].push(at as u32);
             }
         }
-        Ruling { all, topics, wanted, filters: Vec::new() }
+        Ruling { all, topics, wanted, filters: Vec::new(), runs: 0, events }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// Whether any rule looks at events.
+    #[inline]
+    pub(crate) fn hears(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// Those that want an event, in their order.
+    fn wanting(&self, event: usize) -> &[u32] {
+        self.events.as_ref().map_or(&[], |events| &events[event])
+    }
+
+    /// What a shard has to take note of for them.
+    pub(crate) fn heeds(&self) -> Heeds {
+        let wants = |name: &str| events::place(name).is_some_and(|at| !self.wanting(at).is_empty());
+        Heeds {
+            delivered: wants("message/delivered"),
+            acked: wants("message/acked"),
+            dropped: wants("message/dropped"),
+            delivery_dropped: wants("message/delivery_dropped"),
+        }
     }
 
     /// Those that want a topic, each once, in their order.
@@ -208,27 +180,48 @@ struct Made {
     retain: bool,
     expiry_s: u32,
     by: u32,
-    /// How many rules came before it made it.
+    /// How many rules came before it.
     depth: u8,
 }
 
-/// Who published what a rule sees.
-struct Publisher {
+/// Who published what a rule sees, or whom an event is about.
+#[derive(Debug, Default)]
+pub(crate) struct Who {
     client_id: Box<str>,
     user: Option<Arc<str>>,
     address: Option<String>,
     id: String,
 }
 
+/// What rules look at.
+struct Looked<'a> {
+    /// Without topic and payload where it is an event that is about no message.
+    draft: &'a Draft<'a>,
+    who: &'a Who,
+    is_dup: bool,
+    /// How many rules came before it.
+    depth: u8,
+    event: Option<&'a Happened>,
+}
+
 /// Rules may go on from each other's messages so often.
 const DEPTH_MAX: u8 = 8;
+
+/// Of so many runs one is timed.
+const SAMPLED: u64 = 16;
 
 impl Shard {
     /// The options may have other rules than before.
     pub(crate) fn rule_anew(&mut self) {
         if !Arc::ptr_eq(&self.ruling.all, &self.options.rules) {
             self.ruling = Ruling::new(self.draw(), self.options.rules.clone());
+            self.heed_anew();
+            self.window_anew();
         }
+    }
+
+    pub(crate) fn heed_anew(&mut self) {
+        self.sessions.heard.heeds = self.ruling.heeds();
     }
 
     /// To the rules, to what is retained and to whoever wants it; then what rules made of it. Says
@@ -273,8 +266,9 @@ impl Shard {
         if found.is_empty() {
             return ruled;
         }
-        let publisher = self.publisher_for(from, &found);
-        self.run_rules(&found, draft, &publisher, (is_dup, 0), &mut ruled, out);
+        let who = &self.publisher_for(from, &found);
+        let looked = Looked { draft, who, is_dup, depth: 0, event: None };
+        self.run_rules(&found, &looked, &mut ruled, out);
         ruled
     }
 
@@ -288,8 +282,9 @@ impl Shard {
         let mut ruled = Ruled { publisher: draft.publisher, ..Ruled::default() };
         let found = self.ruling.find(draft.topic);
         if !found.is_empty() {
-            let publisher = Publisher { client_id: client_id.into(), ..Publisher::nobody() };
-            self.run_rules(&found, draft, &publisher, (false, 0), &mut ruled, out);
+            let who = &Who { client_id: client_id.into(), ..Who::default() };
+            let looked = Looked { draft, who, is_dup: false, depth: 0, event: None };
+            self.run_rules(&found, &looked, &mut ruled, out);
         }
         ruled
     }
@@ -310,6 +305,7 @@ impl Shard {
             draft.durability = self.durability_of(&one.topic);
             draft.once = once && awaited(&draft);
             draft.publisher = publisher;
+            draft.made = true;
             if self.store_is_full && self.wants_store(&draft) {
                 self.ruling.all[one.by as usize].tally.fail("store");
                 continue;
@@ -317,13 +313,10 @@ impl Shard {
             let mut ruled = Ruled { budget, ..Ruled::default() };
             let mut found = self.ruling.find(&one.topic);
             found.retain(|at| *at != one.by);
-            if one.depth < DEPTH_MAX {
-                let nobody = Publisher::nobody();
-                self.run_rules(&found, &draft, &nobody, (false, one.depth), &mut ruled, out);
-            } else {
-                for &at in &found {
-                    self.ruling.all[at as usize].tally.fail("loop");
-                }
+            if !found.is_empty() {
+                let (draft, who, depth) = (&draft, &Who::default(), one.depth);
+                let looked = Looked { draft, who, is_dup: false, depth, event: None };
+                self.run_rules(&found, &looked, &mut ruled, out);
             }
             budget = ruled.budget;
             if !ruled.drops {
@@ -339,50 +332,100 @@ impl Shard {
     fn run_rules(
         &mut self,
         found: &[u32],
-        draft: &Draft<'_>,
-        publisher: &Publisher,
-        (is_dup, depth): (bool, u8),
+        looked: &Looked<'_>,
         ruled: &mut Ruled,
         out: &mut Outbox,
     ) {
         let all = self.ruling.all.clone();
+        let more = looked.event.map(Happened::fields).unwrap_or_default();
         let mut rows = Vec::new();
         for &at in found {
             let rule = &all[at as usize];
-            let seen = Seen {
-                topic: draft.topic,
-                payload: draft.payload,
-                qos: draft.qos as u8,
-                retain: draft.retain,
-                dup: is_dup,
-                clientid: &publisher.client_id,
-                username: publisher.user.as_deref(),
-                peerhost: publisher.address.as_deref(),
-                properties: Properties::trusted(draft.properties),
-                id: &publisher.id,
-                timestamp_ms: self.now.0 as i64,
-                now_ms: self.now.0 as i64,
-                chance: if rule.plan.reads().chance { self.draw() } else { 0 },
-                ..Seen::default()
-            };
+            let chance = if rule.plan.reads().chance { self.draw() } else { 0 };
+            let seen = Seen { chance, ..self.seen(looked, &more) };
             rows.clear();
             rule.tally.matched.fetch_add(1, Relaxed);
             // One that takes long leaves the others their time.
-            if depth == 0 {
+            if looked.depth == 0 {
                 ruled.budget.steps = Budget::default().steps;
             }
-            let before = ruled.budget.steps;
-            let done = rule.plan.run(&seen, &mut ruled.budget, &mut rows);
+            let (before, began) = (ruled.budget.steps, self.sampled());
+            let done = match rule.plan.window() {
+                None => rule.plan.run(&seen, &mut ruled.budget, &mut rows),
+                Some(_) => {
+                    self.offer((at, rule), &seen, looked.depth, ruled, out);
+                    Ok(())
+                }
+            };
             rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
             match done {
                 Err(failed) => self.rule_failed(rule, &failed, out),
                 Ok(()) if rows.is_empty() => {}
+                // It would go on, and may not.
+                Ok(()) if looked.depth >= DEPTH_MAX => rule.tally.fail("loop"),
                 Ok(()) => {
                     rule.tally.passed.fetch_add(1, Relaxed);
                     ruled.passed = true;
-                    self.act(rule, (at, depth), &rows, draft, ruled, out);
+                    self.act(rule, (at, looked.depth), &rows, looked.draft, ruled, out);
                 }
             }
+            if let Some(began) = began {
+                let took = (self.ear.stopwatch)().saturating_sub(began);
+                rule.tally.ns.fetch_add(took * SAMPLED, Relaxed);
+            }
+        }
+    }
+
+    /// What the stopwatch shows, where this run is one of those that are timed: to look at it
+    /// twice takes as long as some of them.
+    fn sampled(&mut self) -> Option<u64> {
+        self.ruling.runs = self.ruling.runs.wrapping_add(1);
+        self.ruling.runs.is_multiple_of(SAMPLED).then(self.ear.stopwatch)
+    }
+
+    /// Nanoseconds that pass, for what rules take.
+    pub fn time_rules(&mut self, stopwatch: fn() -> u64) {
+        self.ear.stopwatch = stopwatch;
+    }
+
+    /// Whether a rule may make something of a message that the store would have to take.
+    #[cold]
+    pub(crate) fn rules_need_store(&mut self, topic: &str, qos: QoS, retain: bool) -> bool {
+        let own = self.lasting_sessions > 0;
+        let lasts = own || (0..self.shards as u8).any(|shard| self.interest.lasts(shard));
+        let found = self.ruling.find(topic);
+        found.iter().any(|&at| {
+            let rule = &self.ruling.all[at as usize];
+            // What a window makes comes later.
+            let publishes = rule.acts.publishes.as_ref().filter(|_| rule.plan.window().is_none());
+            publishes.is_some_and(|made| {
+                let waits = made.qos.unwrap_or(qos) != QoS::AtMostOnce;
+                made.retain.unwrap_or(retain) || (waits && lasts)
+            })
+        })
+    }
+
+    /// It as fields.
+    fn seen<'a>(&self, looked: &Looked<'a>, more: &'a [(&'a str, rules::Value<'a>)]) -> Seen<'a> {
+        let Looked { draft, who, .. } = *looked;
+        let event = looked.event.map(|happened| &EVENTS[happened.event]);
+        Seen {
+            event: event.map_or(Seen::default().event, |event| event.label),
+            has_message: event.is_none_or(|event| event.has_message),
+            topic: draft.topic,
+            payload: draft.payload,
+            qos: draft.qos as u8,
+            retain: draft.retain,
+            dup: looked.is_dup,
+            clientid: &who.client_id,
+            username: who.user.as_deref(),
+            peerhost: who.address.as_deref(),
+            properties: Properties::trusted(draft.properties),
+            id: &who.id,
+            timestamp_ms: self.now.0 as i64,
+            now_ms: self.now.0 as i64,
+            more,
+            ..Seen::default()
         }
     }
 
@@ -429,116 +472,34 @@ impl Shard {
     }
 
     /// The rest only where one of the rules looks at it.
-    fn publisher_for(&mut self, id: SessionId, found: &[u32]) -> Publisher {
+    fn publisher_for(&mut self, id: SessionId, found: &[u32]) -> Who {
         let all = self.ruling.all.clone();
         let reads = found.iter().any(|&at| all[at as usize].plan.reads().publisher);
+        if !reads {
+            let client_id = self.sessions.get(id).said_id().into();
+            return Who { client_id, ..Who::default() };
+        }
+        let id_of_message = format!("{:016x}", self.draw());
+        Who { id: id_of_message, ..self.who(id) }
+    }
+
+    /// A session's client, as it calls itself.
+    fn who(&self, id: SessionId) -> Who {
         let session = self.sessions.get(id);
-        let mut publisher =
-            Publisher { client_id: session.said_id().into(), ..Publisher::nobody() };
-        if reads {
-            let conn = (session.conn != limits::NONE).then_some(crate::input::ConnId(session.conn));
-            let peer = conn.and_then(|conn| self.conn(conn)).map(|known| known.peer.address);
-            publisher.user = session.rights.as_ref().and_then(|rights| rights.who.user.clone());
-            publisher.address = peer.map(|address| match address {
-                Address::Network(address) => address.ip().to_canonical().to_string(),
-                unix @ Address::Unix { .. } => unix.to_string(),
-            });
-            publisher.id = format!("{:016x}", self.draw());
+        let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| known.peer.address);
+        Who {
+            client_id: session.said_id().into(),
+            user: session.rights.as_ref().and_then(|rights| rights.who.user.clone()),
+            address: peer.map(host_of),
+            id: String::new(),
         }
-        publisher
     }
 }
 
-impl Publisher {
-    /// A rule.
-    fn nobody() -> Publisher {
-        Publisher { client_id: "".into(), user: None, address: None, id: String::new() }
-    }
-}
-
-/// Why a row is not published.
-enum Unmade {
-    Because(&'static str),
-    Failed(Failed),
-}
-
-impl From<Failed> for Unmade {
-    fn from(failed: Failed) -> Unmade {
-        Unmade::Failed(failed)
-    }
-}
-
-impl Publishing {
-    fn make(
-        &self,
-        row: &Map<'_>,
-        draft: &Draft<'_>,
-        (by, depth): (u32, u8),
-        options: &Options,
-        budget: &mut Budget,
-    ) -> Result<Made, Unmade> {
-        budget.take(size_of::<Made>())?;
-        let topic = self.topic(row, options, budget)?;
-        let mut payload = Vec::new();
-        self.payload.fill(row, budget, &mut payload)?;
-        let keeps = self.keeps_properties;
-        let expiry_s = if keeps { draft.expiry_s } else { NO_EXPIRY };
-        Ok(Made {
-            topic,
-            properties: self.properties(row, draft, &payload, budget)?,
-            payload,
-            qos: self.qos.unwrap_or(draft.qos),
-            retain: self.retain.unwrap_or(draft.retain),
-            expiry_s: expiry_s.min(options.message_expiry_s_max),
-            by,
-            depth,
-        })
-    }
-
-    /// One that everyone could publish to.
-    fn topic(
-        &self,
-        row: &Map<'_>,
-        options: &Options,
-        budget: &mut Budget,
-    ) -> Result<String, Unmade> {
-        let mut topic = Vec::new();
-        let has_all = self.topic.fill(row, budget, &mut topic)?;
-        let topic = String::from_utf8(topic).ok().filter(|topic| {
-            let is_topic = mqtt::topic::check_topic(topic).is_ok();
-            has_all && is_topic && options.permit_topic(topic).is_ok()
-        });
-        topic.ok_or(Unmade::Because("topic"))
-    }
-
-    fn properties(
-        &self,
-        row: &Map<'_>,
-        draft: &Draft<'_>,
-        payload: &[u8],
-        budget: &mut Budget,
-    ) -> Result<Vec<u8>, Unmade> {
-        let mut properties = PropertiesBuf::default();
-        if self.keeps_properties {
-            budget.take(draft.properties.len())?;
-            for property in Properties::trusted(draft.properties).iter() {
-                let is_text = property == Property::PayloadFormatIndicator(1);
-                // [MQTT-3.3.2-4]: it was said of another payload.
-                if !is_text || std::str::from_utf8(payload).is_ok() {
-                    properties.push(property);
-                }
-            }
-        }
-        for (name, template) in &self.user_properties {
-            let mut value = Vec::new();
-            template.fill(row, budget, &mut value)?;
-            // [MQTT-1.5.4-1] [MQTT-1.5.4-2]
-            let value = String::from_utf8(value)
-                .ok()
-                .filter(|value| value.len() <= usize::from(u16::MAX) && !value.contains('\0'));
-            let value = value.ok_or(Unmade::Because("property"))?;
-            properties.push(Property::UserProperty(name, &value));
-        }
-        Ok(properties.as_properties().as_bytes().to_vec())
+/// Without its port.
+fn host_of(address: Address) -> String {
+    match address {
+        Address::Network(address) => address.ip().to_canonical().to_string(),
+        unix @ Address::Unix { .. } => unix.to_string(),
     }
 }

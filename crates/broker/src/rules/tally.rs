@@ -1,0 +1,87 @@
+//! What became of what rules saw, below `$SYS/broker/rule/`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What became of what a rule saw. Shards add to it side by side, which costs little beside a run.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub(super) matched: AtomicU64,
+    pub(super) passed: AtomicU64,
+    pub(super) published: AtomicU64,
+    pub(super) steps: AtomicU64,
+    pub(super) ns: AtomicU64,
+    pub(super) failed: [AtomicU64; FAILURES.len()],
+}
+
+/// Why a run, or an action, came to nothing.
+pub const FAILURES: [&str; 14] = [
+    "arithmetic",
+    "bytes",
+    "events",
+    "function",
+    "keys",
+    "loop",
+    "memory",
+    "property",
+    "rows",
+    "steps",
+    "store",
+    "topic",
+    "type",
+    "values",
+];
+
+/// One value below `$SYS/broker/rule/{name}/`.
+pub struct TallyRow {
+    pub topic: &'static str,
+    pub about: &'static str,
+    pub value: fn(&Tally) -> u64,
+}
+
+pub const TALLY_ROWS: &[TallyRow] = &[
+    TallyRow {
+        topic: "matched",
+        about: "messages that its filters match",
+        value: |tally| tally.matched.load(Relaxed),
+    },
+    TallyRow {
+        topic: "passed",
+        about: "those of which there was a row, or that came into a window",
+        value: |tally| tally.passed.load(Relaxed),
+    },
+    TallyRow {
+        topic: "published",
+        about: "messages that it made",
+        value: |tally| tally.published.load(Relaxed),
+    },
+    TallyRow {
+        topic: "steps",
+        about: "steps of its budget that it used, of some ten nanoseconds each",
+        value: |tally| tally.steps.load(Relaxed),
+    },
+    TallyRow {
+        topic: "time_us",
+        about: "microseconds that it took, with what it made; every sixteenth run is timed",
+        value: |tally| tally.ns.load(Relaxed) / 1000,
+    },
+];
+
+impl Tally {
+    pub(crate) fn fail(&self, reason: &str) {
+        self.fail_times(reason, 1);
+    }
+
+    pub(crate) fn fail_times(&self, reason: &str, times: u64) {
+        if let Some(at) = FAILURES.iter().position(|known| *known == reason) {
+            self.failed[at].fetch_add(times, Relaxed);
+        }
+    }
+
+    /// Topics below `$SYS/broker/rule/{name}/` and their values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (String, u64)> {
+        let rows = TALLY_ROWS.iter().map(|row| (row.topic.to_string(), (row.value)(self)));
+        let failed = FAILURES.iter().zip(&self.failed);
+        let failed = failed.map(|(why, count)| (format!("failed/{why}"), count.load(Relaxed)));
+        rows.chain(failed.filter(|(_, count)| *count > 0))
+    }
+}

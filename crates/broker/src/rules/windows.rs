@@ -1,0 +1,427 @@
+//! Rules with a window: what is known under each key, until it goes out. A key has one owner among
+//! the shards, chosen as a client id's home is; rows for it come over the ring. A window that time
+//! closes is closed by the shard's timer. Where there is a store, what changed is written once a
+//! second, and nobody waits for that.
+
+use super::{DEPTH_MAX, Rule, Ruled};
+use crate::home;
+use crate::input::{Cross, Now};
+use crate::journal::Space;
+use crate::limits::{WINDOW_BYTES_MAX, WINDOW_KEYS_MAX};
+use crate::message::Draft;
+use crate::outbox::Outbox;
+use crate::records;
+use crate::shard::Shard;
+use crate::slab::Slab;
+use crate::timer::Timer;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use rules::{Budget, Gathering, Seen, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a message brings under a key.
+#[derive(Clone, Debug)]
+pub struct Row {
+    rule: Arc<str>,
+    text: Arc<str>,
+    key: Box<str>,
+    values: Vec<Value<'static>>,
+    /// How many rules came before it.
+    depth: u8,
+}
+
+/// All windows of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    kept: Slab<Kept>,
+    by_rule: HashMap<Arc<str>, OfRule, FixedState>,
+    /// Which time closes, and when.
+    due: BTreeSet<(u64, u32)>,
+    timer_at: Option<Now>,
+    /// Whose records are old.
+    dirty: Vec<u32>,
+    bytes: u64,
+}
+
+/// The keys of one rule.
+#[derive(Debug)]
+struct OfRule {
+    text: Arc<str>,
+    /// Its place among the rules.
+    at: u32,
+    keys: HashMap<Box<str>, u32, FixedState>,
+    bytes: usize,
+}
+
+/// What is known under one key.
+#[derive(Debug)]
+struct Kept {
+    rule: Arc<str>,
+    key: Box<str>,
+    gathering: Gathering,
+    depth: u8,
+    due: Option<u64>,
+    is_dirty: bool,
+    /// The store has a record of it.
+    is_stored: bool,
+}
+
+/// How old a record may be.
+const WRITTEN_EVERY_MS: u64 = 1000;
+/// So many windows end in one turn; the others in the next.
+const CLOSED_MAX: usize = 4096;
+
+impl Row {
+    /// What it takes on its way.
+    pub(crate) fn bytes(&self) -> usize {
+        let values = self.values.iter().map(|value| value.to_string().len() + 32);
+        self.key.len() + values.sum::<usize>() + 96
+    }
+}
+
+impl Windows {
+    /// Keys come from strangers, and are hashed with what they do not know.
+    pub(crate) fn new(seed: u64) -> Windows {
+        let by_rule = HashMap::with_hasher(FixedState::with_seed(seed));
+        Windows { by_rule, ..Windows::default() }
+    }
+
+    /// The memory that they take.
+    pub(crate) fn held(&self) -> u64 {
+        self.bytes
+    }
+
+    fn of_rule(&mut self, at: u32, rule: &Rule) -> &mut OfRule {
+        let hasher = self.by_rule.hasher().clone();
+        self.by_rule.entry(rule.name.clone()).or_insert_with(|| OfRule {
+            text: rule.text.clone(),
+            at,
+            keys: HashMap::with_hasher(hasher),
+            bytes: 0,
+        })
+    }
+
+    fn insert(&mut self, at: u32, rule: &Rule, key: Box<str>) -> u32 {
+        let gathering = Gathering::default();
+        let bytes = gathering.bytes() + key.len();
+        let slot = self.kept.insert(Kept {
+            rule: rule.name.clone(),
+            key: key.clone(),
+            gathering,
+            depth: 0,
+            due: None,
+            is_dirty: false,
+            is_stored: false,
+        });
+        let of = self.of_rule(at, rule);
+        of.keys.insert(key, slot);
+        of.bytes += bytes;
+        self.bytes += bytes as u64;
+        slot
+    }
+
+    /// Forgets a key. Its record's key, where the store has one.
+    fn remove(&mut self, slot: u32) -> Option<Vec<u8>> {
+        let kept = self.kept.remove(slot)?;
+        if let Some(due) = kept.due {
+            self.due.remove(&(due, slot));
+        }
+        let bytes = kept.gathering.bytes() + kept.key.len();
+        self.bytes -= bytes as u64;
+        if let Some(of) = self.by_rule.get_mut(&kept.rule) {
+            of.keys.remove(&kept.key);
+            of.bytes -= bytes;
+            if of.keys.is_empty() {
+                self.by_rule.remove(&kept.rule);
+            }
+        }
+        kept.is_stored.then(|| records::window_key(&kept.rule, &kept.key))
+    }
+
+    /// Changes a gathering, and keeps up what follows from it.
+    fn change<T>(
+        &mut self,
+        slot: u32,
+        rule: &Rule,
+        change: impl FnOnce(&mut Gathering) -> T,
+    ) -> Option<T> {
+        let kept = self.kept.get_mut(slot)?;
+        let before = kept.gathering.bytes();
+        let done = change(&mut kept.gathering);
+        let (after, due) = (kept.gathering.bytes(), kept.gathering.due(&rule.plan));
+        if due != kept.due {
+            if let Some(due) = kept.due {
+                self.due.remove(&(due, slot));
+            }
+            self.due.extend(due.map(|due| (due, slot)));
+            kept.due = due;
+        }
+        if !kept.is_dirty {
+            kept.is_dirty = true;
+            self.dirty.push(slot);
+        }
+        self.bytes = self.bytes + after as u64 - before as u64;
+        if let Some(of) = self.by_rule.get_mut(&rule.name) {
+            of.bytes = of.bytes + after - before;
+        }
+        Some(done)
+    }
+}
+
+impl Shard {
+    /// What a message brings into the window of a rule goes to the owner of its key.
+    pub(super) fn offer(
+        &mut self,
+        (at, rule): (u32, &Rule),
+        seen: &Seen<'_>,
+        depth: u8,
+        ruled: &mut Ruled,
+        out: &mut Outbox,
+    ) {
+        let offer = match rule.plan.offer(seen, &mut ruled.budget) {
+            Err(failed) => return self.rule_failed(rule, &failed, out),
+            Ok(None) => return,
+            Ok(Some(_)) if depth >= DEPTH_MAX => return rule.tally.fail("loop"),
+            Ok(Some(offer)) => offer,
+        };
+        rule.tally.passed.fetch_add(1, Relaxed);
+        ruled.passed = true;
+        let (name, text) = (rule.name.clone(), rule.text.clone());
+        let row = Row { rule: name, text, key: offer.key, values: offer.values, depth };
+        let home = self.home_of(&format!("{}\0{}", row.rule, row.key));
+        if home == self.id {
+            return self.take_row(at, row, ruled, out);
+        }
+        if self.sessions.is_full() {
+            return rule.tally.fail("memory");
+        }
+        self.ledger.crossing += row.bytes() as i64;
+        out.lanes[usize::from(home.0)].push_back(Cross::Row(Box::new(row)));
+    }
+
+    /// From another shard. A rule that is not there any more, or another, has no use for it.
+    pub(crate) fn row_from_elsewhere(&mut self, row: Row, out: &mut Outbox) {
+        self.ledger.crossing -= row.bytes() as i64;
+        let is_it = |rule: &Rule| rule.name == row.rule && rule.text == row.text;
+        let Some(at) = self.ruling.all.iter().position(is_it) else { return };
+        let mut ruled = Ruled::default();
+        self.take_row(at as u32, row, &mut ruled, out);
+        self.publish_made(ruled, out);
+        self.owed.asked.clear();
+    }
+
+    fn take_row(&mut self, at: u32, row: Row, ruled: &mut Ruled, out: &mut Outbox) {
+        let rule = &self.ruling.all.clone()[at as usize];
+        // What time has closed meanwhile is not what this comes into.
+        while let Some(slot) = self.slot_of(&row)
+            && let Some(kept) = self.windows.kept.get(slot)
+            && kept.due.is_some_and(|due| due <= self.now.0)
+        {
+            self.close_window(slot, ruled, out);
+        }
+        let slot = match self.slot_of(&row) {
+            Some(slot) => slot,
+            None => {
+                let of = self.windows.of_rule(at, rule);
+                if of.keys.len() >= WINDOW_KEYS_MAX {
+                    return rule.tally.fail("keys");
+                }
+                self.windows.insert(at, rule, row.key.clone())
+            }
+        };
+        let bytes = self.windows.of_rule(at, rule).bytes;
+        if bytes >= WINDOW_BYTES_MAX || self.sessions.is_full() {
+            self.forget_if_empty(slot);
+            return rule.tally.fail("memory");
+        }
+        if let Some(kept) = self.windows.kept.get_mut(slot) {
+            kept.depth = kept.depth.max(row.depth);
+        }
+        let (values, now) = (row.values, self.now.0);
+        let added =
+            self.windows.change(slot, rule, |gathering| gathering.add(&rule.plan, values, now));
+        match added {
+            Some(Ok(true)) => self.close_window(slot, ruled, out),
+            Some(Err(failed)) => {
+                self.rule_failed(rule, &failed, out);
+                self.forget_if_empty(slot);
+            }
+            _ => {}
+        }
+        self.time_windows();
+    }
+
+    fn slot_of(&self, row: &Row) -> Option<u32> {
+        self.windows.by_rule.get(&row.rule)?.keys.get(&row.key).copied()
+    }
+
+    /// A window is over: its row goes the way of any row.
+    fn close_window(&mut self, slot: u32, ruled: &mut Ruled, out: &mut Outbox) {
+        let Some(kept) = self.windows.kept.get(slot) else { return };
+        let (depth, Some(of)) = (kept.depth, self.windows.by_rule.get(&kept.rule)) else { return };
+        let (at, all, now) = (of.at, self.ruling.all.clone(), self.now);
+        let Some(rule) = all.get(at as usize) else { return };
+        let (mut rows, mut budget) = (Vec::new(), Budget::default());
+        let closed = self.windows.change(slot, rule, |gathering| {
+            gathering.close(&rule.plan, now.0, &mut budget, &mut rows)
+        });
+        rule.tally.steps.fetch_add(Budget::default().steps - budget.steps, Relaxed);
+        if let Some(Err(failed)) = closed {
+            self.rule_failed(rule, &failed, out);
+        }
+        // What it publishes is of no message that has a QoS.
+        let draft = Draft::new("", b"", now);
+        self.act(rule, (at, depth), &rows, &draft, ruled, out);
+        self.forget_if_empty(slot);
+    }
+
+    fn forget_if_empty(&mut self, slot: u32) {
+        if self.windows.kept.get(slot).is_some_and(|kept| kept.gathering.is_empty()) {
+            let stored = self.windows.remove(slot);
+            self.erase_window(stored);
+        }
+    }
+
+    fn erase_window(&mut self, stored: Option<Vec<u8>>) {
+        if let Some(key) = stored {
+            self.sessions.journal.change(Space::Sessions, key, None);
+        }
+    }
+
+    /// Sets the timer that the next window needs, or the next record. Never for longer than a
+    /// second: a wheel forgets no timer, and those of windows that end late would be set again and
+    /// again.
+    fn time_windows(&mut self) {
+        let windows = &mut self.windows;
+        let due = windows.due.first().map(|(due, _)| *due);
+        let writes = self.sessions.journal.is_on && !windows.dirty.is_empty();
+        let soon = self.now.0 + WRITTEN_EVERY_MS;
+        let Some(at) = due.or(writes.then_some(soon)).map(|at| Now(at.min(soon))) else { return };
+        if windows.timer_at.is_none_or(|set| at < set) {
+            windows.timer_at = Some(at);
+            self.timers.set(at, Timer::Windows);
+        }
+    }
+
+    /// Closes what is due, and writes down what changed.
+    pub(crate) fn check_windows(&mut self, out: &mut Outbox) {
+        self.windows.timer_at = None;
+        for _ in 0..CLOSED_MAX {
+            let first = self.windows.due.first().copied();
+            let Some((_, slot)) = first.filter(|(due, _)| *due <= self.now.0) else { break };
+            let mut ruled = Ruled::default();
+            self.close_window(slot, &mut ruled, out);
+            self.publish_made(ruled, out);
+            if out.is_full() {
+                break;
+            }
+        }
+        self.owed.asked.clear();
+        self.write_windows();
+        self.time_windows();
+    }
+
+    pub(crate) fn write_windows(&mut self) {
+        if self.store_is_full {
+            return;
+        }
+        for slot in std::mem::take(&mut self.windows.dirty) {
+            let Some(kept) = self.windows.kept.get_mut(slot) else { continue };
+            if !std::mem::take(&mut kept.is_dirty) || !self.sessions.journal.is_on {
+                continue;
+            }
+            kept.is_stored = true;
+            let Some(of) = self.windows.by_rule.get(&kept.rule) else { continue };
+            let key = records::window_key(&kept.rule, &kept.key);
+            let value = records::window_value(home::hash_of(&of.text), kept.depth, &kept.gathering);
+            self.sessions.journal.change(Space::Sessions, key, Some(value));
+        }
+    }
+
+    /// The rules are others: what is the same by its name and its text goes on.
+    pub(super) fn window_anew(&mut self) {
+        let all = self.ruling.all.clone();
+        let mut gone = Vec::new();
+        for (name, of) in &mut self.windows.by_rule {
+            match all.iter().position(|rule| rule.name == *name && rule.text == of.text) {
+                Some(at) => of.at = at as u32,
+                None => gone.extend(of.keys.values().copied()),
+            }
+        }
+        for slot in gone {
+            let stored = self.windows.remove(slot);
+            self.erase_window(stored);
+        }
+    }
+
+    /// A record of an earlier process. Says whether a rule has a use for it.
+    pub(crate) fn restore_window(&mut self, (name, key): (&str, &str), value: &[u8]) -> bool {
+        let all = self.ruling.all.clone();
+        let Some((hash, depth, bytes)) = records::read_window(value) else { return false };
+        let is_it = |rule: &Rule| *rule.name == *name && home::hash_of(&rule.text) == hash;
+        let Some(at) = all.iter().position(is_it) else { return false };
+        let rule = &all[at];
+        let Some(gathering) = Gathering::decode(&rule.plan, bytes) else { return false };
+        let slot = self.windows.insert(at as u32, rule, key.into());
+        self.windows.change(slot, rule, |own| *own = gathering);
+        if let Some(kept) = self.windows.kept.get_mut(slot) {
+            (kept.depth, kept.is_stored) = (depth, true);
+        }
+        self.time_windows();
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Acts, Tally};
+    use crate::{Interest, Memory, Options, ShardId};
+    use rules::Plan;
+
+    fn shard(sql: &str) -> (Shard, Arc<Tally>) {
+        let plan = Arc::new(Plan::parse(sql).expect("it is a rule"));
+        let tally = Arc::new(Tally::default());
+        let (name, text, acts) = ("r".into(), sql.into(), Acts::default());
+        let rule = Rule { name, text, plan, acts, tally: tally.clone() };
+        let (rules, sys_interval_s) = (Arc::new([rule]), 0);
+        let options = Arc::new(Options { rules, sys_interval_s, ..Options::default() });
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        (Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0)), tally)
+    }
+
+    fn take(shard: &mut Shard, key: &str, value: &str) {
+        let rule = shard.ruling.all[0].clone();
+        let values = vec![Value::Text(value.to_string().into())];
+        let row = Row { rule: rule.name, text: rule.text, key: key.into(), values, depth: 0 };
+        shard.row_from_elsewhere(row, &mut Outbox::new(1));
+    }
+
+    fn failed(tally: &Tally, why: &str) -> u64 {
+        let topic = format!("failed/{why}");
+        tally.values().find(|(name, _)| *name == topic).map_or(0, |(_, count)| count)
+    }
+
+    #[test]
+    fn keys_and_bytes_beyond_the_bounds_are_counted_and_all_comes_back() {
+        let sql = "SELECT collect(payload) AS p FROM \"#\" GROUP BY topic, TUMBLINGWINDOW(ss, 1)";
+        let (mut shard, tally) = shard(sql);
+        for key in 0..=WINDOW_KEYS_MAX {
+            take(&mut shard, &key.to_string(), "x");
+        }
+        assert_eq!((failed(&tally, "keys"), shard.windows.kept.len()), (1, WINDOW_KEYS_MAX));
+        let large = "x".repeat(WINDOW_BYTES_MAX / 8);
+        for _ in 0..10 {
+            take(&mut shard, "1", &large);
+        }
+        assert!(failed(&tally, "memory") >= 2, "{tally:?}");
+        assert!(shard.windows.held() > WINDOW_BYTES_MAX as u64);
+        for now in 1..10 {
+            shard.handle(Now(now * 1000), crate::Input::Tick, &mut Outbox::new(1));
+        }
+        assert_eq!((shard.windows.held(), shard.windows.kept.len()), (0, 0));
+        assert!(shard.windows.due.is_empty() && shard.windows.by_rule.is_empty());
+    }
+}

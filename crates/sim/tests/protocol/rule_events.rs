@@ -1,0 +1,196 @@
+//! Rules over events: what happens to clients, sessions and messages, told where it is decided.
+
+crate::transcripts! {
+    fn who_comes_and_goes() {
+        r##"
+        # rule: in publish=in/${clientid} \
+            payload=${proto_ver},${keepalive},${session_present},${expiry_interval} : SELECT * \
+            FROM "$events/client/connected"
+        # rule: ack publish=ack/${clientid} payload=${reason_code} : SELECT * FROM \
+            "$events/client_connack"
+        # rule: out publish=out/${clientid} payload=${reason} : SELECT * FROM \
+            "$events/client_disconnected" WHERE clientid <> 's'
+        # rule: over publish=over/${clientid} payload=${event} : SELECT clientid, event FROM \
+            "$events/session/takenover"
+        # rule: gone publish=gone/${clientid} payload=${event} : SELECT clientid, event FROM \
+            "$events/session/expired", "$events/session/terminated"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "in/+" qos=0 "ack/+" qos=0 "out/+" qos=0 "over/+" qos=0 "gone/+" qos=0
+        s< SUBACK 1 [0 0 0 0 0]
+        a> CONNECT id=a keep_alive=30 expiry=5
+        a< CONNACK present=0
+        s< PUBLISH "ack/a" qos=0 "success"
+        s< PUBLISH "in/a" qos=0 "5.0,30,false,5"
+        b> CONNECT id=a keep_alive=30 expiry=5
+        b< CONNACK present=0
+        s< PUBLISH "over/a" qos=0 "session.takenover"
+        s< PUBLISH "gone/a" qos=0 "session.terminated"
+        s< PUBLISH "ack/a" qos=0 "success"
+        s< PUBLISH "in/a" qos=0 "5.0,30,false,5"
+        a< DISCONNECT SessionTakenOver
+        a< CLOSED
+        b> DISCONNECT
+        b< CLOSED
+        s< PUBLISH "out/a" qos=0 "Success"
+        + 6s
+        s< PUBLISH "gone/a" qos=0 "session.expired"
+        c> CONNECT id=c
+        c< CONNACK present=0
+        s< PUBLISH "ack/c" qos=0 "success"
+        s< PUBLISH "in/c" qos=0 "5.0,0,false,0"
+        c! cut
+        s< PUBLISH "out/c" qos=0 "connection lost"
+        s< PUBLISH "gone/c" qos=0 "session.terminated"
+        "##
+    }
+
+    fn who_may_not_come_in_and_who_may_not_say_what_it_says() {
+        r##"
+        # user: ann password=x
+        # rules: deny publish topic=secret/#; allow topic=#
+        # rule: authn publish=authn/${clientid} payload=${username},${reason_code},${result} : \
+            SELECT * FROM "$events/client_check_authn_complete"
+        # rule: authz publish=authz/${clientid} payload=${action},${topic},${result} : SELECT \
+            * FROM "$events/auth/check_authz_complete"
+        s> CONNECT id=s user_name=ann password=x
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "authn/+" qos=0 "authz/+" qos=0
+        s< SUBACK 1 [0 0]
+        t> CONNECT id=t user_name=ann password=y
+        t< CONNACK present=0 BadUserNameOrPassword \
+            reason_string="the user name or the password is wrong"
+        t< CLOSED
+        s< PUBLISH "authn/t" qos=0 "ann,bad_username_or_password,deny"
+        s> PUBLISH 1 "secret/a" qos=1 "x"
+        s< PUBACK 1 NotAuthorized reason_string="not permitted by the rules of the server"
+        s< PUBLISH "authz/s" qos=0 "publish,secret/a,deny"
+        "##
+    }
+
+    fn subscriptions() {
+        r##"
+        # rule: sub publish=sub/${clientid} payload=${topic},${qos} : SELECT clientid, topic, \
+            qos FROM "$events/session_subscribed" WHERE topic = 'a/#'
+        # rule: unsub publish=unsub/${clientid} payload=${topic} : SELECT clientid, topic FROM \
+            "$events/session/unsubscribed"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "sub/+" qos=0 "unsub/+" qos=0
+        s< SUBACK 1 [0 0]
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "a/#" qos=1 "b" qos=0
+        a< SUBACK 1 [1 0]
+        s< PUBLISH "sub/a" qos=0 "a/#,1"
+        a> UNSUBSCRIBE 2 "a/#" "c"
+        a< UNSUBACK 2 [0 0x11]
+        s< PUBLISH "unsub/a" qos=0 "a/#"
+        "##
+    }
+
+    // What the log's own subscriber gets is made by a rule, and is no event again.
+    fn what_becomes_of_a_message() {
+        r##"
+        # rule: sent publish=sent/${clientid} payload=${topic},${qos},${payload} : SELECT * \
+            FROM "$events/message_delivered"
+        # rule: acked publish=acked/${clientid} payload=${topic},${payload} : SELECT * FROM \
+            "$events/message/acked"
+        # rule: lost publish=lost/${clientid} payload=${topic},${reason} : SELECT * FROM \
+            "$events/message/dropped", "$events/delivery_dropped"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "sent/+" qos=0 "acked/+" qos=1 "lost/+" qos=0
+        s< SUBACK 1 [0 1 0]
+        a> CONNECT id=a receive_maximum=1
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "a/#" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH "a/0" qos=0 "0"
+        s< PUBLISH "sent/a" qos=0 "a/0,0,0"
+        a< PUBLISH "a/0" qos=0 "0"
+        p> PUBLISH 1 "a/1" qos=1 "1"
+        p< PUBACK 1
+        s< PUBLISH "sent/a" qos=0 "a/1,1,1"
+        a< PUBLISH 1 "a/1" qos=1 "1"
+        p> PUBLISH 2 "a/2" qos=2 "2"
+        p< PUBREC 2
+        a> PUBACK 1
+        a< PUBLISH 2 "a/2" qos=2 "2"
+        s< PUBLISH 1 "acked/a" qos=1 "a/1,1"
+        s< PUBLISH "sent/a" qos=0 "a/2,2,2"
+        a> PUBREC 2
+        a< PUBREL 2
+        s< PUBLISH 2 "acked/a" qos=1 "a/2,2"
+        a> PUBCOMP 2
+        p> PUBLISH 3 "b" qos=1 "nobody"
+        p< PUBACK 3 NoMatchingSubscribers
+        s< PUBLISH "lost/p" qos=0 "b,no_subscribers"
+        "##
+    }
+
+    fn what_a_queue_has_no_room_for() {
+        r##"
+        # options: queue_messages_max=1
+        # rule: lost publish=lost/${clientid} payload=${topic},${n},${reason} : SELECT *, \
+            strlen(payload) AS n FROM "$events/message/delivery_dropped"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "lost/+" qos=0
+        s< SUBACK 1 [0]
+        a> CONNECT id=a expiry=60 maximum_packet_size=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "a" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 9 "a" qos=1 "x"*100
+        p< PUBACK 9
+        s< PUBLISH "lost/a" qos=0 "a,100,packet_too_large"
+        a! cut
+        p> PUBLISH 1 "a" qos=1 "1"
+        p< PUBACK 1
+        p> PUBLISH 2 "a" qos=1 "2"
+        p< PUBACK 2
+        s< PUBLISH "lost/a" qos=0 "a,1,queue_full"
+        p> PUBLISH "a" qos=0 "3"
+        s< PUBLISH "lost/a" qos=0 "a,1,offline"
+        "##
+    }
+
+    fn a_topic_that_is_called_like_an_event_is_none() {
+        r##"
+        # rule: in publish=in payload=${clientid} : SELECT * FROM "$events/client/connected"
+        # rule: all publish=all payload=${topic} : SELECT * FROM "$events/client/connected", \
+            "a"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "in" qos=0 "all" qos=0
+        s< SUBACK 1 [0 0]
+        s> PUBLISH "$events/client/connected" qos=0 "x"
+        s> PUBLISH "a" qos=0 "x"
+        s< PUBLISH "all" qos=0 "a"
+        "##
+    }
+
+    fn events_that_follow_from_what_rules_make_end() {
+        r##"
+        # options: sys_interval_s=10
+        # rule: own publish=log payload=${topic} : SELECT * FROM "$events/message/delivered"
+        # rule: see print : SELECT * FROM "$events/message/delivered"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "log" qos=0 "a" qos=0
+        s< SUBACK 1 [0 0]
+        s> PUBLISH "a" qos=0 "x"
+        s< PUBLISH "a" qos=0 "x"
+        s< PUBLISH "log" qos=0 "a"
+        s> SUBSCRIBE 2 "$SYS/broker/rule/own/failed/loop" qos=0
+        s< SUBACK 2 [0]
+        + 10s
+        s< PUBLISH "$SYS/broker/rule/own/failed/loop" qos=0 "1"
+        "##
+    }
+}
