@@ -2,6 +2,8 @@
 
 use crate::flags::{self, Flag};
 use crate::identity::Porter;
+#[cfg(feature = "gateway")]
+use crate::links::gateway;
 #[cfg(feature = "bridge")]
 use crate::links::{LinkSettings, Links, Wanted, bridge::far};
 use crate::listen::{Bound, SocketFile, Wish};
@@ -291,9 +293,19 @@ pub(crate) fn links(settings: &Settings) -> Result<Vec<Wanted>, Vec<String>> {
         match speaks_tls.then(|| far::trust(&bridge.tls)).transpose() {
             Ok(tls) => {
                 let settings = LinkSettings::Bridge(Box::new(bridge.clone()));
-                all.push(Wanted { settings, tls });
+                all.push(Wanted { settings, tls, served: None });
             }
             Err(why) => wrongs.push(format!("bridge {}: {why}", bridge.name)),
+        }
+    }
+    #[cfg(feature = "gateway")]
+    for gateway in &settings.gateways {
+        match gateway::trust(gateway) {
+            Ok((tls, served)) => {
+                let settings = LinkSettings::Gateway(Box::new(gateway.clone()));
+                all.push(Wanted { settings, tls, served });
+            }
+            Err(why) => wrongs.push(format!("gateway {}: {why}", gateway.name)),
         }
     }
     #[cfg(feature = "sink")]
@@ -301,7 +313,7 @@ pub(crate) fn links(settings: &Settings) -> Result<Vec<Wanted>, Vec<String>> {
         match sink.speaks_tls().then(|| far::trust(&sink.tls)).transpose() {
             Ok(tls) => {
                 let settings = LinkSettings::Sink(Box::new(sink.clone()));
-                all.push(Wanted { settings, tls });
+                all.push(Wanted { settings, tls, served: None });
             }
             Err(why) => wrongs.push(format!("sink {}: {why}", sink.name)),
         }
