@@ -67,7 +67,8 @@ class Godwit(Process):
     """`godwit serve` on a port of its own choosing."""
 
     def __init__(self, *flags, godwit=None, shards=2, options=(), listen="tcp://127.0.0.1:0"):
-        command = [godwit or os.environ["CLIENTS_GODWIT"], "serve", "--memory", "--listen", listen]
+        command = [godwit or os.environ["CLIENTS_GODWIT"], "serve", "--listen", listen]
+        command += [] if "--data" in flags else ["--memory"]
         command += ["--listen", "ws://127.0.0.1:0/mqtt"]
         command += ["--shards", str(shards), *flags]
         for option in options:

@@ -40,13 +40,14 @@ class Certs:
             out.write(data)
         return self.path(file)
 
-    def issue(self, file, common, server=False):
+    def issue(self, file, common, server=False, client=False):
         """The paths of a certificate and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
-        use = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH] if server else []
+        uses += [] if server and not client else [ExtendedKeyUsageOID.CLIENT_AUTH]
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         made = self.build(self.name(common), self.own.subject, key.public_key()).add_extension(
-            x509.ExtendedKeyUsage([use]), critical=False)
+            x509.ExtendedKeyUsage(uses), critical=False)
         if server:
             made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
         made = made.sign(self.key, hashes.SHA256())

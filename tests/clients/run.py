@@ -97,22 +97,17 @@ def without(*programs):
     return f"{', '.join(missing)} not here" if missing else None
 
 
+def needs_modules(*names):
+    for name in names:
+        code = subprocess.run([sys.executable, "-c", f"import {name}"],
+                              stderr=subprocess.DEVNULL).returncode
+        if code:
+            return f"this Python has no {name}"
+    return None
+
+
 def needs_paho():
-    code = subprocess.run([sys.executable, "-c", "import paho.mqtt.client"],
-                          stderr=subprocess.DEVNULL).returncode
-    return "this Python has no paho-mqtt" if code else None
-
-
-def needs_aioquic():
-    code = subprocess.run([sys.executable, "-c", "import aioquic"],
-                          stderr=subprocess.DEVNULL).returncode
-    return "this Python has no aioquic" if code else None
-
-
-def needs_duckdb():
-    code = subprocess.run([sys.executable, "-c", "import duckdb"],
-                          stderr=subprocess.DEVNULL).returncode
-    return "this Python has no duckdb" if code else None
+    return needs_modules("paho.mqtt.client")
 
 
 def needs_mqtt_js():
@@ -152,8 +147,10 @@ SUITES = [
     unittest("mosquitto", lambda: without("mosquitto_pub", "mosquitto_sub", "mosquitto_rr")),
     unittest("paho", needs_paho, web=True),
     unittest("security", needs_paho),
-    unittest("quic", needs_aioquic),
-    unittest("parquet", needs_duckdb),
+    unittest("quic", lambda: needs_modules("aioquic")),
+    unittest("parquet", lambda: needs_modules("duckdb")),
+    unittest("zmq", lambda: needs_modules("paho.mqtt.client", "zmq")),
+    unittest("nng", lambda: needs_modules("paho.mqtt.client", "pynng")),
     Suite("mqttjs", ["node", "--test", "--test-reporter=tap"], r"# (tests|pass|fail) ",
           r"^# pass (\d+)", r"^# fail (\d+)", r"^# skipped (\d+)", needs_mqtt_js,
           os.path.join(HERE, "js"), web=True),

@@ -19,7 +19,7 @@ pub(crate) fn clients() -> PathBuf {
     target().join("clients")
 }
 
-/// The Python that has paho-mqtt, aioquic and DuckDB.
+/// The Python that has paho-mqtt, aioquic, DuckDB, pyzmq and pynng.
 pub(crate) fn python() -> PathBuf {
     clients().join("venv/bin/python3")
 }
@@ -76,6 +76,7 @@ fn program_of(package: &str) -> &str {
     match package {
         "mosquitto-clients" => "mosquitto_sub",
         "golang-go" => "go",
+        "nng-utils" => "nngcat",
         "iproute2" => "ip",
         "mariadb-server" => "mariadbd",
         "postgresql" => "pg_ctlcluster",
@@ -96,6 +97,14 @@ fn aioquic() -> Result<(), String> {
 
 fn duckdb() -> Result<(), String> {
     from_pypi("duckdb", DUCKDB)
+}
+
+fn pyzmq() -> Result<(), String> {
+    from_pypi("zmq", PYZMQ)
+}
+
+fn pynng() -> Result<(), String> {
+    from_pypi("pynng", PYNNG)
 }
 
 fn from_pypi(module: &str, package: &str) -> Result<(), String> {
@@ -195,12 +204,17 @@ const STEPS: &[Step] = &[
     Step { what: "paho-mqtt", install: paho },
     Step { what: "aioquic", install: aioquic },
     Step { what: "duckdb", install: duckdb },
+    Step { what: "pyzmq, which is libzmq", install: pyzmq },
+    Step { what: "pynng, which is NNG", install: pynng },
+    Step { what: "nngcat", install: || debian(&["nng-utils"]) },
     Step { what: "MQTT.js", install: mqtt_js },
     Step { what: "Go modules", install: go_modules },
 ];
 const PAHO: &str = "paho-mqtt==2.1.0";
 const AIOQUIC: &str = "aioquic==1.7.2";
 const DUCKDB: &str = "duckdb==2.0.0";
+const PYZMQ: &str = "pyzmq==27.3.0";
+const PYNNG: &str = "pynng==0.9.0";
 const MQTT_JS: &str = "mqtt@5";
 
 #[cfg(test)]

@@ -16,14 +16,28 @@ pub(super) struct WebSocket {
     is_upgraded: bool,
 }
 
+/// What asks a server for WebSocket. The key proves that it understood, not who we are; ours is
+/// always the same.
+pub fn upgrade_request(host: &str, path: &str, subprotocol: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Key: Z29kd2l0LWJlbmNoLWtleQ==\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
+    )
+}
+
+/// Whether the server agreed, by the first line of its answer.
+pub fn upgrade_answer(head: &[u8]) -> Result<(), String> {
+    if head.starts_with(b"HTTP/1.1 101") {
+        return Ok(());
+    }
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    Err(format!("no upgrade: {}", String::from_utf8_lossy(line)))
+}
+
 impl WebSocket {
     pub(super) fn new(host: &str, path: &str) -> WebSocket {
-        // The key proves that the server understood, not who we are; ours is always the same.
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Key: Z29kd2l0LWJlbmNoLWtleQ==\r\nSec-WebSocket-Version: 13\r\n\
-             Sec-WebSocket-Protocol: mqtt\r\n\r\n"
-        );
+        let request = upgrade_request(host, path, "mqtt");
         WebSocket { out: request.into_bytes(), input: Vec::new(), left: 0, is_upgraded: false }
     }
 
@@ -43,11 +57,7 @@ impl WebSocket {
                 }
                 continue;
             };
-            if !self.input.starts_with(b"HTTP/1.1 101") {
-                let line = self.input.split(|byte| *byte == b'\r').next().unwrap_or_default();
-                let line = String::from_utf8_lossy(line).into_owned();
-                return Err(io::Error::other(format!("no upgrade: {line}")));
-            }
+            upgrade_answer(&self.input).map_err(io::Error::other)?;
             self.input.drain(..end + 4);
             self.is_upgraded = true;
         }

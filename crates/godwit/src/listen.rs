@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// `tcp://host:port`, `tls://` and `quic://` alike, `ws://host:port/path`, `wss://` alike or
@@ -219,6 +220,7 @@ pub(crate) fn bind(wishes: &[Wish<'_>]) -> Result<Vec<Bound>, Vec<String>> {
             ListenUrl::Unix { path } => match bind_path(path, wish.mode) {
                 Ok((socket, file)) => {
                     let (shown, file) = (wish.url.to_string(), Some(file));
+                    let socket = ListenerSocket::Unix(socket);
                     bound.push(Bound { wish: at, socket, shown, port: None, file });
                 }
                 Err(why) => wrongs.push(format!("{}: {why}", wish.url)),
@@ -285,7 +287,7 @@ fn receive_at(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
 }
 
 /// The file of a process that was killed stays behind: nobody answers there, and it is replaced.
-fn bind_path(path: &Path, mode: u32) -> Result<(ListenerSocket, SocketFile), String> {
+pub(crate) fn bind_path(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), String> {
     let address = SockAddr::unix(path)
         .map_err(|_| "the path is too long for a socket, use at most 107 bytes".to_string())?;
     if let Ok(there) = fs::symlink_metadata(path) {
@@ -306,7 +308,7 @@ fn bind_path(path: &Path, mode: u32) -> Result<(ListenerSocket, SocketFile), Str
         // Before it listens nobody gets in whom the mode keeps out.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         socket.listen(BACKLOG)?;
-        Ok((ListenerSocket::Unix(OwnedFd::from(socket).into()), file))
+        Ok((OwnedFd::from(socket).into(), file))
     };
     bound().map_err(|error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => IN_USE_PATH.to_string(),

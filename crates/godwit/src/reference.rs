@@ -56,6 +56,8 @@ fn sys(text: &mut String) {
     rules(text);
     #[cfg(feature = "bridge")]
     links(text, crate::links::LinkKind::Bridge);
+    #[cfg(feature = "gateway")]
+    links(text, crate::links::LinkKind::Gateway);
     #[cfg(feature = "sink")]
     links(text, crate::links::LinkKind::Sink);
     let _ = writeln!(text, "\nReasons for a drop, in topics and logs: {}.", DROP_NAMES.join(", "));

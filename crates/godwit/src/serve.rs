@@ -2,6 +2,8 @@
 
 use crate::flags::{self, Flag};
 use crate::identity::Porter;
+#[cfg(feature = "gateway")]
+use crate::links::gateway;
 #[cfg(feature = "bridge")]
 use crate::links::{LinkSettings, Links, Wanted, bridge::far};
 use crate::listen::{Bound, SocketFile, Wish};
@@ -166,7 +168,6 @@ impl Process {
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
         host::notify("READY=1");
-        engine::code::let_go();
         Ok(Process {
             sources,
             plan,
@@ -186,6 +187,8 @@ impl Process {
     }
 
     fn run(mut self) -> ExitCode {
+        // Not before `start` has returned: what it drops draws code in, too.
+        engine::code::let_go();
         loop {
             for signal in self.signals.wait() {
                 if signal == SIGHUP {
@@ -291,9 +294,19 @@ pub(crate) fn links(settings: &Settings) -> Result<Vec<Wanted>, Vec<String>> {
         match speaks_tls.then(|| far::trust(&bridge.tls)).transpose() {
             Ok(tls) => {
                 let settings = LinkSettings::Bridge(Box::new(bridge.clone()));
-                all.push(Wanted { settings, tls });
+                all.push(Wanted { settings, tls, served: None });
             }
             Err(why) => wrongs.push(format!("bridge {}: {why}", bridge.name)),
+        }
+    }
+    #[cfg(feature = "gateway")]
+    for gateway in &settings.gateways {
+        match gateway::trust(gateway) {
+            Ok((tls, served)) => {
+                let settings = LinkSettings::Gateway(Box::new(gateway.clone()));
+                all.push(Wanted { settings, tls, served });
+            }
+            Err(why) => wrongs.push(format!("gateway {}: {why}", gateway.name)),
         }
     }
     #[cfg(feature = "sink")]
@@ -301,7 +314,7 @@ pub(crate) fn links(settings: &Settings) -> Result<Vec<Wanted>, Vec<String>> {
         match sink.speaks_tls().then(|| far::trust(&sink.tls)).transpose() {
             Ok(tls) => {
                 let settings = LinkSettings::Sink(Box::new(sink.clone()));
-                all.push(Wanted { settings, tls });
+                all.push(Wanted { settings, tls, served: None });
             }
             Err(why) => wrongs.push(format!("sink {}: {why}", sink.name)),
         }

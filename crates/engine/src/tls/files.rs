@@ -64,6 +64,13 @@ impl fmt::Debug for Credentials {
     }
 }
 
+impl Credentials {
+    /// For who drives handshakes elsewhere.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.clone()
+    }
+}
+
 impl Files {
     /// Reads every file. The errors, all of them, are sentences.
     pub fn load(&self) -> Result<Credentials, Vec<String>> {

@@ -160,6 +160,20 @@ impl Web {
     }
 }
 
+/// Answers a whole request that opens a WebSocket for something else than MQTT, which a gateway
+/// speaks there. Says why it is refused, if it is; then that is the answer too.
+pub fn welcome(
+    head: &[u8],
+    site: &Site,
+    subprotocol: &str,
+    answer: &mut Vec<u8>,
+) -> Result<(), String> {
+    request::accept(head, site, &[subprotocol], answer).map_err(|refused| {
+        refused.answer(answer);
+        refused.to_string()
+    })
+}
+
 impl Asking {
     /// Takes as much as is the request's. Says whether it is answered.
     fn take_in(
@@ -183,12 +197,12 @@ impl Asking {
             };
         };
         bytes.drain(from..from + end - seen);
-        request::accept(&self.head[..end], &self.site, answers)?;
+        request::accept(&self.head[..end], &self.site, &request::SUBPROTOCOLS, answers)?;
         Ok(true)
     }
 }
 
-const HEAD_BYTES_MAX: usize = limits::WEB_HEAD_BYTES_MAX;
+pub const HEAD_BYTES_MAX: usize = limits::WEB_HEAD_BYTES_MAX;
 
 /// What must hold for any bytes: what comes of them does not depend on the pieces they come in,
 /// and there is never more of it than there was. For the fuzzer, and for its corpus. The first

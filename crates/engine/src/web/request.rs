@@ -95,7 +95,12 @@ pub(super) fn may_be_request(head: &[u8]) -> bool {
 }
 
 /// Answers a whole head.
-pub(super) fn accept(head: &[u8], site: &Site, into: &mut Vec<u8>) -> Result<(), Refused> {
+pub(super) fn accept(
+    head: &[u8],
+    site: &Site,
+    subprotocols: &[&str],
+    into: &mut Vec<u8>,
+) -> Result<(), Refused> {
     let mut room = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut room);
     match request.parse(head) {
@@ -134,7 +139,7 @@ pub(super) fn accept(head: &[u8], site: &Site, into: &mut Vec<u8>) -> Result<(),
     }
     // [MQTT-6.0.0-3]
     let offers = |name: &str| headers.list("Sec-WebSocket-Protocol").any(|word| word == name);
-    let subprotocol = SUBPROTOCOLS.into_iter().find(|name| offers(name));
+    let subprotocol = subprotocols.iter().find(|name| offers(name));
     let subprotocol = subprotocol.ok_or(Refused::NoSubprotocol)?;
     // 4.2.2; [MQTT-6.0.0-4]
     let text = format!(
@@ -204,7 +209,7 @@ fn answer_to(key: &str) -> String {
 }
 
 /// In the order in which we choose. The second is that of old clients (MQTT 3.1).
-const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
+pub(super) const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 const END: &[u8] = b"\r\n\r\n";
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Browsers send about twenty.

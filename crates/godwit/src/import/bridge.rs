@@ -264,8 +264,8 @@ fn is_v5(bridge: &Bridge) -> bool {
 
 #[cfg(feature = "bridge")]
 fn fits(topics: &Topics, bridge: &str, draft: &mut Draft) -> bool {
-    use crate::links::bridge::map::Map;
-    let why = match Map::parse(&topics.filter, &topics.template(), bridge) {
+    use crate::links::map::Map;
+    let why = match Map::parse(&topics.filter, &topics.template(), ("bridge", bridge)) {
         Ok(_) => return true,
         Err(why) => why,
     };

@@ -5,17 +5,23 @@ mod backoff;
 pub(crate) mod bridge;
 #[cfg(feature = "sink")]
 pub(crate) mod events;
+#[cfg(feature = "gateway")]
+pub(crate) mod gateway;
+pub(crate) mod map;
 pub(crate) mod near;
 pub(crate) mod placeholders;
 pub(crate) mod report;
 #[cfg(feature = "sink")]
 pub(crate) mod sink;
 pub(crate) mod tally;
+mod way;
 
 use self::bridge::Bridge;
 use self::bridge::settings::BridgeSettings;
 #[cfg(feature = "sink")]
 use self::events::Hub;
+#[cfg(feature = "gateway")]
+use self::gateway::{Gateway, settings::GatewaySettings};
 use self::near::Home;
 use self::report::Reporter;
 #[cfg(feature = "sink")]
@@ -25,7 +31,7 @@ use crate::outside::Outside;
 use crate::runtime::Runtime;
 use broker::limits::LINK_IDS;
 use broker::survey::Which;
-use rustls::ClientConfig;
+use rustls::{ClientConfig, ServerConfig};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -66,6 +72,7 @@ type Task = watch::Receiver<()>;
 pub(crate) enum LinkKind {
     #[default]
     Bridge,
+    Gateway,
     Sink,
 }
 
@@ -73,6 +80,8 @@ pub(crate) enum LinkKind {
 #[derive(Clone, Debug)]
 pub(crate) enum LinkSettings {
     Bridge(Box<BridgeSettings>),
+    #[cfg(feature = "gateway")]
+    Gateway(Box<GatewaySettings>),
     #[cfg(feature = "sink")]
     Sink(Box<SinkSettings>),
 }
@@ -81,6 +90,7 @@ pub(crate) enum LinkSettings {
 struct Running {
     settings: LinkSettings,
     tls: Credentials,
+    served: Served,
     tally: Arc<Tally>,
     stop: watch::Sender<Stop>,
     ended: Task,
@@ -89,10 +99,15 @@ struct Running {
 /// What a link shows and trusts from its next connection on, where it uses TLS.
 pub(crate) type Credentials = Arc<Mutex<Option<Arc<ClientConfig>>>>;
 
+/// The same towards whoever connects to it.
+pub(crate) type Served = Arc<Mutex<Option<Arc<ServerConfig>>>>;
+
 /// A link's options with what their files hold.
 pub(crate) struct Wanted {
     pub(crate) settings: LinkSettings,
     pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// Where others connect to it by TLS.
+    pub(crate) served: Option<Arc<ServerConfig>>,
 }
 
 /// How long links may take to say goodbye when the process ends.
@@ -104,6 +119,7 @@ impl LinkKind {
     pub(crate) fn word(self) -> &'static str {
         match self {
             LinkKind::Bridge => "bridge",
+            LinkKind::Gateway => "gateway",
             LinkKind::Sink => "sink",
         }
     }
@@ -118,6 +134,8 @@ impl LinkSettings {
     fn kind(&self) -> LinkKind {
         match self {
             LinkSettings::Bridge(_) => LinkKind::Bridge,
+            #[cfg(feature = "gateway")]
+            LinkSettings::Gateway(_) => LinkKind::Gateway,
             #[cfg(feature = "sink")]
             LinkSettings::Sink(_) => LinkKind::Sink,
         }
@@ -126,6 +144,8 @@ impl LinkSettings {
     fn name(&self) -> &Arc<str> {
         match self {
             LinkSettings::Bridge(bridge) => &bridge.name,
+            #[cfg(feature = "gateway")]
+            LinkSettings::Gateway(gateway) => &gateway.name,
             #[cfg(feature = "sink")]
             LinkSettings::Sink(sink) => &sink.name,
         }
@@ -140,7 +160,9 @@ impl LinkSettings {
             (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.is_same(other),
             #[cfg(feature = "sink")]
             (LinkSettings::Sink(one), LinkSettings::Sink(other)) => one.is_same(other),
-            #[cfg(feature = "sink")]
+            #[cfg(feature = "gateway")]
+            (LinkSettings::Gateway(one), LinkSettings::Gateway(other)) => one.is_same(other),
+            #[cfg(any(feature = "gateway", feature = "sink"))]
             _ => false,
         }
     }
@@ -151,6 +173,8 @@ impl LinkSettings {
             LinkSettings::Bridge(bridge) => {
                 bridge.servers.iter().map(ToString::to_string).collect()
             }
+            #[cfg(feature = "gateway")]
+            LinkSettings::Gateway(gateway) => gateway.places(),
             #[cfg(feature = "sink")]
             LinkSettings::Sink(sink) => vec![sink.target.to_string()],
         }
@@ -197,14 +221,15 @@ impl Links {
                 self.forget(id, Some(link.ended));
             }
         }
-        for Wanted { settings, tls } in wanted {
+        for Wanted { settings, tls, served } in wanted {
             let id = settings.link_id();
             let link = match self.running.remove(&id) {
                 Some(same) if same.settings.is_same(&settings) => {
                     *lock(&same.tls) = tls;
+                    *lock(&same.served) = served;
                     same
                 }
-                before => self.begin(settings, tls, before),
+                before => self.begin(settings, (tls, served), before),
             };
             self.running.insert(id, link);
         }
@@ -218,12 +243,12 @@ impl Links {
     fn begin(
         &mut self,
         settings: LinkSettings,
-        tls: Option<Arc<ClientConfig>>,
+        (tls, served): (Option<Arc<ClientConfig>>, Option<Arc<ServerConfig>>),
         before: Option<Running>,
     ) -> Running {
         let (stop, stopped) = watch::channel(Stop::No);
         let (ends, ended) = watch::channel(());
-        let tls = Arc::new(Mutex::new(tls));
+        let (tls, served) = (Arc::new(Mutex::new(tls)), Arc::new(Mutex::new(served)));
         if let Some(before) = &before {
             let _ = before.stop.send(Stop::ForNow);
         }
@@ -233,6 +258,11 @@ impl Links {
             LinkSettings::Bridge(own) => {
                 let before = before.as_ref().map(|before| &before.settings);
                 Box::pin(self.bridge(own, before, (&tls, &tally)).run(stopped))
+            }
+            #[cfg(feature = "gateway")]
+            LinkSettings::Gateway(own) => {
+                let tls = (tls.clone(), served.clone());
+                Box::pin(Gateway::new(own, tls, self.home.clone(), tally.clone()).run(stopped))
             }
             #[cfg(feature = "sink")]
             LinkSettings::Sink(own) => {
@@ -251,7 +281,7 @@ impl Links {
             work.await;
             drop(ends);
         });
-        Running { settings, tls, tally, stop, ended }
+        Running { settings, tls, served, tally, stop, ended }
     }
 
     fn bridge(

@@ -1,5 +1,5 @@
-//! How links are: numbers of their tasks and of their sessions, for `$SYS/broker/bridge/` and
-//! `$SYS/broker/sink/`, and for whoever else asks.
+//! How links are: numbers of their tasks and of their sessions, for `$SYS/broker/bridge/`,
+//! `gateway/` and `sink/`, and for whoever else asks.
 
 use super::near::Home;
 use super::tally::Tally;
@@ -26,6 +26,7 @@ pub(crate) struct State {
     pub(crate) bytes_out: u64,
     pub(crate) messages_in: u64,
     pub(crate) bytes_in: u64,
+    pub(crate) peers: u64,
     pub(crate) rate_out: f64,
     pub(crate) rate_in: f64,
     pub(crate) in_flight: u32,
@@ -37,10 +38,10 @@ pub(crate) struct State {
     pub(crate) losses: Vec<(&'static str, u64)>,
 }
 
-/// One value below `$SYS/broker/bridge/{name}/` or `$SYS/broker/sink/{name}/`.
+/// One value below `$SYS/broker/bridge/{name}/`, or that of another kind of link.
 pub(crate) struct Row {
-    /// Where not both have it.
-    pub(crate) only: Option<LinkKind>,
+    /// Who has it; empty are all.
+    pub(crate) only: &'static [LinkKind],
     pub(crate) topic: &'static str,
     pub(crate) about: &'static str,
     pub(crate) value: fn(&State) -> String,
@@ -48,97 +49,105 @@ pub(crate) struct Row {
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
-        only: None,
+        only: &[],
         topic: "state",
-        about: "1 while it is connected, or the sink's far side takes what it is given; else 0",
+        about: "1 while it is connected, a sink's far side takes what it is given, or a gateway \
+                listens; else 0",
         value: |state| u8::from(state.is_up).to_string(),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "server",
-        about: "the server that it is, or was last, connected to; of a sink what it writes to",
+        about: "the server that it is, or was last, connected to; of a sink what it writes to, of \
+                a gateway where it listens and connects to",
         value: |state| state.server.clone(),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "last_error",
         about: "what went wrong last",
         value: |state| state.last_error.clone(),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "connects",
         about: "times that it was connected",
         value: |state| state.connects.to_string(),
     },
     Row {
-        only: None,
+        only: &[LinkKind::Gateway],
+        topic: "peers",
+        about: "sockets that are connected to it",
+        value: |state| state.peers.to_string(),
+    },
+    Row {
+        only: &[],
         topic: "out/messages",
         about: "messages that the other side has",
         value: |state| state.messages_out.to_string(),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "out/bytes",
         about: "bytes of their payloads",
         value: |state| state.bytes_out.to_string(),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "out/messages_per_s",
         about: "the same a second, since the value before",
         value: |state| format!("{:.1}", state.rate_out),
     },
     Row {
-        only: Some(LinkKind::Sink),
+        only: &[LinkKind::Sink],
         topic: "out/batches",
         about: "batches of them",
         value: |state| state.batches.to_string(),
     },
     Row {
-        only: Some(LinkKind::Sink),
+        only: &[LinkKind::Sink],
         topic: "out/failures",
         about: "times that a batch was not taken, or nobody was there",
         value: |state| state.failures.to_string(),
     },
     Row {
-        only: Some(LinkKind::Bridge),
+        only: &[LinkKind::Bridge, LinkKind::Gateway],
         topic: "in/messages",
-        about: "messages that came from the other broker",
+        about: "messages that came from the other broker, or from sockets",
         value: |state| state.messages_in.to_string(),
     },
     Row {
-        only: Some(LinkKind::Bridge),
+        only: &[LinkKind::Bridge, LinkKind::Gateway],
         topic: "in/bytes",
         about: "bytes of their payloads",
         value: |state| state.bytes_in.to_string(),
     },
     Row {
-        only: Some(LinkKind::Bridge),
+        only: &[LinkKind::Bridge, LinkKind::Gateway],
         topic: "in/messages_per_s",
         about: "the same a second, since the value before",
         value: |state| format!("{:.1}", state.rate_in),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "queue/in_flight",
         about: "messages that the other side has not acknowledged",
         value: |state| state.in_flight.to_string(),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "queue/messages",
         about: "messages that wait; after a start, until it is connected, those that came since",
         value: |state| state.queued.to_string(),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "queue/bytes",
         about: "their bytes",
         value: |state| state.queued_bytes.to_string(),
     },
     Row {
-        only: None,
+        only: &[],
         topic: "queue/oldest_ms",
         about: "how long the first of them has waited, in milliseconds",
         value: |state| state.oldest_age_ms.to_string(),
@@ -147,7 +156,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 /// Those that a link of this kind has.
 pub(crate) fn rows(kind: LinkKind) -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().filter(move |row| row.only.is_none_or(|only| only == kind))
+    ROWS.iter().filter(move |row| row.only.is_empty() || row.only.contains(&kind))
 }
 
 /// Why messages of a link were dropped: by its queue, then by the link.
@@ -253,6 +262,7 @@ fn state(told: &Told, report: Option<&Report>) -> State {
         bytes_out: tally.bytes_out.load(Relaxed),
         messages_in: tally.messages_in.load(Relaxed),
         bytes_in: tally.bytes_in.load(Relaxed),
+        peers: tally.peers.load(Relaxed),
         rate_out: 0.0,
         rate_in: 0.0,
         in_flight: report.map_or(0, |report| report.in_flight),

@@ -24,12 +24,37 @@ pub(crate) enum Loss {
     Echo,
     /// More events than a sink may keep in memory.
     EventsFull,
+    /// A peer takes less than there is for it.
+    PeerSlow,
+    /// There is no topic in it, or it is not as the options say.
+    Unreadable,
+    /// Nobody answered in time.
+    NoAnswer,
 }
 
-const LOSSES: [&str; 7] =
-    ["no_rule", "no_name", "packet_too_large", "refused", "refused_here", "echo", "events_full"];
+const LOSSES: [&str; 10] = [
+    "no_rule",
+    "no_name",
+    "packet_too_large",
+    "refused",
+    "refused_here",
+    "echo",
+    "events_full",
+    "peer_slow",
+    "unreadable",
+    "no_answer",
+];
 const OF_BRIDGES: &[Loss] =
     &[Loss::NoRule, Loss::NoName, Loss::TooLarge, Loss::Refused, Loss::RefusedHere, Loss::Echo];
+const OF_GATEWAYS: &[Loss] = &[
+    Loss::NoRule,
+    Loss::NoName,
+    Loss::TooLarge,
+    Loss::RefusedHere,
+    Loss::PeerSlow,
+    Loss::Unreadable,
+    Loss::NoAnswer,
+];
 const OF_SINKS: &[Loss] = &[Loss::Refused, Loss::EventsFull];
 
 #[derive(Debug, Default)]
@@ -46,6 +71,8 @@ pub(crate) struct Tally {
     pub(crate) bytes_out: AtomicU64,
     pub(crate) messages_in: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
+    /// Those of a gateway that are connected.
+    pub(crate) peers: AtomicU64,
     losses: [AtomicU64; LOSSES.len()],
     last_error: Mutex<String>,
     noted: Mutex<Noted>,
@@ -95,6 +122,12 @@ impl Tally {
                         "not passed on"
                     );
                 }
+                LinkKind::Gateway => {
+                    warn!(
+                        target: "godwit::gateway", gateway = link, reason, about, count,
+                        "not passed on"
+                    );
+                }
                 LinkKind::Sink => {
                     warn!(
                         target: "godwit::sink", sink = link, reason, about, count,
@@ -109,6 +142,7 @@ impl Tally {
     pub(crate) fn fail(&self, link: &str, why: String) {
         match self.kind {
             LinkKind::Bridge => warn!(target: "godwit::bridge", bridge = link, "{why}"),
+            LinkKind::Gateway => warn!(target: "godwit::gateway", gateway = link, "{why}"),
             LinkKind::Sink => warn!(target: "godwit::sink", sink = link, "{why}"),
         }
         self.set_error(why);
@@ -130,6 +164,7 @@ impl Tally {
         };
         let all = match self.kind {
             LinkKind::Bridge => OF_BRIDGES,
+            LinkKind::Gateway => OF_GATEWAYS,
             LinkKind::Sink => OF_SINKS,
         };
         all.iter().map(count)

@@ -17,8 +17,18 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 /// The last part of `godwit::{module}`, by which `log.modules` names them.
-pub(crate) const MODULES: &[&str] =
-    &["auth", "conn", "drop", "permission", "serve", "session", "store", "subscription", "trace"];
+pub(crate) const MODULES: &[&str] = &[
+    "auth",
+    "conn",
+    "drop",
+    "gateway",
+    "permission",
+    "serve",
+    "session",
+    "store",
+    "subscription",
+    "trace",
+];
 
 /// The handle by which a reload reaches the subscriber.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! `[[bridge]]` in a file, with `[[bridge.out]]` and `[[bridge.in]]` below it.
 
 use super::file::Reader;
-use super::links::{LinkGiven, Tables, defaults, name_misfit};
+use super::links::{LinkGiven, Tables, name_misfit};
 use super::{Plan, Wrong, overruled};
 use crate::links::bridge::pipe::Rules;
 use crate::links::bridge::settings::{
@@ -9,8 +9,7 @@ use crate::links::bridge::settings::{
 };
 use crate::links::near;
 use crate::options::settings::Settings;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 pub(crate) type BridgeGiven = LinkGiven<BridgeSettings>;
 
@@ -21,10 +20,11 @@ impl Reader<'_> {
         let mut own = LinkGiven::new(self.origin(at), ROWS);
         let (mut outward, mut inward) = (Vec::new(), Vec::new());
         for (name, value) in table {
-            match (&**name.get_ref(), value.get_ref()) {
-                ("out", _) => self.rules(name.span().start, value, &mut outward),
-                ("in", _) => self.rules(name.span().start, value, &mut inward),
-                (key, _) => self.link_option(&mut own, TABLES, key, name.span().start, value),
+            let begin = name.span().start;
+            match &**name.get_ref() {
+                "out" => self.link_rules("bridge.out", RULE_ROWS, begin, value, &mut outward),
+                "in" => self.link_rules("bridge.in", RULE_ROWS, begin, value, &mut inward),
+                key => self.link_option(&mut own, TABLES, key, begin, value),
             }
         }
         let rules = |all: Vec<(usize, RuleSettings)>, reader: &mut Self| {
@@ -38,31 +38,6 @@ impl Reader<'_> {
             return self.wrong(at, why);
         }
         self.plan.bridges.push(own);
-    }
-
-    fn rules(
-        &mut self,
-        at: usize,
-        value: &Spanned<DeValue<'_>>,
-        rules: &mut Vec<(usize, RuleSettings)>,
-    ) {
-        let DeValue::Array(all) = value.get_ref() else {
-            let why = "a rule stands under [[bridge.out]] or [[bridge.in]]";
-            return self.wrong(at, why.to_string());
-        };
-        for one in all.iter() {
-            let at = one.span().start;
-            let DeValue::Table(table) = one.get_ref() else {
-                self.wrong(at, "use [[bridge.out]] and filter = ...".to_string());
-                continue;
-            };
-            let mut rule: RuleSettings = defaults(RULE_ROWS);
-            for (name, value) in table {
-                let (key, at) = (name.get_ref(), name.span().start);
-                self.own_row(&mut rule, (RULE_ROWS, &[]), key, at, value);
-            }
-            rules.push((at, rule));
-        }
     }
 
     /// What no row can see alone.

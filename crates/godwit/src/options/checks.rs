@@ -27,6 +27,8 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     }
     #[cfg(feature = "bridge")]
     plan.check_bridges(wrongs);
+    #[cfg(feature = "gateway")]
+    plan.check_gateways(&settings, wrongs);
     #[cfg(feature = "sink")]
     plan.check_sinks(wrongs);
     for (key, check) in checks {

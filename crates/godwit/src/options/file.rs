@@ -63,6 +63,8 @@ impl Reader<'_> {
         match key {
             #[cfg(feature = "bridge")]
             "bridge" => return self.links("bridge", at.start, value, Reader::bridge),
+            #[cfg(feature = "gateway")]
+            "gateway" => return self.links("gateway", at.start, value, Reader::gateway),
             #[cfg(feature = "sink")]
             "sink" => return self.links("sink", at.start, value, Reader::sink),
             "auto_subscribe" => {

@@ -1,4 +1,4 @@
-//! What `[[bridge]]` and `[[sink]]` have in common in a file.
+//! What `[[bridge]]`, `[[gateway]]` and `[[sink]]` have in common in a file.
 
 use super::file::Reader;
 use super::table::Row;
@@ -73,6 +73,33 @@ impl Reader<'_> {
         }
     }
 
+    /// Each rule below `[[table]]`, with where it begins.
+    pub(super) fn link_rules<R: Default>(
+        &mut self,
+        table: &str,
+        rows: &'static [Row<R>],
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+        rules: &mut Vec<(usize, R)>,
+    ) {
+        let DeValue::Array(all) = value.get_ref() else {
+            return self.wrong(at, format!("a rule stands under [[{table}]]"));
+        };
+        for one in all.iter() {
+            let at = one.span().start;
+            let DeValue::Table(options) = one.get_ref() else {
+                self.wrong(at, format!("use [[{table}]] and filter = ..."));
+                continue;
+            };
+            let mut rule: R = defaults(rows);
+            for (name, value) in options {
+                let (key, at) = (name.get_ref(), name.span().start);
+                self.own_row(&mut rule, (rows, &[]), key, at, value);
+            }
+            rules.push((at, rule));
+        }
+    }
+
     /// Sets what a row of another table than that of all options says.
     pub(super) fn own_row<S>(
         &mut self,
@@ -119,7 +146,7 @@ pub(super) fn name_misfit<'a>(
 const NAME_BYTES_MAX: usize = 64;
 
 /// With every row's default.
-pub(super) fn defaults<S: Default>(rows: &[Row<S>]) -> S {
+pub(crate) fn defaults<S: Default>(rows: &[Row<S>]) -> S {
     let mut settings = S::default();
     for row in rows {
         (row.set)(&mut settings, &row.default_value());

@@ -10,6 +10,8 @@ pub(crate) mod checks;
 pub(crate) mod environment;
 pub(crate) mod file;
 pub(crate) mod flags;
+#[cfg(feature = "gateway")]
+mod gateways;
 pub(crate) mod links;
 pub(crate) mod nearest;
 pub(crate) mod rules;
@@ -24,6 +26,8 @@ pub(crate) mod value;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "gateway")]
+use crate::links::gateway::settings::GatewaySettings;
 #[cfg(feature = "sink")]
 use crate::links::sink::settings::SinkSettings;
 #[cfg(feature = "bridge")]
@@ -56,6 +60,8 @@ pub(crate) struct Plan {
     topics: topics::Topics,
     #[cfg(feature = "bridge")]
     bridges: Vec<bridges::BridgeGiven>,
+    #[cfg(feature = "gateway")]
+    gateways: Vec<gateways::GatewayGiven>,
     #[cfg(feature = "sink")]
     sinks: Vec<sinks::SinkGiven>,
 }
@@ -151,6 +157,12 @@ impl Plan {
             settings.bridges = self.bridges(&settings);
             let class = |own: &BridgeSettings| near::class(&own.link_id(), &own.limits);
             settings.broker.classes.extend(settings.bridges.iter().map(class));
+        }
+        #[cfg(feature = "gateway")]
+        {
+            settings.gateways = self.gateways(&settings);
+            let class = |own: &GatewaySettings| near::class(&own.link_id(), &own.limits);
+            settings.broker.classes.extend(settings.gateways.iter().map(class));
         }
         #[cfg(feature = "sink")]
         {
@@ -266,6 +278,13 @@ impl Plan {
                 changes.live.push("bridge");
             }
             self.bridges = next.bridges.clone();
+        }
+        #[cfg(feature = "gateway")]
+        {
+            if self.gateways_differ(&next) {
+                changes.live.push("gateway");
+            }
+            self.gateways = next.gateways.clone();
         }
         #[cfg(feature = "sink")]
         {

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "bridge")]
 use crate::links::bridge::settings::BridgeSettings;
+#[cfg(feature = "gateway")]
+use crate::links::gateway::settings::GatewaySettings;
 #[cfg(feature = "sink")]
 use crate::links::sink::settings::SinkSettings;
 use crate::listen::ListenUrl;
@@ -21,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) allow_anonymous: Anonymous,
     #[cfg(feature = "bridge")]
     pub(crate) bridges: Vec<BridgeSettings>,
+    #[cfg(feature = "gateway")]
+    pub(crate) gateways: Vec<GatewaySettings>,
     pub(crate) broker: Options,
     pub(crate) data: String,
     /// Behind every listener that does not say otherwise.
@@ -108,6 +112,8 @@ impl Settings {
             allow_anonymous: Anonymous::default(),
             #[cfg(feature = "bridge")]
             bridges: Vec::new(),
+            #[cfg(feature = "gateway")]
+            gateways: Vec::new(),
             broker: Options { memory_bytes_max: memory_bytes, ..Options::default() },
             data: String::new(),
             door: DoorSettings::default(),

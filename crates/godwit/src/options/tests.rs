@@ -227,8 +227,8 @@ billing = "first"
             "wrong.toml:13: [quue] is no section, did you mean [queue]?",
             "wrong.toml:16: [sessions] is no section, did you mean [session]?",
             "wrong.toml:20: log.modules: there is no module \"con\", use \"auth\", \"conn\", \
-             \"drop\", \"permission\", \"serve\", \"session\", \"store\", \"subscription\" or \
-             \"trace\", did you mean \"conn\"?",
+             \"drop\", \"gateway\", \"permission\", \"serve\", \"session\", \"store\", \
+             \"subscription\" or \"trace\", did you mean \"conn\"?",
             "wrong.toml:21: log.level = 1.5: this is a number with a point, use \"off\", \
              \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
             "wrong.toml:22: log.sys is no option, `godwit options` lists them all",

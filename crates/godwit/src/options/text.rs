@@ -35,6 +35,8 @@ pub(crate) fn markdown() -> String {
     bridges(&mut page);
     #[cfg(feature = "sink")]
     sinks(&mut page);
+    #[cfg(feature = "gateway")]
+    gateways(&mut page);
     page
 }
 
@@ -72,6 +74,18 @@ fn sinks(page: &mut String) {
     page.push_str(&wrap(&format!("\nEvents are {}.", events.join(", ")), ""));
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(&own_limits(LIMIT_KEYS));
+}
+
+#[cfg(feature = "gateway")]
+fn gateways(page: &mut String) {
+    use crate::links::gateway::settings::{IN_ROWS, LIMIT_KEYS, OUT_ROWS, ROWS};
+    page.push_str(GATEWAYS_HEAD);
+    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(&own_limits(LIMIT_KEYS));
+    page.push_str("\n### Rules outward\n\nOptions of `[[gateway.out]]`.\n");
+    OUT_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str("\n### Rules inward\n\nOptions of `[[gateway.in]]`.\n");
+    IN_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
 }
 
 #[cfg(feature = "bridge")]
@@ -346,6 +360,35 @@ name = \"rows\"
 filters = [\"sensors/+/temperature\"]
 sql.url = \"postgres://godwit:...@localhost/plant\"
 sql.statement = \"INSERT INTO t (sensor, v) VALUES (${topic[2]}, ${payload.value})\"
+```
+";
+
+#[cfg(feature = "gateway")]
+const GATEWAYS_HEAD: &str = "
+## Gateways
+
+Every `[[gateway]]` of the file speaks to sockets of ZeroMQ, or of nanomsg and NNG. `gateways.md`
+says how to use them and what they promise:
+
+```toml
+[[gateway]]
+name = \"plant\"
+protocol = \"zmq\"
+pattern = \"pub\"
+listen = [\"tcp://127.0.0.1:5556\"]
+
+[[gateway.out]]
+filter = \"sensors/#\"
+
+[[gateway]]
+name = \"jobs\"
+protocol = \"sp\"
+pattern = \"pull\"
+listen = [\"ipc:///run/godwit/jobs.ipc\"]
+form = \"raw\"
+
+[[gateway.in]]
+topic = \"jobs\"
 ```
 ";
 

@@ -162,7 +162,8 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("bridges.aws.**",
         "a bridge with servers = [\"tls://...:443\"], tls.alpn = [\"x-amzn-mqtt-ca\"], \
          tls.certificate and tls.key reaches AWS IoT Core"),
-    no("bridges.nng.**", "there are no nanomsg sockets"),
+    no("bridges.nng.**",
+        "[[gateway]] with protocol = \"sp\" has nanomsg's sockets: docs/gateways.md"),
     no("rules.**", "there are no rules on messages yet"),
     no("preset.**", "write each as a [[preset]]: client_id, subscriptions (docs/topics.md)"),
     no("exchange_client.**", "there are no streams yet"),

@@ -5,14 +5,15 @@ use super::pipe::{End, Pipe};
 use super::settings::BridgeSettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::near::Near;
+use crate::links::way::{READ_BYTES, Way};
 use crate::links::{Stop, stopped};
 use mqtt::{Disconnect, PINGREQ, PropertiesBuf, Property, Reason, Version};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -49,89 +50,9 @@ impl Ended {
     }
 }
 
-/// One connection, and what was read of it and not understood yet.
-struct Way<S> {
-    stream: S,
-    read: Vec<u8>,
-    taken: usize,
-    heard: Instant,
-    said: Instant,
-    /// What was written may still stand in a layer of the stream.
-    unflushed: bool,
-}
-
-/// So much is read at a time, ...
-const READ_BYTES: usize = 64 * 1024;
-/// ... and nothing more while so much waits to be written: whoever is slower sets the pace.
+/// Nothing more is read while so much waits to be written: whoever is slower sets the pace.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
 const GOODBYE: Duration = Duration::from_secs(1);
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Way<S> {
-    fn new(stream: S, read: Vec<u8>) -> Way<S> {
-        let now = Instant::now();
-        Way { stream, read, taken: 0, heard: now, said: now, unflushed: false }
-    }
-
-    fn unread(&self) -> &[u8] {
-        &self.read[self.taken..]
-    }
-
-    fn take(&mut self, len: usize) {
-        self.taken += len;
-        if self.taken == self.read.len() {
-            self.read.clear();
-            self.taken = 0;
-        } else if self.taken > READ_BYTES {
-            self.read.drain(..self.taken);
-            self.taken = 0;
-        }
-        if self.read.is_empty() && self.read.capacity() > 4 * READ_BYTES {
-            self.read = Vec::new();
-        }
-    }
-
-    /// Says whether anything came.
-    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> io::Result<bool> {
-        let mut buffer = ReadBuf::new(buffer);
-        match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
-            Poll::Pending => Ok(false),
-            Poll::Ready(Err(error)) => Err(error),
-            Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
-                Err(io::ErrorKind::UnexpectedEof.into())
-            }
-            Poll::Ready(Ok(())) => {
-                self.read.extend_from_slice(buffer.filled());
-                self.heard = Instant::now();
-                Ok(true)
-            }
-        }
-    }
-
-    /// Writes from the front of `bytes`, and says whether any of it went.
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Vec<u8>) -> io::Result<bool> {
-        let mut written = 0;
-        while written < bytes.len() {
-            match Pin::new(&mut self.stream).poll_write(cx, &bytes[written..]) {
-                Poll::Pending => break,
-                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(len)) => written += len,
-                Poll::Ready(Err(error)) => return Err(error),
-            }
-        }
-        if written > 0 {
-            bytes.drain(..written);
-            self.said = Instant::now();
-            self.unflushed = true;
-        }
-        if self.unflushed
-            && let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(cx)
-        {
-            flushed?;
-            self.unflushed = false;
-        }
-        Ok(written > 0)
-    }
-}
 
 impl Line {
     pub(crate) fn new(near: Near, far: Far, pipe: Pipe, settings: &BridgeSettings) -> Line {

@@ -201,7 +201,7 @@ pub(super) async fn open(
 
 /// What is said goes into the kernel's buffer though nobody is there, so only the kernel can tell:
 /// it gives up once something is not acknowledged for so long (RFC 5482).
-pub(super) fn heed(socket: &impl AsFd, patience: Duration) {
+pub(crate) fn heed(socket: &impl AsFd, patience: Duration) {
     // A kernel that does not know it has a longer time of its own.
     let _ = SockRef::from(socket).set_tcp_user_timeout(Some(patience));
 }

@@ -5,7 +5,6 @@
 
 pub(crate) mod carry;
 pub(crate) mod far;
-pub(crate) mod map;
 pub(crate) mod pipe;
 pub(crate) mod settings;
 mod tunnel;

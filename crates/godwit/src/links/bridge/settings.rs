@@ -1,9 +1,9 @@
 //! Options of a `[[bridge]]` and of its rules: a table as the other options have one.
 
-use super::map::Map;
 use super::pipe::{Retained, Rule, Rules};
 use crate::identity::remote::url::Url;
 use crate::links::LinkKind;
+use crate::links::map::Map;
 use crate::options::table::{EXPIRY, Row, count};
 use crate::options::value::Kind;
 use broker::judge::Secret;
@@ -114,7 +114,7 @@ impl RuleSettings {
             return Err("a rule needs filter = \"...\", the topics that it is for".to_string());
         }
         Ok(Rule {
-            map: Map::parse(&self.filter, &self.topic, bridge)?,
+            map: Map::parse(&self.filter, &self.topic, ("bridge", bridge))?,
             qos: QoS::from_bits(self.qos).unwrap_or_default(),
             keeps_retain: !self.clears_retain,
             retained: self.retained,
@@ -139,13 +139,13 @@ pub(crate) const LIMIT_KEYS: &[&str] = &[
 /// away much is under way at once.
 pub(crate) const INFLIGHT_MAX: u16 = 16_384;
 
-const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
-const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
+pub(crate) const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
+pub(crate) const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
 const SERVERS: Kind = Kind::Hidden(&Kind::List {
     of: "URLs like tls://broker.example:8883",
     check: |text| Url::parse(text, &SCHEMES).map(drop),
 });
-const TOPIC: Kind = Kind::Text {
+pub(crate) const TOPIC: Kind = Kind::Text {
     of: "a topic name",
     check: |text| match text.is_empty() || mqtt::topic::check_topic(text).is_ok() {
         true => Ok(()),
@@ -415,12 +415,6 @@ pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
         long: "Always is with every connection, where a broker that speaks 3.1.1 knows nothing \
                else.",
         source: "MQTT 5.0, 3.8.3.1",
-        set: |rule, value| {
-            rule.retained = match value.text() {
-                "always" => Retained::Always,
-                "never" => Retained::Never,
-                _ => Retained::Once,
-            }
-        },
+        set: |rule, value| rule.retained = Retained::of(value.text()),
     },
 ];

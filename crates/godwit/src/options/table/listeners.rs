@@ -256,7 +256,7 @@ fn origin(text: &str) -> Result<(), String> {
     }
 }
 
-fn mode(text: &str) -> Result<u32, String> {
+pub(crate) fn mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 && text.len() <= 4 => Ok(mode),
         _ => Err("not a file mode, use three octal digits like \"660\"".to_string()),

@@ -132,7 +132,7 @@ pub(crate) const EXPIRY: Kind = Kind::Number {
     word: Some(("never", u32::MAX as u64)),
 };
 
-const fn bytes(min: u64, max: u64) -> Kind {
+pub(crate) const fn bytes(min: u64, max: u64) -> Kind {
     Kind::Number { min, max, unit: Unit::Bytes, word: None }
 }
 

@@ -146,7 +146,8 @@ pub(super) const ROWS: &[Row] = &[
         short: "levels of single modules, over `log.level`",
         long: "Modules: `auth` (who is let in), `conn` (connections), `permission` (what rules \
                forbid), `session`, `subscription`, `drop` (messages that were dropped), \
-               `trace` (packets, see `trace`), `serve` (start, stop, options).",
+               `gateway` (sockets that come and go), `trace` (packets, see `trace`), `serve` \
+               (start, stop, options).",
         source: "",
         set: |settings, value| {
             let pair = |(module, name): &(String, String)| (module.clone(), level(name));

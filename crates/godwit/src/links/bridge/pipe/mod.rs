@@ -14,7 +14,7 @@
 mod echoes;
 
 use self::echoes::Echoes;
-use super::map::Map;
+use crate::links::map::Map;
 use crate::links::near::{NearTerms, acknowledge};
 use crate::links::tally::{Loss, Tally};
 use mqtt::{
@@ -65,6 +65,17 @@ pub(crate) enum Retained {
     #[default]
     Once = 1,
     Never = 2,
+}
+
+impl Retained {
+    /// By its word in options.
+    pub(crate) fn of(word: &str) -> Retained {
+        match word {
+            "always" => Retained::Always,
+            "never" => Retained::Never,
+            _ => Retained::Once,
+        }
+    }
 }
 
 /// What the other broker takes.

@@ -16,7 +16,7 @@ fn terms(version: Version) -> Terms {
 
 fn rule(filter: &str, template: &str) -> Rule {
     Rule {
-        map: Map::parse(filter, template, "b").unwrap(),
+        map: Map::parse(filter, template, ("bridge", "b")).unwrap(),
         qos: QoS::ExactlyOnce,
         keeps_retain: true,
         retained: Retained::Once,

@@ -1,4 +1,4 @@
-//! Topic maps of a bridge: which topics go to the other side, and what they are called there.
+//! Topic maps of a link: which topics go to the other side, and what they are called there.
 //!
 //! A rule has a filter on the side where a message comes from and a template for its name on the
 //! other one:
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `${topic}` | the whole topic |
 //! | `${1}`, `${2}`, ... | what stands where the filter has its first, second, ... wildcard |
-//! | `${bridge}` | the bridge's name |
+//! | `${bridge}`, `${gateway}` | the name of the link, by what it is |
 
 use crate::links::placeholders::{Part, parts};
 use mqtt::topic::{check_filter, check_topic};
@@ -32,12 +32,13 @@ enum Piece {
 
 impl Map {
     /// An empty template leaves names as they are.
-    pub(crate) fn parse(filter: &str, template: &str, bridge: &str) -> Result<Map, String> {
-        let own = Share::parse(filter).map_err(|_| format!("{filter:?} is no topic filter"))?;
-        let plain = own.map_or(filter, |share| share.filter);
+    /// `own` is what the link is, and its name.
+    pub(crate) fn parse(filter: &str, template: &str, own: (&str, &str)) -> Result<Map, String> {
+        let share = Share::parse(filter).map_err(|_| format!("{filter:?} is no topic filter"))?;
+        let plain = share.map_or(filter, |share| share.filter);
         check_filter(plain).map_err(|_| format!("{filter:?} is no topic filter"))?;
         let wildcards = plain.split('/').filter(|level| is_wildcard(level)).count();
-        let map = Map { filter: filter.into(), template: pieces(template, wildcards, bridge)? };
+        let map = Map { filter: filter.into(), template: pieces(template, wildcards, own)? };
         // With something harmless in every place it must be a name.
         let topic = plain.replace(['+', '#'], "x");
         match map.apply(&topic) {
@@ -134,7 +135,11 @@ fn is_wildcard(level: &str) -> bool {
     level == "+" || level == "#"
 }
 
-fn pieces(template: &str, wildcards: usize, bridge: &str) -> Result<Vec<Piece>, String> {
+fn pieces(
+    template: &str,
+    wildcards: usize,
+    (kind, link): (&str, &str),
+) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let push_text = |pieces: &mut Vec<Piece>, text: &str| match pieces.last_mut() {
         _ if text.is_empty() => {}
@@ -151,7 +156,7 @@ fn pieces(template: &str, wildcards: usize, bridge: &str) -> Result<Vec<Piece>, 
         };
         match (name, name.parse::<usize>()) {
             ("topic", _) => pieces.push(Piece::Topic),
-            ("bridge", _) => push_text(&mut pieces, bridge),
+            (own, _) if own == kind => push_text(&mut pieces, link),
             (_, Ok(at)) if (1..=wildcards).contains(&at) => pieces.push(Piece::Wildcard(at - 1)),
             (_, Ok(_)) => {
                 return Err(format!(
@@ -161,7 +166,7 @@ fn pieces(template: &str, wildcards: usize, bridge: &str) -> Result<Vec<Piece>, 
             _ => {
                 return Err(format!(
                     "{template:?} names ${{{name}}}, use ${{topic}}, ${{1}} and so on for the \
-                     filter's wildcards, or ${{bridge}}"
+                     filter's wildcards, or ${{{kind}}}"
                 ));
             }
         }
@@ -180,7 +185,7 @@ mod tests {
     use super::*;
 
     fn map(filter: &str, template: &str) -> Map {
-        Map::parse(filter, template, "b").unwrap()
+        Map::parse(filter, template, ("bridge", "b")).unwrap()
     }
 
     #[test]
@@ -233,7 +238,7 @@ mod tests {
             ("a", "${topic", "without a"),
             ("a", "b/+", "makes no topic names"),
         ] {
-            let found = Map::parse(filter, template, "b").unwrap_err();
+            let found = Map::parse(filter, template, ("bridge", "b")).unwrap_err();
             assert!(found.contains(why), "{found}");
         }
     }

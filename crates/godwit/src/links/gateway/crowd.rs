@@ -1,0 +1,294 @@
+//! The peers that are connected now, and what waits for each and from all of them.
+//!
+//! Invariant: nothing here grows without a bound. A peer's queue has one in messages and bytes;
+//! what came from peers has one, and while it is reached none of them is read.
+
+use super::settings::GatewaySettings;
+use crate::links::lock;
+use mqtt::PacketId;
+use patterns::{Family, Manner, Message, Topics};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+/// A message on its way to a peer, or to several.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) message: Message,
+    /// What its session here waits for, where that is the writing.
+    pub(super) receipt: Option<Receipt>,
+}
+
+/// An acknowledgement that a connection to the session here owes. The number is the connection's.
+pub(super) type Receipt = (u64, PacketId);
+
+pub(super) type PeerId = u64;
+
+#[derive(Default)]
+pub(super) struct Crowd {
+    present: Mutex<Present>,
+    /// Somebody came or went, has room, or said something.
+    pub(super) changed: Notify,
+}
+
+#[derive(Default)]
+struct Present {
+    peers: BTreeMap<PeerId, Seat>,
+    next: PeerId,
+    /// Who was given something last.
+    turn: PeerId,
+    inbound: VecDeque<(PeerId, Message)>,
+    inbound_bytes: usize,
+    /// What a peer that went was not given.
+    returned: VecDeque<Arc<Parcel>>,
+    taken: Vec<Receipt>,
+    is_closed: bool,
+}
+
+struct Seat {
+    queue: VecDeque<Arc<Parcel>>,
+    queue_bytes: usize,
+    /// Everything, where nobody says what they want.
+    topics: Option<Topics>,
+    wake: Arc<Notify>,
+}
+
+/// What a message costs beside its bytes.
+const PARCEL_BYTES: usize = 64;
+const INBOUND_BYTES_MAX: usize = 1 << 20;
+const INBOUND_MAX: usize = 4096;
+
+fn cost(message: &Message) -> usize {
+    message.len() + PARCEL_BYTES * (1 + message.frames.len())
+}
+
+impl Seat {
+    /// A message that is alone always has room.
+    fn has_room(&self, bytes: usize, settings: &GatewaySettings) -> bool {
+        self.queue.is_empty()
+            || self.queue.len() < settings.queue_messages_max as usize
+                && self.queue_bytes + bytes <= settings.queue_bytes_max as usize
+    }
+
+    fn push(&mut self, parcel: Arc<Parcel>) {
+        self.queue_bytes += cost(&parcel.message);
+        self.queue.push_back(parcel);
+        self.wake.notify_one();
+    }
+}
+
+impl Crowd {
+    /// A place for one more, unless there is none.
+    pub(super) fn enter(
+        &self,
+        settings: &GatewaySettings,
+        wake: Arc<Notify>,
+    ) -> Result<PeerId, &'static str> {
+        let mut present = lock(&self.present);
+        if present.is_closed {
+            return Err("the gateway stops");
+        }
+        if settings.pattern.is_pair() && !present.peers.is_empty() {
+            return Err("a pair has one peer, and there is one");
+        }
+        present.next += 1;
+        let id = present.next;
+        let chooses = settings.family == Family::Zmq && settings.pattern.is_subscribed_to();
+        let topics = chooses.then(Topics::default);
+        let (queue, queue_bytes) = (VecDeque::new(), 0);
+        present.peers.insert(id, Seat { queue, queue_bytes, topics, wake });
+        drop(present);
+        self.changed.notify_one();
+        Ok(id)
+    }
+
+    /// `begun` is what was not written to it as a whole.
+    pub(super) fn leave(&self, id: PeerId, begun: impl Iterator<Item = Arc<Parcel>>, keeps: bool) {
+        let mut present = lock(&self.present);
+        if let Some(seat) = present.peers.remove(&id)
+            && keeps
+        {
+            present.returned.extend(begun.chain(seat.queue));
+        }
+        drop(present);
+        self.changed.notify_one();
+    }
+
+    /// Says whether there was room.
+    pub(super) fn subscribe(&self, id: PeerId, prefix: Vec<u8>, most: usize) -> bool {
+        let mut present = lock(&self.present);
+        let topics = present.peers.get_mut(&id).and_then(|seat| seat.topics.as_mut());
+        topics.is_none_or(|topics| topics.add(prefix, most))
+    }
+
+    pub(super) fn cancel(&self, id: PeerId, prefix: &[u8]) {
+        let mut present = lock(&self.present);
+        if let Some(topics) = present.peers.get_mut(&id).and_then(|seat| seat.topics.as_mut()) {
+            topics.remove(prefix);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.present).peers.len()
+    }
+
+    /// To all who want it. Says to how many, and past how many who had no room.
+    pub(super) fn spread(
+        &self,
+        parcel: &Arc<Parcel>,
+        settings: &GatewaySettings,
+    ) -> (usize, usize) {
+        let bytes = cost(&parcel.message);
+        let first = parcel.message.frames.first().map(Vec::as_slice).unwrap_or_default();
+        let (mut given, mut slow) = (0, 0);
+        for seat in lock(&self.present).peers.values_mut() {
+            if seat.topics.as_ref().is_some_and(|topics| !topics.want(first)) {
+                continue;
+            }
+            if seat.has_room(bytes, settings) {
+                seat.push(parcel.clone());
+                given += 1;
+            } else {
+                slow += 1;
+            }
+        }
+        (given, slow)
+    }
+
+    /// Whether somebody could take a message of any size.
+    pub(super) fn has_room(&self, settings: &GatewaySettings) -> bool {
+        let mut present = lock(&self.present);
+        present.give_back(settings);
+        let most = settings.message_bytes_max as usize;
+        present.returned.is_empty()
+            && present.peers.values().any(|seat| seat.has_room(most, settings))
+    }
+
+    /// To one of them, each in turn; somebody has room.
+    pub(super) fn give(&self, parcel: Arc<Parcel>, settings: &GatewaySettings) {
+        let mut present = lock(&self.present);
+        if let Err(parcel) = present.give(parcel, settings) {
+            present.returned.push_back(parcel);
+        }
+    }
+
+    /// To this one. Says whether it took it.
+    pub(super) fn answer(
+        &self,
+        id: PeerId,
+        parcel: Arc<Parcel>,
+        settings: &GatewaySettings,
+    ) -> bool {
+        let mut present = lock(&self.present);
+        let Some(seat) = present.peers.get_mut(&id) else { return false };
+        let has_room = seat.has_room(cost(&parcel.message), settings);
+        if has_room {
+            seat.push(parcel);
+        }
+        has_room
+    }
+
+    /// What is next for this one.
+    pub(super) fn next(&self, id: PeerId) -> Option<Arc<Parcel>> {
+        let mut present = lock(&self.present);
+        let seat = present.peers.get_mut(&id)?;
+        let parcel = seat.queue.pop_front()?;
+        seat.queue_bytes -= cost(&parcel.message);
+        drop(present);
+        self.changed.notify_one();
+        Some(parcel)
+    }
+
+    /// Whether this one is to end, once everything is written.
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.present).is_closed
+    }
+
+    pub(super) fn take_receipts(&self) -> Vec<Receipt> {
+        std::mem::take(&mut lock(&self.present).taken)
+    }
+
+    /// A peer's socket took something.
+    pub(super) fn took(&self, receipt: Receipt) {
+        lock(&self.present).taken.push(receipt);
+        self.changed.notify_one();
+    }
+
+    /// Hands on what a peer said, as far as there is room for it. Says whether that was all.
+    pub(super) fn hand_in(&self, id: PeerId, said: &mut VecDeque<Message>) -> bool {
+        if said.is_empty() {
+            return true;
+        }
+        let mut present = lock(&self.present);
+        while !said.is_empty()
+            && present.inbound.len() < INBOUND_MAX
+            && present.inbound_bytes < INBOUND_BYTES_MAX
+        {
+            let Some(message) = said.pop_front() else { break };
+            present.inbound_bytes += cost(&message);
+            present.inbound.push_back((id, message));
+        }
+        drop(present);
+        self.changed.notify_one();
+        said.is_empty()
+    }
+
+    pub(super) fn take_inbound(&self) -> Option<(PeerId, Message)> {
+        let mut present = lock(&self.present);
+        let was_full =
+            present.inbound.len() >= INBOUND_MAX || present.inbound_bytes >= INBOUND_BYTES_MAX;
+        let (id, message) = present.inbound.pop_front()?;
+        present.inbound_bytes -= cost(&message);
+        if was_full {
+            present.peers.values().for_each(|seat| seat.wake.notify_one());
+        }
+        Some((id, message))
+    }
+
+    /// What the last connection to the session here owed nobody waits for any more.
+    pub(super) fn forget(&self) {
+        let mut present = lock(&self.present);
+        present.returned.clear();
+        present.taken.clear();
+        for seat in present.peers.values_mut() {
+            seat.queue.retain(|parcel| parcel.receipt.is_none());
+            seat.queue_bytes = seat.queue.iter().map(|parcel| cost(&parcel.message)).sum();
+        }
+    }
+
+    /// Everyone ends.
+    pub(super) fn close(&self) {
+        let mut present = lock(&self.present);
+        present.is_closed = true;
+        present.peers.values().for_each(|seat| seat.wake.notify_one());
+    }
+}
+
+impl Present {
+    fn give(&mut self, parcel: Arc<Parcel>, settings: &GatewaySettings) -> Result<(), Arc<Parcel>> {
+        let bytes = cost(&parcel.message);
+        let after = self.peers.range((Excluded(self.turn), Unbounded));
+        let mut round = after.chain(self.peers.range(..=self.turn));
+        let Some(id) = round.find(|(_, seat)| seat.has_room(bytes, settings)).map(|(id, _)| *id)
+        else {
+            return Err(parcel);
+        };
+        self.turn = id;
+        if let Some(seat) = self.peers.get_mut(&id) {
+            seat.push(parcel);
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, settings: &GatewaySettings) {
+        if settings.pattern.manner() != Manner::One {
+            return self.returned.clear();
+        }
+        while let Some(parcel) = self.returned.pop_front() {
+            if let Err(parcel) = self.give(parcel, settings) {
+                return self.returned.push_front(parcel);
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! What a gateway does with packets of its session here, and with what its sockets say, sans I/O.
+//!
+//! ```text
+//!   session here           desk                       sockets
+//!   PUBLISH 7 "t"  ---->   name, form          ---->  all, one, or who asked
+//!   PUBACK 7       <----   when they have it   <----
+//!   PUBLISH 3      <----   rule, form          <----  a message
+//!   PUBACK 3       ---->   gone from `unanswered`
+//! ```
+
+use super::crowd::{Crowd, Parcel, PeerId};
+use super::errands::{Asked, Errands, Told};
+use super::forms::{self, Inward};
+use super::peer::{Shared, parcel};
+use super::settings::GatewaySettings;
+use crate::links::near::{NearTerms, acknowledge};
+use crate::links::tally::Loss;
+use mqtt::{Packet, PacketId, PacketType, Property, Publish, QoS, Reason, Version};
+use patterns::{Manner, Message};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What it remembers while connections to the session here come and go.
+pub(super) struct Desk {
+    shared: Shared,
+    pub(super) terms: NearTerms,
+    pub(super) to_near: Vec<u8>,
+    /// What this broker has not acknowledged, as it is said again.
+    unanswered: VecDeque<(PacketId, Vec<u8>)>,
+    unanswered_bytes: usize,
+    last_id: u16,
+    errands: Errands,
+    /// Which connection to the session here this is.
+    epoch: u64,
+    answers_at: String,
+}
+
+/// So many messages, and bytes of them, may wait for this broker's acknowledgement.
+const UNANSWERED_MAX: usize = 1024;
+const UNANSWERED_BYTES_MAX: usize = 4 << 20;
+/// Nothing is added while so much waits to be written to the session here.
+const UNSENT_BYTES_MAX: usize = 256 * 1024;
+
+impl Desk {
+    pub(super) fn new(shared: Shared, terms: NearTerms) -> Desk {
+        let answers_at = shared.settings.answers_at();
+        Desk {
+            shared,
+            terms,
+            to_near: Vec::new(),
+            unanswered: VecDeque::new(),
+            unanswered_bytes: 0,
+            last_id: 0,
+            errands: Errands::default(),
+            epoch: 0,
+            answers_at,
+        }
+    }
+
+    fn settings(&self) -> &GatewaySettings {
+        &self.shared.settings
+    }
+
+    fn crowd(&self) -> &Crowd {
+        &self.shared.crowd
+    }
+
+    /// A new connection to the session here: it sends again what it was not acknowledged, and so
+    /// do we.
+    pub(super) fn begin(&mut self, terms: NearTerms) {
+        self.terms = terms;
+        self.epoch += 1;
+        self.crowd().forget();
+        self.errands.forget_receipts();
+        self.to_near.clear();
+        for (_, packet) in &mut self.unanswered {
+            // DUP [MQTT-3.3.1-1].
+            packet[0] |= 0x08;
+            self.to_near.extend_from_slice(packet);
+        }
+    }
+
+    /// What the session here says: how many bytes of it were taken, or that it is over.
+    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let wrong = |violation: mqtt::Violation| violation.what().to_string();
+        let mut taken = 0;
+        while let Some(frame) = mqtt::cut(&bytes[taken..], u32::MAX).map_err(wrong)? {
+            let is_publish = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
+            if is_publish && !self.has_room() {
+                break;
+            }
+            taken += frame.len;
+            match Packet::decode(frame, Version::V5).map_err(wrong)? {
+                Packet::Publish(publish) => self.publish(&publish),
+                Packet::PubAck(ack) => self.acknowledged(ack.packet_id, ack.reason),
+                Packet::Disconnect(goodbye) => {
+                    return Err(format!("this broker ended the connection: {}", goodbye.reason));
+                }
+                _ => {}
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether it waits for room among sockets, or here.
+    pub(super) fn is_held(&self) -> bool {
+        !self.has_room()
+    }
+
+    /// Whether one more message could go out now, whatever it is.
+    fn has_room(&self) -> bool {
+        let settings = self.settings();
+        if self.to_near.len() >= UNSENT_BYTES_MAX {
+            return false;
+        }
+        if settings.pattern.asks() && self.errands.is_full() {
+            return false;
+        }
+        match settings.pattern.manner() {
+            Manner::One => self.crowd().has_room(settings),
+            Manner::All | Manner::Asker | Manner::None => true,
+        }
+    }
+
+    fn publish(&mut self, publish: &Publish<'_>) {
+        if self.settings().pattern.answers() {
+            return self.answer(publish);
+        }
+        let rules = self.settings().rules.clone();
+        let matching = rules.outward.iter().find(|rule| rule.map.matches(publish.topic));
+        let Some(name) = matching.and_then(|rule| rule.map.apply(publish.topic)) else {
+            let loss = if matching.is_some() { Loss::NoName } else { Loss::NoRule };
+            self.lose(loss, publish.topic);
+            return self.done(publish.packet_id);
+        };
+        let frames = forms::outward(self.settings(), &name, publish);
+        if frames.iter().map(Vec::len).sum::<usize>() > self.settings().message_bytes_max as usize {
+            self.lose(Loss::TooLarge, publish.topic);
+            return self.done(publish.packet_id);
+        }
+        match self.settings().pattern.asks() {
+            true => self.ask(publish, frames),
+            false => self.send(publish, Message { envelope: Vec::new(), frames }),
+        }
+    }
+
+    fn send(&mut self, publish: &Publish<'_>, message: Message) {
+        match self.settings().pattern.manner() {
+            Manner::One => {
+                let receipt = publish.packet_id.map(|id| (self.epoch, id));
+                self.crowd().give(parcel(message, receipt), self.settings());
+            }
+            _ => {
+                self.spread(&parcel(message, None), publish.topic);
+                self.done(publish.packet_id);
+            }
+        }
+    }
+
+    fn spread(&self, parcel: &Arc<Parcel>, topic: &str) {
+        let (_, slow) = self.crowd().spread(parcel, self.settings());
+        (0..slow).for_each(|_| self.lose(Loss::PeerSlow, topic));
+    }
+
+    /// A request of MQTT goes to sockets, and what they answer to its response topic.
+    fn ask(&mut self, publish: &Publish<'_>, frames: Vec<Vec<u8>>) {
+        let mut asked = Asked {
+            topic: publish.topic.into(),
+            response: None,
+            correlation: None,
+            receipt: publish.packet_id.map(|id| (self.epoch, id)),
+            due: Instant::now() + self.settings().answer_timeout(),
+        };
+        for property in publish.properties.iter() {
+            match property {
+                // A socket's words are no reason to speak in the broker's own name.
+                Property::ResponseTopic(topic) if !topic.starts_with('$') => {
+                    asked.response = Some(topic.into());
+                }
+                Property::CorrelationData(data) => asked.correlation = Some(data.into()),
+                _ => {}
+            }
+        }
+        let is_survey = self.settings().pattern.manner() == Manner::All;
+        if is_survey {
+            asked.receipt = None;
+            self.done(publish.packet_id);
+        }
+        let question = Message::question(self.errands.ask(asked), frames);
+        match is_survey {
+            true => self.spread(&parcel(question, None), publish.topic),
+            false => self.crowd().give(parcel(question, None), self.settings()),
+        }
+    }
+
+    /// Somebody of MQTT has answered a socket.
+    fn answer(&mut self, publish: &Publish<'_>) {
+        let correlation = publish.properties.iter().find_map(|property| match property {
+            Property::CorrelationData(data) => <[u8; 8]>::try_from(data).ok(),
+            _ => None,
+        });
+        let told = correlation.and_then(|data| self.errands.told(u64::from_be_bytes(data)));
+        match told {
+            None => self.lose(Loss::NoRule, publish.topic),
+            Some(told) => {
+                let frames = forms::answer(self.settings(), publish);
+                let message = Message { envelope: told.envelope, frames };
+                let parcel = parcel(message, None);
+                if !self.crowd().answer(told.peer, parcel, self.settings()) {
+                    self.lose(Loss::PeerSlow, publish.topic);
+                }
+            }
+        }
+        self.done(publish.packet_id);
+    }
+
+    fn lose(&self, loss: Loss, about: &str) {
+        self.shared.tally.lose(&self.settings().name, loss, about);
+    }
+
+    /// The session here is done with a message.
+    fn done(&mut self, packet_id: Option<PacketId>) {
+        if let Some(id) = packet_id {
+            acknowledge(PacketType::PubAck, id, Reason::Success, &mut self.to_near);
+        }
+    }
+
+    /// What sockets took since the last time.
+    pub(super) fn take_receipts(&mut self) {
+        for (epoch, id) in self.crowd().take_receipts() {
+            if epoch == self.epoch {
+                self.done(Some(id));
+            }
+        }
+    }
+
+    fn acknowledged(&mut self, packet_id: PacketId, reason: Reason) {
+        let at = self.unanswered.iter().position(|(id, _)| *id == packet_id);
+        let Some((_, packet)) = at.and_then(|at| self.unanswered.remove(at)) else { return };
+        self.unanswered_bytes -= packet.len();
+        if reason as u8 >= 0x80 {
+            self.lose(Loss::RefusedHere, &reason.to_string());
+        }
+    }
+
+    /// Whether what sockets say may be published.
+    fn takes_in(&self) -> bool {
+        self.unanswered.len() < UNANSWERED_MAX
+            && self.unanswered_bytes < UNANSWERED_BYTES_MAX
+            && self.to_near.len() < UNSENT_BYTES_MAX
+            && !(self.settings().pattern.answers() && self.errands.is_full())
+    }
+
+    /// What sockets said, as far as there is room. Says whether there was anything.
+    pub(super) fn take_in(&mut self) -> bool {
+        let before = self.to_near.len();
+        while self.takes_in()
+            && let Some((peer, message)) = self.crowd().take_inbound()
+        {
+            if self.settings().pattern.asks() {
+                self.answered(message);
+            } else {
+                self.heard(peer, message);
+            }
+        }
+        self.to_near.len() > before
+    }
+
+    fn heard(&mut self, peer: PeerId, message: Message) {
+        let mut inward = match forms::inward(self.settings(), message.frames) {
+            Ok(inward) => inward,
+            Err((loss, about)) => return self.lose(loss, &about),
+        };
+        if self.settings().pattern.answers() {
+            let due = Instant::now() + self.settings().answer_timeout();
+            let told = Told { peer, envelope: message.envelope, due };
+            let number = self.errands.tell(told);
+            inward.properties.push(Property::ResponseTopic(&self.answers_at));
+            inward.properties.push(Property::CorrelationData(&number.to_be_bytes()));
+        }
+        self.say(&inward);
+    }
+
+    fn answered(&mut self, message: Message) {
+        let is_last = self.settings().pattern.manner() == Manner::One;
+        let asked = message.answered().and_then(|number| self.errands.asked(number, is_last));
+        // Too late, or nobody asked.
+        let Some(asked) = asked else { return self.lose(Loss::NoAnswer, "it came too late") };
+        if let Some((epoch, id)) = asked.receipt
+            && epoch == self.epoch
+        {
+            self.done(Some(id));
+        }
+        let Some(topic) = asked.response else { return };
+        let (payload, mut properties) = match forms::answered(self.settings(), message.frames) {
+            Ok(answer) => answer,
+            Err((loss, about)) => return self.lose(loss, &about),
+        };
+        if let Some(correlation) = &asked.correlation {
+            properties.push(Property::CorrelationData(correlation));
+        }
+        let (qos, retain) = (QoS::AtLeastOnce, false);
+        self.say(&Inward { topic: topic.into(), payload, qos, retain, properties });
+    }
+
+    /// Publishes here.
+    fn say(&mut self, inward: &Inward) {
+        let qos = inward.qos.min(self.terms.qos_max);
+        let packet_id = (qos > QoS::AtMostOnce).then(|| self.give_id());
+        let mut packet = Vec::with_capacity(inward.payload.len() + inward.topic.len() + 16);
+        let publish = Publish {
+            dup: false,
+            qos,
+            retain: inward.retain && self.terms.takes_retain,
+            topic: &inward.topic,
+            packet_id,
+            properties: inward.properties.as_properties(),
+            payload: &inward.payload,
+        };
+        publish.encode(Version::V5, &mut packet);
+        let most = self.terms.packet_bytes_max.min(self.settings().limits.packet_bytes_max);
+        if packet.len() > most as usize {
+            return self.lose(Loss::TooLarge, &inward.topic);
+        }
+        self.to_near.extend_from_slice(&packet);
+        self.shared.tally.count_in(inward.payload.len());
+        if let Some(id) = packet_id {
+            self.unanswered_bytes += packet.len();
+            self.unanswered.push_back((id, packet));
+        }
+    }
+
+    /// One that is not in use: there are far fewer of those than ids.
+    fn give_id(&mut self) -> PacketId {
+        loop {
+            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+            let id = PacketId::new(self.last_id).unwrap_or(PacketId::MIN);
+            if self.unanswered.iter().all(|(used, _)| *used != id) {
+                return id;
+            }
+        }
+    }
+
+    /// When somebody has waited long enough for an answer.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.errands.due()
+    }
+
+    pub(super) fn look_at_time(&mut self) {
+        let is_survey = self.settings().pattern.manner() == Manner::All;
+        for (topic, receipt) in self.errands.expire(Instant::now()) {
+            if !is_survey {
+                self.lose(Loss::NoAnswer, &topic);
+            }
+            if let Some((epoch, id)) = receipt
+                && epoch == self.epoch
+            {
+                self.done(Some(id));
+            }
+        }
+    }
+}

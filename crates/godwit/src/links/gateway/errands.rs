@@ -1,0 +1,170 @@
+//! Questions that are under way, in both directions, with what is needed to bring the answer back.
+
+use super::crowd::{PeerId, Receipt};
+use std::collections::{BTreeMap, VecDeque};
+use tokio::time::Instant;
+
+/// A client of MQTT asks sockets.
+pub(super) struct Asked {
+    pub(super) topic: Box<str>,
+    pub(super) response: Option<Box<str>>,
+    pub(super) correlation: Option<Box<[u8]>>,
+    /// The session here is done with the question when it is answered, or too late.
+    pub(super) receipt: Option<Receipt>,
+    pub(super) due: Instant,
+}
+
+/// A socket asks clients of MQTT.
+pub(super) struct Told {
+    pub(super) peer: PeerId,
+    pub(super) envelope: Vec<Vec<u8>>,
+    pub(super) due: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct Errands {
+    asked: BTreeMap<u32, Asked>,
+    told: BTreeMap<u64, Told>,
+    /// All wait equally long, so the first is due first.
+    asked_order: VecDeque<(Instant, u32)>,
+    told_order: VecDeque<(Instant, u64)>,
+    next_asked: u32,
+    next_told: u64,
+}
+
+/// While there are so many of a kind nobody else asks.
+const MOST: usize = 4096;
+const NUMBERS: u32 = 1 << 31;
+
+impl Errands {
+    pub(super) fn is_full(&self) -> bool {
+        self.asked_order.len() >= MOST || self.told_order.len() >= MOST
+    }
+
+    /// The question's number.
+    pub(super) fn ask(&mut self, asked: Asked) -> u32 {
+        let number = self.next_asked;
+        self.next_asked = (number + 1) % NUMBERS;
+        self.asked_order.push_back((asked.due, number));
+        self.asked.insert(number, asked);
+        number
+    }
+
+    /// Who asked that; of a survey the next may answer too.
+    pub(super) fn asked(&mut self, number: u32, is_last: bool) -> Option<Asked> {
+        if is_last {
+            let asked = self.asked.remove(&number);
+            self.forget_answered();
+            return asked;
+        }
+        let asked = self.asked.get(&number)?;
+        Some(Asked {
+            topic: asked.topic.clone(),
+            response: asked.response.clone(),
+            correlation: asked.correlation.clone(),
+            receipt: None,
+            due: asked.due,
+        })
+    }
+
+    pub(super) fn tell(&mut self, told: Told) -> u64 {
+        self.next_told += 1;
+        self.told_order.push_back((told.due, self.next_told));
+        self.told.insert(self.next_told, told);
+        self.next_told
+    }
+
+    pub(super) fn told(&mut self, number: u64) -> Option<Told> {
+        let told = self.told.remove(&number);
+        self.forget_answered();
+        told
+    }
+
+    /// Who was answered needs no place in front.
+    fn forget_answered(&mut self) {
+        let asked = &self.asked;
+        while self.asked_order.front().is_some_and(|(_, number)| !asked.contains_key(number)) {
+            self.asked_order.pop_front();
+        }
+        let told = &self.told;
+        while self.told_order.front().is_some_and(|(_, number)| !told.contains_key(number)) {
+            self.told_order.pop_front();
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        let asked = self.asked_order.front().map(|(due, _)| *due);
+        let told = self.told_order.front().map(|(due, _)| *due);
+        asked.into_iter().chain(told).min()
+    }
+
+    /// Questions of clients that nobody answered in time; those of sockets are forgotten.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<(Box<str>, Option<Receipt>)> {
+        let mut found = Vec::new();
+        while let Some((due, number)) = self.asked_order.front().copied()
+            && due <= now
+        {
+            self.asked_order.pop_front();
+            found.extend(self.asked.remove(&number).map(|asked| (asked.topic, asked.receipt)));
+        }
+        while let Some((due, number)) = self.told_order.front().copied()
+            && due <= now
+        {
+            self.told_order.pop_front();
+            self.told.remove(&number);
+        }
+        found
+    }
+
+    /// The connection that they were owed to is gone: it asks again.
+    pub(super) fn forget_receipts(&mut self) {
+        self.asked.retain(|_, asked| asked.receipt.is_none());
+        self.forget_answered();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn asked(due: Instant) -> Asked {
+        let (response, correlation) = (Some("r".into()), None);
+        Asked { topic: "t".into(), response, correlation, receipt: None, due }
+    }
+
+    #[test]
+    fn an_answer_finds_its_question_once_and_in_time() {
+        let (mut errands, now) = (Errands::default(), Instant::now());
+        let second = now + Duration::from_secs(1);
+        let (one, other) = (errands.ask(asked(second)), errands.ask(asked(second)));
+        assert_eq!(errands.due(), Some(second));
+        assert!(errands.asked(one, true).is_some() && errands.asked(one, true).is_none());
+        assert_eq!(errands.expire(now).len(), 0);
+        assert_eq!(errands.expire(second).len(), 1);
+        assert!(errands.asked(other, true).is_none());
+        assert_eq!(errands.due(), None);
+    }
+
+    #[test]
+    fn a_survey_is_answered_until_it_is_over() {
+        let (mut errands, now) = (Errands::default(), Instant::now());
+        let number = errands.ask(asked(now));
+        assert!(errands.asked(number, false).is_some() && errands.asked(number, false).is_some());
+        assert_eq!(errands.expire(now).len(), 1);
+        assert!(errands.asked(number, false).is_none());
+    }
+
+    #[test]
+    fn questions_that_are_answered_leave_room_for_others() {
+        let (mut errands, now) = (Errands::default(), Instant::now());
+        for _ in 0..3 * MOST {
+            assert!(!errands.is_full());
+            let told = Told { peer: 1, envelope: Vec::new(), due: now };
+            let number = errands.tell(told);
+            assert!(errands.told(number).is_some());
+        }
+        (0..MOST).for_each(|_| _ = errands.ask(asked(now)));
+        assert!(errands.is_full());
+    }
+}

@@ -1,0 +1,252 @@
+//! A gateway: a session here, and sockets of ZeroMQ, nanomsg or NNG.
+//!
+//! The session's queue is all the queue that waits for sockets: what goes to one of them (push,
+//! pair, req) is acknowledged when that socket took it, and while nobody is there, or nobody takes
+//! anything, it stays in the session. What goes to all of them (pub, bus) passes by who is slow,
+//! and is counted. What comes from sockets is published here; while this broker acknowledges
+//! nothing more, no socket is read.
+
+mod crowd;
+mod desk;
+mod errands;
+mod forms;
+mod peer;
+mod place;
+mod roads;
+mod rows;
+mod rules;
+pub(crate) mod settings;
+#[cfg(test)]
+mod tests;
+mod trust;
+mod upgrade;
+
+pub(crate) use self::rules::RuleGiven;
+pub(crate) use self::trust::trust;
+
+use self::crowd::Crowd;
+use self::desk::Desk;
+use self::peer::Shared;
+use self::roads::Trusted;
+use self::settings::GatewaySettings;
+use super::near::{Home, NearTerms, Wish};
+use super::tally::Tally;
+use super::way::{READ_BYTES, Way};
+use super::{Credentials, Served, Stop, stopped};
+use mqtt::{Disconnect, Properties, QoS, Reason, SubscribeOptions, Version};
+use std::future::{pending, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until, timeout};
+use tracing::info;
+
+pub(crate) struct Gateway {
+    shared: Shared,
+    home: Arc<Home>,
+    trusted: Trusted,
+}
+
+/// Why the connection to the session here ends.
+enum Ended {
+    Stopped,
+    /// No socket is there that could take anything.
+    Alone,
+    Why(String),
+}
+
+/// This broker is ours: if it does not answer it is busy stopping or starting.
+const NEAR_RETRY: Duration = Duration::from_millis(200);
+/// What peers still have to be told when it stops.
+const FINISH: Duration = Duration::from_secs(1);
+
+impl Gateway {
+    pub(crate) fn new(
+        settings: &GatewaySettings,
+        (dials, serves): (Credentials, Served),
+        home: Arc<Home>,
+        tally: Arc<Tally>,
+    ) -> Gateway {
+        let (settings, crowd) = (Arc::new(settings.clone()), Arc::new(Crowd::default()));
+        let shared = Shared { settings, crowd, tally };
+        Gateway { shared, home, trusted: Trusted { dials, serves } }
+    }
+
+    /// Until `stop` says so.
+    pub(crate) async fn run(self, mut stop: watch::Receiver<Stop>) {
+        let Shared { settings, crowd, tally } = self.shared.clone();
+        let mut told = stop.clone();
+        tokio::select! {
+            () = self.prepare() => {}
+            () = stopped(&mut told) => return,
+        }
+        let mut roads = self.set_out();
+        let terms =
+            NearTerms { qos_max: QoS::AtLeastOnce, takes_retain: true, packet_bytes_max: u32::MAX };
+        let mut desk = Desk::new(self.shared.clone(), terms);
+        loop {
+            tokio::select! {
+                () = self.somebody() => {}
+                () = stopped(&mut told) => break,
+            }
+            match self.work(&mut desk, &mut stop).await {
+                Ended::Stopped => break,
+                Ended::Alone => {}
+                Ended::Why(why) => {
+                    tally.fail(&settings.name, why);
+                    tokio::select! {
+                        () = sleep(NEAR_RETRY) => {}
+                        () = stopped(&mut told) => break,
+                    }
+                }
+            }
+        }
+        crowd.close();
+        let _ = timeout(FINISH, async {
+            while crowd.len() > 0 {
+                crowd.changed.notified().await;
+            }
+        })
+        .await;
+        roads.shutdown().await;
+        tally.is_up.store(false, Relaxed);
+        info!(target: "godwit::gateway", gateway = &*settings.name, "stopped");
+    }
+
+    fn set_out(&self) -> JoinSet<()> {
+        let (mut roads, settings) = (JoinSet::new(), &self.shared.settings);
+        for place in &settings.listen {
+            roads.spawn(roads::listen(self.shared.clone(), place.clone(), self.trusted.clone()));
+        }
+        for place in &settings.dial {
+            roads.spawn(roads::dial(self.shared.clone(), place.clone(), self.trusted.clone()));
+        }
+        roads
+    }
+
+    /// The session here exists, and is subscribed, before any socket is there.
+    async fn prepare(&self) {
+        let settings = &self.shared.settings;
+        let link_id = settings.link_id();
+        let wanted = |qos_max: QoS| {
+            let rules = settings.rules.outward.iter();
+            let mut wanted: Vec<_> =
+                rules.map(|rule| (rule.map.filter.clone(), rule.options(qos_max))).collect();
+            if settings.pattern.answers() {
+                let qos = QoS::AtLeastOnce.min(qos_max);
+                let options = SubscribeOptions {
+                    qos,
+                    no_local: true,
+                    retain_as_published: false,
+                    retain_handling: 2,
+                };
+                wanted.push((settings.answers_at(), options));
+            }
+            wanted
+        };
+        while let Err(why) = self.home.prepare(&link_id, false, wanted).await {
+            self.shared.tally.fail(&settings.name, why);
+            sleep(NEAR_RETRY).await;
+        }
+    }
+
+    /// Comes back when there is somebody for whom the session here is wanted: until then its queue
+    /// grows where sessions are, and not in memory.
+    async fn somebody(&self) {
+        while self.shared.settings.waits_for_peers() && self.shared.crowd.len() == 0 {
+            self.shared.crowd.changed.notified().await;
+        }
+    }
+
+    async fn work(&self, desk: &mut Desk, stop: &mut watch::Receiver<Stop>) -> Ended {
+        let settings = &self.shared.settings;
+        let link_id = settings.link_id();
+        let receive_maximum = settings.limits.inflight_max;
+        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
+        let near = match self.home.connect(wish).await {
+            Ok(near) if near.session_present => near,
+            Ok(near) => {
+                let _ = near.goodbye().await;
+                self.prepare().await;
+                return Ended::Alone;
+            }
+            Err(why) => return Ended::Why(why),
+        };
+        desk.begin(near.terms);
+        let mut way = Way::new(near.stream, near.read);
+        let ended = self.carry(desk, &mut way, stop).await;
+        if !matches!(ended, Ended::Why(_)) {
+            goodbye(desk, &mut way).await;
+        }
+        ended
+    }
+
+    async fn carry(
+        &self,
+        desk: &mut Desk,
+        way: &mut Way<UnixStream>,
+        stop: &mut watch::Receiver<Stop>,
+    ) -> Ended {
+        let Shared { settings, crowd, .. } = &self.shared;
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            if settings.waits_for_peers() && crowd.len() == 0 {
+                return Ended::Alone;
+            }
+            desk.take_receipts();
+            let due = desk.due();
+            let time_is_up = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stopped(stop) => return Ended::Stopped,
+                moved = poll_fn(|cx| poll(desk, way, cx, &mut buffer)) => {
+                    if let Err(why) = moved {
+                        return Ended::Why(why);
+                    }
+                }
+                () = crowd.changed.notified() => {}
+                () = time_is_up => desk.look_at_time(),
+            }
+        }
+    }
+}
+
+/// Everything that can go on does. Comes back when something did.
+fn poll(
+    desk: &mut Desk,
+    way: &mut Way<UnixStream>,
+    cx: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<Result<(), String>> {
+    let near = |error: std::io::Error| format!("this broker closed the connection: {error}");
+    let mut moved = desk.take_in();
+    moved |= way.poll_write(cx, &mut desk.to_near).map_err(near)?;
+    if !way.unread().is_empty() {
+        let taken = desk.hear(way.unread())?;
+        way.take(taken);
+        moved |= taken > 0;
+    }
+    // What cannot go on yet is not made longer, but a packet that is not whole is.
+    if way.unread().is_empty() || !desk.is_held() {
+        moved |= way.poll_read(cx, buffer).map_err(near)?;
+    }
+    if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
+}
+
+async fn goodbye(desk: &mut Desk, way: &mut Way<UnixStream>) {
+    let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
+    Disconnect { reason, properties }.encode(Version::V5, &mut desk.to_near);
+    let said = way.stream.write_all(&desk.to_near);
+    let _ = timeout(FINISH, said).await;
+    desk.to_near.clear();
+}

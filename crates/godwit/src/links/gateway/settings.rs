@@ -1,0 +1,224 @@
+//! What the options of a `[[gateway]]` come to. The rows are in `rows`.
+
+use super::forms::{Form, Multipart};
+use super::place::Place;
+use super::rules::{GateRules, RuleGiven};
+use crate::links::LinkKind;
+use crate::links::bridge::settings::TlsSettings;
+use broker::judge::Secret;
+use patterns::{Family, Limits, Manner, Pattern, Plain};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use super::rows::{IN_ROWS, OUT_ROWS, ROWS};
+
+/// One gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GatewaySettings {
+    pub(crate) name: Arc<str>,
+    pub(crate) family: Family,
+    pub(crate) pattern: Pattern,
+    pub(crate) listen: Vec<Place>,
+    pub(crate) dial: Vec<Place>,
+    /// By its name; empty is that of the pattern.
+    pub(super) form_given: String,
+    pub(super) delimiter: String,
+    pub(crate) form: Form,
+    pub(crate) separator: String,
+    pub(crate) multipart: Multipart,
+    pub(crate) user_name: String,
+    pub(crate) password: Option<Secret>,
+    pub(crate) tls: TlsSettings,
+    pub(crate) ipc_mode: u32,
+    pub(crate) peers_max: u32,
+    pub(crate) message_bytes_max: u32,
+    pub(crate) subscriptions_max: u32,
+    pub(crate) queue_messages_max: u32,
+    pub(crate) queue_bytes_max: u32,
+    pub(crate) connect_timeout_s: u32,
+    pub(crate) answer_timeout_ms: u32,
+    pub(crate) response_topic: String,
+    pub(crate) retry_min_ms: u32,
+    pub(crate) retry_max_s: u32,
+    pub(crate) rules: Arc<GateRules>,
+    /// Limits of its session here.
+    pub(crate) limits: Arc<broker::Options>,
+}
+
+/// Options of the session here that a gateway may have for itself.
+pub(crate) use crate::links::bridge::settings::LIMIT_KEYS;
+
+impl GatewaySettings {
+    /// Whether the other one is the same gateway: limits of its queue change without it.
+    pub(crate) fn is_same(&self, other: &GatewaySettings) -> bool {
+        let limits = |one: &GatewaySettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
+        let plain =
+            |one: &GatewaySettings| GatewaySettings { limits: Arc::default(), ..one.clone() };
+        plain(self) == plain(other) && limits(self) == limits(other)
+    }
+
+    /// What the session here is called.
+    pub(crate) fn link_id(&self) -> String {
+        LinkKind::Gateway.link_id(&self.name)
+    }
+
+    /// Where it listens and connects to.
+    pub(crate) fn places(&self) -> Vec<String> {
+        let all = self.listen.iter().chain(&self.dial).map(ToString::to_string);
+        // The tally knows of one server only.
+        vec![all.collect::<Vec<_>>().join(" ")]
+    }
+
+    pub(crate) fn dials_tls(&self) -> bool {
+        self.dial.iter().any(Place::is_tls)
+    }
+
+    pub(crate) fn serves_tls(&self) -> bool {
+        self.listen.iter().any(Place::is_tls)
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        Duration::from_secs(u64::from(self.connect_timeout_s))
+    }
+
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        Duration::from_millis(u64::from(self.answer_timeout_ms))
+    }
+
+    pub(crate) fn peer_limits(&self) -> Limits {
+        Limits { message_bytes_max: self.message_bytes_max as usize }
+    }
+
+    pub(crate) fn plain(&self) -> Option<Plain> {
+        let password = self.password.as_ref()?.0.clone();
+        Some(Plain { user_name: self.user_name.as_str().into(), password })
+    }
+
+    /// Where answers to requests of sockets are published.
+    pub(crate) fn answers_at(&self) -> String {
+        match self.response_topic.as_str() {
+            "" => format!("gateway/{}/answers", self.name),
+            own => own.to_string(),
+        }
+    }
+
+    /// Whether what goes out waits for a peer, and is not spread among those that are there.
+    pub(crate) fn waits_for_peers(&self) -> bool {
+        self.pattern.manner() == Manner::One || self.pattern == Pattern::Surveyor
+    }
+
+    /// What the rows come to, or what they leave out.
+    pub(crate) fn finish(&mut self, rules: (&[RuleGiven], &[RuleGiven])) -> Result<(), String> {
+        self.check_sockets()?;
+        self.form = self.form_of_options()?;
+        self.check_rules(rules)?;
+        let own = ("gateway", &*self.name);
+        let rules = GateRules::new(rules, own, (&self.form, &self.separator))?;
+        self.rules = rules.into();
+        if u64::from(self.retry_min_ms) > u64::from(self.retry_max_s) * 1000 {
+            return Err("retry_min_ms is more than retry_max_s".to_string());
+        }
+        if (self.queue_bytes_max as usize) < self.peer_limits().message_bytes_max {
+            return Err("peer.queue_bytes_max has to have room for message_bytes_max".to_string());
+        }
+        self.check_secrets()
+    }
+
+    fn check_sockets(&self) -> Result<(), String> {
+        if !self.pattern.is_of(self.family) {
+            let names: Vec<&str> = Pattern::all(self.family).map(Pattern::name).collect();
+            let family = self.family_word();
+            let (own, names) = (self.pattern.name(), names.join(", "));
+            return Err(format!("{family} has no pattern {own:?}, it has {names}"));
+        }
+        if self.listen.is_empty() && self.dial.is_empty() {
+            return Err("a gateway needs listen = [\"tcp://127.0.0.1:5555\"], or dial".to_string());
+        }
+        let wrong = |place: &&Place| self.family == Family::Zmq && !place.is_plain();
+        match self.listen.iter().chain(&self.dial).find(wrong) {
+            Some(place) => Err(format!("{place}: zmq goes over tcp:// and ipc://")),
+            None => Ok(()),
+        }
+    }
+
+    fn family_word(&self) -> &'static str {
+        match self.family {
+            Family::Sp => "sp",
+            Family::Zmq => "zmq",
+        }
+    }
+
+    fn form_of_options(&self) -> Result<Form, String> {
+        let is_talk = self.pattern.asks() || self.pattern.answers();
+        let given = match (self.form_given.as_str(), self.family) {
+            ("auto", _) if is_talk => "raw",
+            ("auto", Family::Sp) => "delimited",
+            ("auto", Family::Zmq) => "frames",
+            (given, _) => given,
+        };
+        match given {
+            "frames" if self.family == Family::Sp => Err(
+                "form = \"frames\" is zmq's, a message of sp has one: use delimited, json or raw"
+                    .to_string(),
+            ),
+            "delimited" if self.delimiter.is_empty() => {
+                Err("form = \"delimited\" needs a delimiter".to_string())
+            }
+            "frames" => Ok(Form::Frames),
+            "delimited" => Ok(Form::Delimited(self.delimiter.clone())),
+            "json" => Ok(Form::Json),
+            _ => Ok(Form::Raw),
+        }
+    }
+
+    fn check_rules(&self, (out, inward): (&[RuleGiven], &[RuleGiven])) -> Result<(), String> {
+        let pattern = self.pattern;
+        let name = pattern.name();
+        let goes_out = pattern.manner() != Manner::None && !pattern.answers();
+        let comes_in = pattern.hears() && !pattern.asks();
+        if out.is_empty() && inward.is_empty() {
+            let table = if goes_out { "out" } else { "in" };
+            return Err(format!("a gateway needs a rule: [[gateway.{table}]]"));
+        }
+        if !out.is_empty() && !goes_out {
+            return Err(format!("{name} sends nothing of its own: it has no [[gateway.out]]"));
+        }
+        if !inward.is_empty() && !comes_in {
+            return Err(format!("{name} hears nothing of its own: it has no [[gateway.in]]"));
+        }
+        Ok(())
+    }
+
+    fn check_secrets(&self) -> Result<(), String> {
+        if self.user_name.is_empty() != self.password.is_none() {
+            return Err("user_name and password go together".to_string());
+        }
+        if !self.user_name.is_empty() && self.family == Family::Sp {
+            return Err("sp knows no passwords: use TLS with tls.ca".to_string());
+        }
+        let password_len = self.password.as_ref().map_or(0, |password| password.0.len());
+        if self.user_name.len() > 255 || password_len > 255 {
+            return Err("user_name and password have at most 255 bytes".to_string());
+        }
+        let (certificate, key) = (&self.tls.certificate, &self.tls.key);
+        if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
+            return Err("tls.certificate and tls.key go together".to_string());
+        }
+        if self.serves_tls() && key.as_os_str().is_empty() {
+            return Err("to listen with TLS it needs tls.certificate and tls.key".to_string());
+        }
+        let wants_tls = !self.tls.authorities.as_os_str().is_empty() || !key.as_os_str().is_empty();
+        (!wants_tls || self.dials_tls() || self.serves_tls())
+            .then_some(())
+            .ok_or_else(|| "tls options are for tls+tcp:// and wss://: none is".to_string())
+    }
+
+    /// The first place where anyone could come in from other hosts.
+    pub(crate) fn open_to_all(&self) -> Option<&Place> {
+        let asks = |place: &Place| {
+            !self.user_name.is_empty()
+                || place.is_tls() && !self.tls.authorities.as_os_str().is_empty()
+        };
+        self.listen.iter().find(|place| !place.is_local() && !asks(place))
+    }
+}

@@ -1,0 +1,75 @@
+//! The request that opens a WebSocket to a socket of nanomsg, from both sides.
+
+use super::place::Place;
+use super::settings::GatewaySettings;
+use crate::identity::remote::dial::Wire;
+use carrier::{upgrade_answer, upgrade_request};
+use engine::web::{HEAD_BYTES_MAX, Origins, Site, welcome};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// What NNG asks for where its URL has no path (1.6); HTTP has no such thing.
+const NO_PATH: &[u8] = b"GET  ";
+
+/// Answers who has connected. What came behind the request comes back.
+pub(super) async fn answer(
+    settings: &GatewaySettings,
+    place: &Place,
+    wire: &mut Box<dyn Wire>,
+) -> Result<Vec<u8>, String> {
+    let Some(path) = place.web_path() else { return Ok(Vec::new()) };
+    let (mut head, rest) = read_head(wire).await?;
+    if head.starts_with(NO_PATH) {
+        head.insert(NO_PATH.len() - 1, b'/');
+    }
+    // Browsers may come from this host's own pages: nothing else asks who is there.
+    let site = Site { path: (path != "/").then(|| path.into()), origins: Origins::ThisHost };
+    let mut said = Vec::new();
+    let welcomed = welcome(&head, &site, &settings.pattern.web_protocol(true), &mut said);
+    write(wire, &said).await?;
+    welcomed.map(|()| rest)
+}
+
+/// Asks whoever listens there.
+pub(super) async fn ask(
+    settings: &GatewaySettings,
+    place: &Place,
+    wire: &mut Box<dyn Wire>,
+) -> Result<Vec<u8>, String> {
+    let (Some(path), Place::Net { host, port, .. }) = (place.web_path(), place) else {
+        return Ok(Vec::new());
+    };
+    let protocol = settings.pattern.web_protocol(false);
+    let request = upgrade_request(&format!("{host}:{port}"), path, &protocol);
+    write(wire, request.as_bytes()).await?;
+    let (head, rest) = read_head(wire).await?;
+    upgrade_answer(&head)?;
+    Ok(rest)
+}
+
+async fn write(wire: &mut Box<dyn Wire>, bytes: &[u8]) -> Result<(), String> {
+    let written = wire.write_all(bytes).await;
+    let flushed = match written {
+        Ok(()) => wire.flush().await,
+        wrong => wrong,
+    };
+    flushed.map_err(|error| error.to_string())
+}
+
+/// Up to its end, and what came behind it.
+async fn read_head(wire: &mut Box<dyn Wire>) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let mut head = Vec::new();
+    loop {
+        if let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+            let rest = head.split_off(end + 4);
+            return Ok((head, rest));
+        }
+        if head.len() > HEAD_BYTES_MAX {
+            return Err("it speaks no HTTP, or too much of it".to_string());
+        }
+        match wire.read_buf(&mut head).await {
+            Ok(0) => return Err("it closed the connection".to_string()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `[[gateway]]` in a file, with `[[gateway.out]]` and `[[gateway.in]]` below it.
+
+use super::file::Reader;
+use super::links::{LinkGiven, Tables, name_misfit};
+use super::settings::{Anonymous, Settings};
+use super::{Plan, Wrong, overruled};
+use crate::links::gateway::RuleGiven;
+use crate::links::gateway::settings::{GatewaySettings, IN_ROWS, LIMIT_KEYS, OUT_ROWS, ROWS};
+use crate::links::near;
+use toml::de::DeTable;
+
+pub(crate) type GatewayGiven = LinkGiven<GatewaySettings>;
+
+const TABLES: Tables<GatewaySettings> = (ROWS, LIMIT_KEYS);
+
+impl Reader<'_> {
+    pub(super) fn gateway(&mut self, at: usize, table: &DeTable<'_>) {
+        let mut own = LinkGiven::new(self.origin(at), ROWS);
+        let (mut outward, mut inward) = (Vec::new(), Vec::new());
+        for (name, value) in table {
+            let begin = name.span().start;
+            match &**name.get_ref() {
+                "out" => self.link_rules("gateway.out", OUT_ROWS, begin, value, &mut outward),
+                "in" => self.link_rules("gateway.in", IN_ROWS, begin, value, &mut inward),
+                key => self.link_option(&mut own, TABLES, key, begin, value),
+            }
+        }
+        let plain = |all: Vec<(usize, RuleGiven)>| -> Vec<RuleGiven> {
+            all.into_iter().map(|(_, rule)| rule).collect()
+        };
+        let rules = (plain(outward), plain(inward));
+        let others = self.plan.gateways.iter().map(|other| &*other.settings.name);
+        if let Some(why) = name_misfit("gateway", &own.settings.name, others) {
+            return self.wrong(at, why);
+        }
+        match own.settings.finish((&rules.0, &rules.1)) {
+            Err(why) => self.wrong(at, why),
+            Ok(()) => self.plan.gateways.push(own),
+        }
+    }
+}
+
+impl Plan {
+    /// Every gateway with the limits of its session.
+    pub(super) fn gateways(&self, settings: &Settings) -> Vec<GatewaySettings> {
+        let gateway = |given: &GatewayGiven| {
+            let own = overruled(settings, &given.limits).broker;
+            let mut gateway = given.settings.clone();
+            gateway.limits = near::limits(&own).into();
+            gateway
+        };
+        self.gateways.iter().map(gateway).collect()
+    }
+
+    /// What differs between the gateways of two plans makes them change.
+    pub(super) fn gateways_differ(&self, next: &Plan) -> bool {
+        let own = |plan: &Plan| plan.gateways.iter().map(LinkGiven::values).collect::<Vec<_>>();
+        own(self) != own(next)
+    }
+
+    pub(super) fn check_gateways(&self, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+        let most = broker::limits::CLASSES_MAX.saturating_sub(self.links_before_gateways());
+        if let Some(beyond) = self.gateways.get(most) {
+            let why = format!("with groups, bridges and sinks there is room for {most} gateways");
+            wrongs.push(Wrong { origin: beyond.origin.clone(), why });
+        }
+        if settings.allow_anonymous == Anonymous::Always {
+            return;
+        }
+        for given in &self.gateways {
+            let Some(place) = given.settings.open_to_all() else { continue };
+            let why = format!(
+                "{place} would let in anyone of any host: use an address of this host like \
+                 127.0.0.1, or user_name and password (zmq), or tls.ca (sp), or say \
+                 allow_anonymous = \"always\""
+            );
+            wrongs.push(Wrong { origin: given.origin.clone(), why });
+        }
+    }
+
+    fn links_before_gateways(&self) -> usize {
+        let others = self.groups.len() + self.bridges.len();
+        #[cfg(feature = "sink")]
+        let others = others + self.sinks.len();
+        others
+    }
+}

@@ -1,0 +1,146 @@
+"""What the tests of gateways have in common: a broker with gateways, and a client of MQTT."""
+
+import os
+import queue
+import re
+import shutil
+import socket
+import tempfile
+import time
+import unittest
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from broker import Godwit, free_port
+
+GODWIT = os.environ["CLIENTS_GODWIT"]
+SHARDS = os.environ["CLIENTS_SHARDS"]
+PATIENCE_S = 10
+PATIENCE_MS = PATIENCE_S * 1000
+
+
+class Mqtt:
+    """A client of 5.0 that keeps what it gets."""
+
+    def __init__(self, port, *filters):
+        self.got = queue.Queue()
+        granted = queue.Queue()
+        self.client = paho.Client(CallbackAPIVersion.VERSION2,
+                                  protocol=MQTTProtocolVersion.MQTTv5)
+        self.client.on_message = lambda client, data, message: self.got.put(message)
+        self.client.on_connect = lambda client, data, flags, code, properties: granted.put(code)
+        self.client.on_subscribe = lambda client, data, id, codes, properties: granted.put(codes)
+        self.client.connect("127.0.0.1", port)
+        self.client.loop_start()
+        granted.get(timeout=PATIENCE_S)
+        for one in filters:
+            self.client.subscribe(one, qos=1)
+            granted.get(timeout=PATIENCE_S)
+
+    def publish(self, topic, payload, qos=1, **properties):
+        own = Properties(PacketTypes.PUBLISH)
+        for name, value in properties.items():
+            setattr(own, name, value)
+        told = self.client.publish(topic, payload, qos=qos, properties=own)
+        told.wait_for_publish(PATIENCE_S)
+        return told
+
+    def next(self, seconds=PATIENCE_S):
+        message = self.got.get(timeout=seconds)
+        return message.topic, message.payload
+
+    def nothing(self, seconds=0.3):
+        try:
+            message = self.got.get(timeout=seconds)
+        except queue.Empty:
+            return
+        raise AssertionError(f"{message.topic} {message.payload} came")
+
+    def stop(self):
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def url(self, transport="tcp"):
+        if transport == "ipc":
+            return f"ipc://{self.folder}/{free_port()}.ipc"
+        return f"{transport}://127.0.0.1:{free_port()}"
+
+    def start(self, text, *flags, options=("sys.interval_s=1", "log.modules.gateway=debug")):
+        self.config = os.path.join(self.folder, "godwit.toml")
+        with open(self.config, "w") as file:
+            file.write(text)
+        broker = Godwit("--config", self.config, *flags, shards=SHARDS, options=options)
+        self.addCleanup(broker.stop)
+        return broker
+
+    def listening(self, text, *flags, **more):
+        """The same, once all gateways in it listen."""
+        broker = self.start(text, *flags, **more)
+        for at in range(text.count("listen = ")):
+            self.lines(broker, "listens", at + 1)
+        return broker
+
+    def lines(self, broker, text, count):
+        """Waits until so many lines have the text in them."""
+        until = time.monotonic() + PATIENCE_S
+        while sum(text in line for line in broker.lines) < count:
+            assert time.monotonic() < until, f"no {text!r} in\n{broker.text()}"
+            time.sleep(0.005)
+
+    def joined(self, broker, pattern, count=1):
+        """Waits until the gateway has so many sockets."""
+        def peers():
+            said = [re.search(f"a socket (?:came|went) gateway={pattern} peers=(\\d+)", line)
+                    for line in broker.lines]
+            return next((int(found[1]) for found in reversed(said) if found), 0)
+
+        until(lambda: peers() == count, f"not {count} sockets in\n{broker.text()}")
+
+    def mqtt(self, broker, *filters):
+        client = Mqtt(broker.port, *filters)
+        self.addCleanup(client.stop)
+        return client
+
+    def value(self, broker, topic, is_right):
+        """What a topic below $SYS/broker comes to."""
+        client = Mqtt(broker.port, f"$SYS/broker/{topic}")
+        until = time.monotonic() + PATIENCE_S
+        try:
+            while True:
+                _, payload = client.next()
+                if is_right(payload.decode()):
+                    return payload.decode()
+                assert time.monotonic() < until, f"{topic} is {payload}"
+        finally:
+            client.stop()
+
+
+def rss_kib(pid):
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def stalled_peer(url, greeting):
+    """A socket that says who it is and never reads."""
+    host, port = url.split("://")[1].split(":")
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.connect((host, int(port)))
+    peer.sendall(greeting)
+    return peer
+
+
+def until(is_so, what):
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
