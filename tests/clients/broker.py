@@ -1,6 +1,7 @@
 """A broker as a child process: ours, or mosquitto to compare with. Knows nothing about MQTT."""
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -108,10 +109,16 @@ def mosquitto():
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(kind=socket.SOCK_STREAM):
+    """Below those that the system gives to outgoing connections: it stays free until it is used."""
+    while True:
+        port = random.randrange(15000, 32768)
+        with socket.socket(socket.AF_INET, kind) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def connects(port, seconds=START_S):

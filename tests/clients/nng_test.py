@@ -1,5 +1,6 @@
 """Gateways to sockets of NNG, by pynng and nngcat. Starts brokers from CLIENTS_GODWIT."""
 
+import functools
 import shutil
 import socket
 import ssl
@@ -10,60 +11,26 @@ import unittest
 import pynng
 
 import certs
-from sockets import PATIENCE_MS, PATIENCE_S, Case, rss_kib, stalled_peer, until
+import sockets
+from sockets import IN, OUT, PATIENCE_MS, PATIENCE_S, Case, rss_kib, stalled_peer, until
 
 KINDS = {
     "pub": pynng.Pub0, "sub": pynng.Sub0, "push": pynng.Push0, "pull": pynng.Pull0,
     "pair": pynng.Pair0, "pair1": pynng.Pair1, "req": pynng.Req0, "rep": pynng.Rep0,
     "bus": pynng.Bus0, "surveyor": pynng.Surveyor0, "respondent": pynng.Respondent0,
 }
-
-
-def gateway(pattern, where, rules, more=""):
-    return f"""
-[[gateway]]
-name = "{pattern}"
-protocol = "sp"
-pattern = "{pattern}"
-retry_min_ms = 20
-retry_max_s = 1
-{where}
-{more}
-{rules}
-"""
-
-
-OUT = '[[gateway.out]]\nfilter = "out/#"\n'
-IN = '[[gateway.in]]\nfilter = "in/+"\ntopic = "from/${1}"\n'
+gateway = functools.partial(sockets.gateway, protocol='protocol = "sp"')
 
 
 class Nng(Case):
+    gateway = staticmethod(gateway)
+
     def socket(self, kind, url, listens, **options):
         way = {"listen": url} if listens else {"dial": url, "block_on_dial": False}
         socket = KINDS[kind](**way, recv_timeout=PATIENCE_MS, send_timeout=PATIENCE_MS,
                              reconnect_time_min=20, reconnect_time_max=100, **options)
         self.addCleanup(socket.close)
         return socket
-
-    def pair_up(self, ours, theirs, transport, we_listen, rules, more="", **options):
-        """A gateway and a socket of NNG that are connected, whoever of the two listens."""
-        url = self.url(transport)
-        where = f'{"listen" if we_listen else "dial"} = ["{url}"]'
-        text = gateway(ours, where, rules, more)
-        if not we_listen:
-            socket = self.socket(theirs, url, True, **options)
-            broker = self.start(text)
-        else:
-            broker = self.listening(text)
-            socket = self.socket(theirs, url, False, **options)
-        self.joined(broker, ours)
-        return broker, socket
-
-    def every_way(self, *transports):
-        for transport in transports or ("tcp", "ipc"):
-            for we_listen in (True, False):
-                with self.subTest(transport=transport, we_listen=we_listen):
-                    yield transport, we_listen
 
     def test_what_is_published_reaches_whoever_wants_it(self):
         for transport, we_listen in self.every_way("tcp", "ipc", "ws"):

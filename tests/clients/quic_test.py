@@ -13,7 +13,7 @@ import unittest
 import quic
 from aioquic.asyncio import serve
 from aioquic.quic.configuration import QuicConfiguration
-from broker import Godwit
+from broker import Godwit, free_port
 from certs import Certs
 from quic import DISCONNECT, PINGREQ, PINGRESP, peer, publish, subscribe
 
@@ -251,7 +251,7 @@ class Own(Case):
     async def test_a_server_of_another_protocol_is_told_apart(self):
         config = QuicConfiguration(is_client=False, alpn_protocols=["h3"])
         config.load_cert_chain(*self.server)
-        port = free_udp_port()
+        port = free_port(socket.SOCK_DGRAM)
         server = await serve("127.0.0.1", port, configuration=config)
         ours = await self.command("pub", port, "-t", "a", "-m", "x")
         _, why = await ours.communicate()
@@ -259,12 +259,6 @@ class Own(Case):
         self.assertEqual(ours.returncode, 1)
         self.assertIn(b"QUIC: aborted by peer: ", why)
         self.assertIn(b"error 120", why)
-
-
-def free_udp_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Migration(Case):

@@ -22,6 +22,25 @@ PATIENCE_S = 10
 PATIENCE_MS = PATIENCE_S * 1000
 
 
+def gateway(pattern, where, rules, more="", protocol=""):
+    """Without a line that says otherwise it speaks to ZeroMQ."""
+    return f"""
+[[gateway]]
+name = "{pattern}"
+{protocol}
+pattern = "{pattern}"
+retry_min_ms = 20
+retry_max_s = 1
+{where}
+{more}
+{rules}
+"""
+
+
+OUT = '[[gateway.out]]\nfilter = "out/#"\n'
+IN = '[[gateway.in]]\nfilter = "in/+"\ntopic = "from/${1}"\n'
+
+
 class Mqtt:
     """A client of 5.0 that keeps what it gets."""
 
@@ -65,6 +84,8 @@ class Mqtt:
 
 
 class Case(unittest.TestCase):
+    """Whoever extends it says what `socket` and `gateway` are."""
+
     def setUp(self):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -104,6 +125,25 @@ class Case(unittest.TestCase):
             return next((int(found[1]) for found in reversed(said) if found), 0)
 
         until(lambda: peers() == count, f"not {count} sockets in\n{broker.text()}")
+
+    def pair_up(self, ours, theirs, transport, we_listen, rules, more="", **options):
+        """A gateway and a socket that are connected, whoever of the two listens."""
+        url = self.url(transport)
+        text = self.gateway(ours, f'{"listen" if we_listen else "dial"} = ["{url}"]', rules, more)
+        if we_listen:
+            broker = self.listening(text)
+            socket = self.socket(theirs, url, False, **options)
+        else:
+            socket = self.socket(theirs, url, True, **options)
+            broker = self.start(text)
+        self.joined(broker, ours)
+        return broker, socket
+
+    def every_way(self, *transports):
+        for transport in transports or ("tcp", "ipc"):
+            for we_listen in (True, False):
+                with self.subTest(transport=transport, we_listen=we_listen):
+                    yield transport, we_listen
 
     def mqtt(self, broker, *filters):
         client = Mqtt(broker.port, *filters)

@@ -8,31 +8,16 @@ import unittest
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from sockets import PATIENCE_MS, PATIENCE_S, Case, rss_kib, stalled_peer
+from sockets import IN, OUT, PATIENCE_MS, PATIENCE_S, Case, gateway, rss_kib, stalled_peer
 
 KINDS = {name: getattr(zmq, name.upper())
          for name in ("pub", "sub", "xpub", "xsub", "push", "pull", "pair", "req", "rep", "dealer",
                       "router")}
 
 
-def gateway(pattern, where, rules, more=""):
-    return f"""
-[[gateway]]
-name = "{pattern}"
-pattern = "{pattern}"
-retry_min_ms = 20
-retry_max_s = 1
-{where}
-{more}
-{rules}
-"""
-
-
-OUT = '[[gateway.out]]\nfilter = "out/#"\n'
-IN = '[[gateway.in]]\nfilter = "in/+"\ntopic = "from/${1}"\n'
-
-
 class Zmq(Case):
+    gateway = staticmethod(gateway)
+
     def setUp(self):
         super().setUp()
         self.context = zmq.Context()
@@ -51,24 +36,6 @@ class Zmq(Case):
         if kind == "xsub":
             socket.send(b"\x01" + prefix)
         return socket
-
-    def pair_up(self, ours, theirs, transport, we_listen, rules, more="", **options):
-        url = self.url(transport)
-        text = gateway(ours, f'{"listen" if we_listen else "dial"} = ["{url}"]', rules, more)
-        if we_listen:
-            broker = self.listening(text)
-            socket = self.socket(theirs, url, False, **options)
-        else:
-            socket = self.socket(theirs, url, True, **options)
-            broker = self.start(text)
-        self.joined(broker, ours)
-        return broker, socket
-
-    def every_way(self, *transports):
-        for transport in transports or ("tcp", "ipc"):
-            for we_listen in (True, False):
-                with self.subTest(transport=transport, we_listen=we_listen):
-                    yield transport, we_listen
 
     def test_what_is_published_reaches_whoever_wants_it(self):
         for ours in ("pub", "xpub"):

@@ -171,23 +171,16 @@ impl Shard {
         let mut draft = one.message.view().draft();
         // It expires that long after it is published.
         draft.at = self.now;
-        draft.retain = draft.retain
-            && self.options.retain_available
-            && !self.retained_is_full(draft.topic)
-            && !self.sessions.is_crowded();
+        draft.retain =
+            draft.retain && self.options.retain_available && self.has_room_to_retain(draft.topic);
         draft.durability = self.durability_of(draft.topic);
         draft.once = awaited(&draft);
         let (_, said_id) = parts(&one.client_id);
         let mut ruled = self.rule_late(said_id, &draft, out);
         ruled.once = draft.once;
-        if !ruled.drops {
-            if draft.retain {
-                self.retain(&mut draft, out);
-            }
-            // [MQTT-3.8.3-3]: to its publisher, if that is here, it is the publisher's own.
-            let from = self.sessions.find(&one.client_id);
-            self.route(from, &mut draft, out);
-        }
+        // [MQTT-3.8.3-3]: to its publisher, if that is here, it is the publisher's own.
+        let from = self.sessions.find(&one.client_id);
+        self.pass_on(&ruled, from, &mut draft, out);
         self.publish_made(ruled, out);
     }
 }

@@ -284,8 +284,13 @@ impl Shard {
             })
     }
 
+    /// Whether a message that was taken long ago, or that nobody sent, may be retained yet.
+    pub(crate) fn has_room_to_retain(&self, topic: &str) -> bool {
+        !self.retained_is_full(topic) && !self.sessions.is_crowded()
+    }
+
     #[cold]
-    pub(crate) fn retained_is_full(&self, topic: &str) -> bool {
+    fn retained_is_full(&self, topic: &str) -> bool {
         let full = self.retained.messages >= self.options.retained_messages_max
             || self.retained.bytes >= self.options.retained_bytes_max;
         full && self.retained.get(topic).is_none()

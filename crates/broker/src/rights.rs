@@ -58,34 +58,28 @@ impl Rights {
             is_superuser: grant.is_some_and(|grant| grant.is_superuser),
             own: grant.and_then(|grant| grant.permissions.clone()),
         };
-        Rights {
-            class: options.class_of(who.user.as_deref(), &who.groups),
-            presence: None,
-            who,
-            expires: peer.pass().and_then(|pass| pass.expires),
-            generation: 0,
-            decided: None,
-            will_is_allowed: false,
-            denials: 0,
-            denial_noted: Now(0),
-            answers: None,
-        }
+        let class = options.class_of(who.user.as_deref(), &who.groups);
+        Rights { class, expires: peer.pass().and_then(|pass| pass.expires), ..Rights::of(who) }
     }
 
     /// Of somebody who is not here yet.
     pub(crate) fn of_absent(user: &str) -> Rights {
+        Rights::of(Who {
+            user: Some(user.into()),
+            groups: Box::default(),
+            address: None,
+            listener: ListenerId::NONE,
+            common_name: None,
+            is_superuser: false,
+            own: None,
+        })
+    }
+
+    fn of(who: Who) -> Rights {
         Rights {
             class: None,
             presence: None,
-            who: Who {
-                user: Some(user.into()),
-                groups: Box::default(),
-                address: None,
-                listener: ListenerId::NONE,
-                common_name: None,
-                is_superuser: false,
-                own: None,
-            },
+            who,
             expires: None,
             generation: 0,
             decided: None,

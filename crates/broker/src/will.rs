@@ -103,17 +103,10 @@ impl Shard {
         draft.once = awaited(&draft) && self.waits_for_store(id);
         // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: but a will was accepted long before there was no room
         // for it, and then is sent and not stored.
-        draft.retain =
-            will.retain && !self.retained_is_full(&will.topic) && !self.sessions.is_crowded();
-        // The batch that has it go is the one in which the store forgets it.
+        draft.retain = will.retain && self.has_room_to_retain(&will.topic);
         let mut ruled = self.rule(id, &draft, false, out);
         ruled.once = self.waits_for_store(id);
-        if !ruled.drops {
-            if draft.retain {
-                self.retain(&mut draft, out);
-            }
-            self.route(None, &mut draft, out);
-        }
+        self.pass_on(&ruled, None, &mut draft, out);
         self.publish_made(ruled, out);
     }
 }

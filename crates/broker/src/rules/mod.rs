@@ -238,19 +238,31 @@ impl Shard {
             true => Ruled::default(),
             false => self.rule(id, draft, is_dup, out),
         };
-        let mut matched = ruled.passed;
-        if !ruled.drops {
-            // [MQTT-3.3.1-8]
-            if draft.retain {
-                self.retain(draft, out);
-            }
-            matched |= self.route(Some(id), draft, out);
-        }
+        let matched = self.pass_on(&ruled, Some(id), draft, out) | ruled.passed;
         if ruled.has_made() {
             let once = draft.qos == QoS::ExactlyOnce && self.waits_for_store(id);
             self.publish_made(Ruled { once, ..ruled }, out);
         }
         matched
+    }
+
+    /// To what is retained and to whoever wants it, if no rule drops it. Says whether anyone does.
+    #[inline]
+    pub(crate) fn pass_on(
+        &mut self,
+        ruled: &Ruled,
+        from: Option<SessionId>,
+        draft: &mut Draft<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        if ruled.drops {
+            return false;
+        }
+        // [MQTT-3.3.1-8]
+        if draft.retain {
+            self.retain(draft, out);
+        }
+        self.route(from, draft, out)
     }
 
     /// Shows a message that a client published, or left as its will, to the rules.
@@ -261,15 +273,7 @@ impl Shard {
         is_dup: bool,
         out: &mut Outbox,
     ) -> Ruled {
-        let mut ruled = Ruled { publisher: draft.publisher, ..Ruled::default() };
-        let found = self.ruling.find(draft.topic);
-        if found.is_empty() {
-            return ruled;
-        }
-        let who = &self.publisher_for(from, &found);
-        let looked = Looked { draft, who, is_dup, depth: 0, event: None };
-        self.run_rules(&found, &looked, &mut ruled, out);
-        ruled
+        self.show(draft, is_dup, |shard, found| shard.publisher_for(from, found), out)
     }
 
     /// The same of a message whose publisher may have gone: what it was called is all that is left.
@@ -279,11 +283,22 @@ impl Shard {
         draft: &Draft<'_>,
         out: &mut Outbox,
     ) -> Ruled {
+        let who = |_: &mut Shard, _: &[u32]| Who { client_id: client_id.into(), ..Who::default() };
+        self.show(draft, false, who, out)
+    }
+
+    fn show(
+        &mut self,
+        draft: &Draft<'_>,
+        is_dup: bool,
+        who: impl FnOnce(&mut Shard, &[u32]) -> Who,
+        out: &mut Outbox,
+    ) -> Ruled {
         let mut ruled = Ruled { publisher: draft.publisher, ..Ruled::default() };
         let found = self.ruling.find(draft.topic);
         if !found.is_empty() {
-            let who = &Who { client_id: client_id.into(), ..Who::default() };
-            let looked = Looked { draft, who, is_dup: false, depth: 0, event: None };
+            let who = &who(self, &found);
+            let looked = Looked { draft, who, is_dup, depth: 0, event: None };
             self.run_rules(&found, &looked, &mut ruled, out);
         }
         ruled
@@ -298,10 +313,8 @@ impl Shard {
             let mut draft = Draft::new(&one.topic, &one.payload, self.now);
             draft.properties = &one.properties;
             (draft.qos, draft.expiry_s) = (one.qos, one.expiry_s);
-            draft.retain = one.retain
-                && self.options.retain_available
-                && !self.retained_is_full(&one.topic)
-                && !self.sessions.is_crowded();
+            draft.retain =
+                one.retain && self.options.retain_available && self.has_room_to_retain(&one.topic);
             draft.durability = self.durability_of(&one.topic);
             draft.once = once && awaited(&draft);
             draft.publisher = publisher;
@@ -319,12 +332,7 @@ impl Shard {
                 self.run_rules(&found, &looked, &mut ruled, out);
             }
             budget = ruled.budget;
-            if !ruled.drops {
-                if draft.retain {
-                    self.retain(&mut draft, out);
-                }
-                self.route(None, &mut draft, out);
-            }
+            self.pass_on(&ruled, None, &mut draft, out);
             waiting.extend(ruled.made);
         }
     }
