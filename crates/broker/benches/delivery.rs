@@ -1,12 +1,14 @@
 //! What a delivery costs without the kernel: `cargo bench -p broker --bench delivery`. The clock
 //! runs while the shard does, from a publisher's bytes to the receiver's acknowledgement.
 
-use broker::permissions::{Pattern, Permissions, Rule};
+use broker::permissions::{self, Pattern, Permissions};
+use broker::rules::{Acts, Rule};
 use broker::{ConnId, Input, Interest, Now, Options, Outbox, Peer, Shard, ShardId};
 use mqtt::{
     Connect, Packet, PacketId, Properties, Publish, QoS, Subscribe, SubscribeOptions,
     SubscriptionsBuf, Version,
 };
+use rules::Plan;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +17,21 @@ fn main() {
         report("fan-out 10 to 500, 20 a read", qos, || Bench::new(10, 500, true, qos).run(20, 40));
         report("1000 pairs, 4 a read", qos, || Bench::new(1000, 1000, false, qos).run(4, 60));
         report("the same under 1000 rules", qos, || {
-            Bench::ruled(1000, 1000, false, qos, Some(rules(1000))).run(4, 60)
+            let permissions = Some(permissions(1000));
+            let options = Options { permissions, ..Options::default() };
+            Bench::with(1000, 1000, false, qos, options).run(4, 60)
         });
+        let others: [(&str, usize, &str); 3] = [
+            ("beside a rule in SQL", 1, "site"),
+            ("beside 1000 rules in SQL", 1000, "site"),
+            ("beside a rule of alike topics", 1, "bench"),
+        ];
+        for (name, count, site) in others {
+            report(name, qos, || {
+                let options = Options { rules: rules(count, site), ..Options::default() };
+                Bench::with(1000, 1000, false, qos, options).run(4, 60)
+            });
+        }
     }
 }
 
@@ -27,13 +42,24 @@ fn report(name: &str, qos: QoS, round: impl Fn() -> f64) {
 }
 
 /// All for everyone, of which the last allows what is done.
-fn rules(count: usize) -> Arc<Permissions> {
-    let rule = |at: usize| {
+fn permissions(count: usize) -> Arc<Permissions> {
+    let one = |at: usize| {
         let filter = if at + 1 == count { "bench/#".into() } else { format!("site/{at}/+/value") };
         let topics = vec![Pattern::parse(&filter).expect("a filter")];
-        Rule { allows: true, topics, ..Rule::default() }
+        permissions::Rule { allows: true, topics, ..Default::default() }
     };
-    Arc::new(Permissions::new((0..count).map(rule).collect()))
+    Arc::new(Permissions::new((0..count).map(one).collect()))
+}
+
+/// Rules in SQL that want none of the topics here.
+fn rules(count: usize, site: &str) -> Arc<[Rule]> {
+    let one = |at: usize| {
+        let text = format!("SELECT payload.a FROM \"{site}/{at}/+/value\"");
+        let plan = Arc::new(Plan::parse(&text).expect("it is a rule"));
+        let (name, text) = (at.to_string().into(), text.into());
+        Rule { name, text, plan, acts: Acts::default(), tally: Arc::default() }
+    };
+    (0..count).map(one).collect()
 }
 
 struct Bench {
@@ -52,17 +78,11 @@ struct Bench {
 
 impl Bench {
     fn new(publishers: u32, subscribers: u32, fan_out: bool, qos: QoS) -> Bench {
-        Bench::ruled(publishers, subscribers, fan_out, qos, None)
+        Bench::with(publishers, subscribers, fan_out, qos, Options::default())
     }
 
-    fn ruled(
-        publishers: u32,
-        subscribers: u32,
-        fan_out: bool,
-        qos: QoS,
-        permissions: Option<Arc<Permissions>>,
-    ) -> Bench {
-        let options = Options { sys_interval_s: 0, permissions, ..Options::default() };
+    fn with(publishers: u32, subscribers: u32, fan_out: bool, qos: QoS, options: Options) -> Bench {
+        let options = Options { sys_interval_s: 0, ..options };
         let interest = Arc::new(Interest::new(7, 1));
         let shard =
             Shard::new(ShardId(0), 1, Arc::new(options), interest, Arc::default(), 7, 8, Now(0));

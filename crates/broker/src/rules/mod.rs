@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) mod events;
+mod heads;
 mod made;
 mod tally;
 pub(crate) mod windows;
@@ -30,6 +31,7 @@ pub use windows::Row;
 
 pub(crate) use events::Ear;
 use events::{Happened, Heeds};
+use heads::Heads;
 use made::Unmade;
 
 /// One rule.
@@ -80,6 +82,7 @@ impl Eq for Rule {}
 #[derive(Debug)]
 pub(crate) struct Ruling {
     all: Arc<[Rule]>,
+    heads: Heads,
     topics: Topics,
     /// By filter: places in `all`.
     wanted: Vec<Vec<u32>>,
@@ -107,7 +110,9 @@ impl Ruling {
                 wanted[id].push(at as u32);
             }
         }
-        Ruling { all, topics, wanted, filters: Vec::new(), runs: 0, events }
+        let filters: Vec<&str> = all.iter().flat_map(|rule| rule.plan.topics()).collect();
+        let heads = Heads::new(&filters);
+        Ruling { all, heads, topics, wanted, filters: Vec::new(), runs: 0, events }
     }
 
     #[inline]
@@ -138,7 +143,15 @@ impl Ruling {
     }
 
     /// Those that want a topic, each once, in their order.
+    #[inline]
     fn find(&mut self, topic: &str) -> Vec<u32> {
+        match self.heads.may_match(topic) {
+            true => self.look_up(topic),
+            false => Vec::new(),
+        }
+    }
+
+    fn look_up(&mut self, topic: &str) -> Vec<u32> {
         self.topics.matching(topic, &mut self.filters);
         let wanted = self.filters.iter().flat_map(|&FilterId(id)| &self.wanted[id as usize]);
         let mut found: Vec<u32> = wanted.copied().collect();
