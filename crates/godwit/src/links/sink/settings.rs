@@ -170,7 +170,7 @@ impl SinkSettings {
         match &self.target {
             Target::Mysql(_) | Target::Postgres(_) => self.given.sql_tls,
             Target::Kafka(kafka) => kafka.has_tls,
-            Target::Nats(nats) => nats.url.scheme == "tls",
+            Target::Nats(nats) => nats.servers[0].scheme == "tls",
             Target::Stream(stream) => stream.url.scheme == "rediss",
             Target::Web(web) => web.url.scheme == "https",
             Target::Files(_) | Target::Parquet(_) | Target::Sqlite(_) => false,
@@ -380,7 +380,7 @@ impl fmt::Display for Target {
             },
             Target::Mysql(sql) | Target::Postgres(sql) => write!(f, "{}", sql.url),
             Target::Kafka(kafka) => write!(f, "{kafka}"),
-            Target::Nats(nats) => write!(f, "{}", nats.url),
+            Target::Nats(nats) => write!(f, "{nats}"),
             Target::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
             Target::Stream(stream) => write!(f, "{}", stream.url),
             Target::Web(web) => write!(f, "{}", web.url),

@@ -400,6 +400,7 @@ fn wrong_options_say_where_and_what_would_be_right() {
         ("http.url = \"ftp://h\"\n", 4, "use http://HOST"),
         ("http.url = \"http://h\"\nhttp.body = '{\"a\":${payload}'\n", 1, "not JSON once"),
         ("http.url = \"http://h\"\nhttp.refused_statuses = [\"200\"]\n", 5, "refuses anything"),
+        ("nats.others = [\"u:secret@h\"]\n", 4, "no server is named so, use HOST:4222"),
         ("sql.url = \"mysql://h/d\"\n", 1, "needs sql.statement"),
         ("sql.url = \"sqlite:x\"\nsql.statement = \"INSERT '${topic}'\"\n", 1, "without quotes"),
         ("sql.url = \"oracle://h\"\n", 4, "or sqlite:PATH"),
