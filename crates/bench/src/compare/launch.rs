@@ -80,7 +80,7 @@ impl Launched {
         let says = |error: std::io::Error| format!("{}: {error}; {}", entry.name, entry.install);
         let free = TcpListener::bind((host, 0)).and_then(|socket| socket.local_addr());
         let address = free.map_err(says)?;
-        let folder = scratch(&entry.name, address.port());
+        let folder = scratch(address.port());
         fs::create_dir_all(&folder).map_err(says)?;
         // From here on the folder goes with it, also where the program cannot be run.
         let filled = |text: &str| {
@@ -96,10 +96,10 @@ impl Launched {
         if !entry.file.is_empty() {
             fs::write(folder.join(&entry.file), filled(&entry.content)).map_err(says)?;
         }
-        let command = filled(&entry.command);
-        let mut words = command.split_whitespace();
+        // Whatever stands in the folder's path, each word stays one.
+        let mut words = entry.command.split_whitespace().map(filled);
         let program = words.next().unwrap_or_default();
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| {
             format!(
@@ -168,8 +168,9 @@ impl Drop for Launched {
     }
 }
 
-fn scratch(name: &str, port: u16) -> PathBuf {
-    std::env::temp_dir().join(format!("godwit-bench-{}-{name}-{port}", std::process::id()))
+/// Without the broker's name: that may be any text, and configurations have the path in them.
+fn scratch(port: u16) -> PathBuf {
+    std::env::temp_dir().join(format!("godwit-bench-{}-{port}", std::process::id()))
 }
 
 const ANSWER_MAX: Duration = Duration::from_millis(500);
@@ -179,15 +180,30 @@ const START_MAX: Duration = Duration::from_secs(30);
 mod tests {
     use super::*;
 
+    fn folders() -> Vec<PathBuf> {
+        let own = format!("godwit-bench-{}-", std::process::id());
+        let all = fs::read_dir(std::env::temp_dir()).expect("it is there").flatten();
+        let own = all.filter(|one| one.file_name().to_string_lossy().starts_with(&own));
+        own.map(|one| one.path()).collect()
+    }
+
     #[test]
     fn a_program_that_cannot_be_run_leaves_nothing_behind() {
-        let name = "nothing-left".to_string();
-        let entry = Entry { name, command: "no-such-broker".into(), ..Entry::default() };
+        let command = "no-such-broker {dir}/nothing-left".into();
+        let (name, file) = ("a".to_string(), "nothing-left".to_string());
+        let entry = Entry { name, command, file, ..Entry::default() };
         let why = Launched::start(&entry).expect_err("there is no such program");
         assert!(why.contains("no-such-broker cannot be run"), "{why}");
-        let own = format!("godwit-bench-{}-nothing-left", std::process::id());
-        let left = fs::read_dir(std::env::temp_dir()).expect("it is there").flatten();
-        let mut names = left.map(|one| one.file_name().to_string_lossy().into_owned());
-        assert!(!names.any(|name| name.starts_with(&own)));
+        assert!(!folders().iter().any(|folder| folder.join("nothing-left").exists()));
+    }
+
+    #[test]
+    fn a_name_of_several_words_is_no_part_of_a_command() {
+        let name = "mosquitto 2.0 / one core".to_string();
+        let (command, file) = ("sh {dir}/run".to_string(), "run".to_string());
+        let entry = Entry { name, command, file, content: "exit 7".into(), ..Entry::default() };
+        let why = Launched::start(&entry).expect_err("it is no broker");
+        assert!(why.contains("mosquitto 2.0 / one core: it ended before it listened"), "{why}");
+        assert!(why.contains("exit status: 7"), "{why}");
     }
 }

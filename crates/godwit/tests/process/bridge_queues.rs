@@ -1,6 +1,7 @@
 //! What waits for a bridge, and how long.
 
-use crate::bridges::{edge, servers, wait_for_value};
+use crate::bridges::{BOTH, edge, servers, wait_for_value};
+use crate::broker::{Broker, scratch};
 use crate::clients;
 use std::net::SocketAddr;
 
@@ -20,4 +21,50 @@ fn what_has_waited_too_long_goes_though_nobody_publishes() {
     wait_for_value(&near, "queue/messages", |value| value == "5");
     wait_for_value(&near, "dropped/expired", |value| value == "5");
     assert_eq!(wait_for_value(&near, "queue/oldest_ms", |value| !value.is_empty()), "0");
+}
+
+/// The other broker's session is subscribed still, and nobody here remembers to what.
+#[test]
+fn what_a_filter_brings_that_left_while_nobody_ran_is_let_go_and_counted() {
+    let far = Broker::start(&[]);
+    let data = scratch("bridge-left-data").display().to_string();
+    let left = "[[bridge.in]]\nfilter = \"site/old/+\"\ntopic = \"old/${1}\"\n";
+    let run = |rules: &str| {
+        let (mut near, _) =
+            edge("bridge-left", &(servers(far.address) + rules), &["--data", &data]);
+        near.program.wait_for("godwit::bridge connected");
+        // What goes out waits until the other broker has answered what was asked of it.
+        clients::publish(&near.port(), &["-t", "up/ready", "-m", "x", "-q", "1"]);
+        wait_for_value(&near, "out/messages", |value| value == "1");
+        near
+    };
+    let publish = |topic: &str, qos: &str| {
+        clients::publish(&far.port(), &["-t", topic, "-m", "x", "-q", qos]);
+    };
+    let mut near = run(&(BOTH.to_string() + left));
+    let hears = |near: &Broker| clients::subscriber(&near.port(), &["-t", "#", "-C", "1"]);
+    let sub = hears(&near);
+    publish("site/old/x", "1");
+    assert_eq!(sub.finish(), (Some(0), "x\n".to_string()), "it is subscribed");
+    near.program.signal("TERM");
+    near.program.exit_code();
+    // They wait there, and what comes later comes too.
+    ["1", "2"].iter().for_each(|qos| publish("site/old/x", qos));
+    let mut near = run(BOTH);
+    wait_for_value(&near, "dropped/no_rule", |value| value == "2");
+    let form = ["-t", "#", "-C", "1", "-F", "%t"];
+    let sub = clients::subscriber(&near.port(), &form);
+    publish("site/old/y", "2");
+    publish("site/down/y", "2");
+    assert_eq!(sub.finish(), (Some(0), "down/y\n".to_string()));
+    wait_for_value(&near, "dropped/no_rule", |value| value == "3");
+    // The other broker is done with all of them: nothing comes again.
+    near.program.signal("TERM");
+    near.program.exit_code();
+    let near = run(BOTH);
+    let sub = clients::subscriber(&near.port(), &form);
+    publish("site/down/z", "1");
+    assert_eq!(sub.finish(), (Some(0), "down/z\n".to_string()));
+    wait_for_value(&near, "in/messages", |value| value == "1");
+    wait_for_value(&near, "dropped/no_rule", |value| value == "0" || value.is_empty());
 }

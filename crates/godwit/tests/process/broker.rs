@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const GODWIT: &str = env!("CARGO_BIN_EXE_godwit");
 
@@ -67,17 +67,24 @@ impl Program {
 
     /// The next line of stderr that contains `text`.
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
-        loop {
-            match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) => {
-                    self.seen.push(line.clone());
-                    if line.contains(text) {
-                        return line;
-                    }
-                }
-                Err(_) => panic!("no line with {text:?} came, but\n{}", self.seen.join("\n")),
+        self.wait_within(PATIENCE, text)
+    }
+
+    /// However many other lines come.
+    fn wait_within(&mut self, patience: Duration, text: &str) -> String {
+        let until = Instant::now() + patience;
+        while let Ok(line) =
+            self.lines.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            self.seen.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+            if Instant::now() >= until {
+                break;
             }
         }
+        panic!("no line with {text:?} came, but\n{}", self.seen.join("\n"));
     }
 
     /// Every line of stderr so far.
@@ -152,3 +159,13 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 
 /// How long anything may take on a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+#[should_panic(expected = "no line with \"never\" came")]
+fn whoever_waits_for_a_line_gives_up_though_others_come() {
+    let mut talkative = Command::new("sh");
+    talkative.args(["-c", "while :; do echo again >&2; sleep 0.01; done"]);
+    let mut talkative = Program::start(talkative);
+    talkative.wait_for("again");
+    talkative.wait_within(Duration::from_millis(300), "never");
+}

@@ -3,8 +3,10 @@
 
 use crate::bridges::{BOTH, edge, servers};
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::clients;
 use std::path::Path;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const HOT: &str = r#"[[rule]]
 name = "hot"
@@ -97,6 +99,53 @@ fn a_rule_that_is_wrong_is_told_with_its_place() {
         let (code, _, said) = run(&["check", "--config", &file]);
         assert_eq!(code, Some(2), "{from} {to}: {said}");
         assert!(said.contains("godwit.toml:") && said.contains(wanted), "{to}: {said}");
+    }
+}
+
+const COUNTED: &str = r#"[[rule]]
+name = "counted"
+sql = """SELECT topic, count(*) AS n, sum(payload.t) AS sum FROM "rooms/+/climate"
+         GROUP BY topic, COUNTWINDOW(10)"""
+publish.topic = "counted"
+publish.payload = "${topic} ${n} ${sum}"
+"#;
+
+fn publish_often(broker: &Broker, topic: &str, payload: &str, times: &str) {
+    clients::publish(&broker.port(), &["-t", topic, "-q", "1", "-m", payload, "--repeat", times]);
+}
+
+#[test]
+fn windows_go_on_after_a_restart() {
+    for (signal, late) in [("TERM", None), ("KILL", None), ("KILL", Some("2"))] {
+        let folder = scratch("rules-windows");
+        let file = write(&folder.join("godwit.toml"), COUNTED);
+        let data = folder.join("data").display().to_string();
+        let fixed = ["--config", &file, "--data", &data, "--shards", "2"];
+        let mut broker = Broker::start(&fixed);
+        publish_often(&broker, "rooms/kitchen/climate", r#"{"t": 1}"#, "6");
+        publish_often(&broker, "rooms/hall/climate", r#"{"t": 1}"#, "3");
+        if signal == "KILL" {
+            // Windows are written once a second.
+            thread::sleep(Duration::from_millis(2500));
+        }
+        if let Some(times) = late {
+            publish_often(&broker, "rooms/kitchen/climate", r#"{"t": 1}"#, times);
+        }
+        broker.program.signal(signal);
+        broker.program.exit_code();
+        let broker = Broker::start(&fixed);
+        let wants = ["-t", "counted", "-C", "2", "-W", "10"];
+        let counted = clients::subscriber(&broker.port(), &wants);
+        publish_often(&broker, "rooms/kitchen/climate", r#"{"t": 10}"#, "4");
+        publish_often(&broker, "rooms/hall/climate", r#"{"t": 10}"#, "7");
+        let said = counted.finish().1;
+        let mut rows: Vec<&str> = said.lines().collect();
+        rows.sort_unstable();
+        assert_eq!(rows.len(), 2, "{signal} {late:?}: {said}");
+        assert_eq!(rows[0], "rooms/hall/climate 10 73", "{signal} {late:?}");
+        // Of the last second all may be there, or nothing.
+        let wanted = ["rooms/kitchen/climate 10 46", "rooms/kitchen/climate 10 28"];
+        assert!(wanted[..1 + usize::from(late.is_some())].contains(&rows[1]), "{said}");
     }
 }
 

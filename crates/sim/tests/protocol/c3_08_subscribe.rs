@@ -498,4 +498,23 @@ crate::transcripts! {
         a< PUBACK 2
         "##
     }
+
+    // Links of this broker's own rely on it: they pass messages on under the ids that they came by.
+    fn a_request_may_have_the_id_of_an_unfinished_message() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> PUBLISH 1 "t" qos=2 "x"
+        a< PUBREC 1 NoMatchingSubscribers
+        a> SUBSCRIBE 1 "u" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        a> CONNECT id=a expiry=60 clean=0
+        a< CONNACK present=1
+        a> SUBSCRIBE 1 "u" qos=1
+        a< SUBACK 1 [1]
+        a> PUBREL 1
+        a< PUBCOMP 1
+        "##
+    }
 }

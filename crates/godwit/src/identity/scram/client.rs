@@ -1,12 +1,13 @@
 //! The client's half, for servers that we prove ourselves to.
 
-use super::{KEY_BYTES, field, hash, mac, nonce, salted};
+use super::{Sha, field, nonce};
 use crate::identity::base64::Alphabet;
 use crate::identity::hash::is_same;
 use base64ct::{Base64, Encoding};
 use std::num::NonZeroU32;
 
 pub(crate) struct Client {
+    sha: Sha,
     password: String,
     /// `n=USER,r=NONCE`
     first: String,
@@ -14,7 +15,7 @@ pub(crate) struct Client {
 }
 
 /// What the server's last word has to be.
-pub(crate) struct Signature([u8; KEY_BYTES]);
+pub(crate) struct Signature(Vec<u8>);
 
 /// A server that asks for more would stop us.
 const ROUNDS_MAX: u32 = 1_000_000;
@@ -28,15 +29,15 @@ impl Client {
     }
 
     #[cfg(feature = "sink")]
-    pub(crate) fn of(user: &str, password: &str) -> Result<Client, String> {
+    pub(crate) fn of(sha: Sha, user: &str, password: &str) -> Result<Client, String> {
         let nonce = nonce().ok_or("the system gives no random bytes")?;
         let user = user.replace('=', "=3D").replace(',', "=2C");
-        Ok(Client::with_nonce(password, &user, &nonce))
+        Ok(Client { sha, ..Client::with_nonce(password, &user, &nonce) })
     }
 
     pub(crate) fn with_nonce(password: &str, user: &str, nonce: &str) -> Client {
         let first = format!("n={user},r={nonce}");
-        Client { password: password.into(), first, nonce: nonce.into() }
+        Client { sha: Sha::Of256, password: password.into(), first, nonce: nonce.into() }
     }
 
     /// Without channel binding.
@@ -53,14 +54,15 @@ impl Client {
         if rounds.get() > ROUNDS_MAX {
             return None;
         }
-        let salted = salted(self.password.as_bytes(), rounds, &salt);
-        let client_key = mac(&salted, b"Client Key");
+        let sha = self.sha;
+        let salted = sha.salted(self.password.as_bytes(), rounds, &salt);
+        let client_key = sha.mac(&salted, b"Client Key");
         // c= is the header of the first message, "n,,".
         let last = format!("c=biws,r={nonce}");
         let all = format!("{},{server},{last}", self.first);
-        let mut proof = mac(&hash(&client_key), all.as_bytes());
+        let mut proof = sha.mac(&sha.hash(&client_key), all.as_bytes());
         proof.iter_mut().zip(client_key).for_each(|(proof, key)| *proof ^= key);
-        let signature = mac(&mac(&salted, b"Server Key"), all.as_bytes());
+        let signature = sha.mac(&sha.mac(&salted, b"Server Key"), all.as_bytes());
         Some((format!("{last},p={}", Base64::encode_string(&proof)), Signature(signature)))
     }
 }
@@ -93,6 +95,23 @@ mod tests {
         assert!(signature.is("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="));
         assert!(!signature.is("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5="));
         assert!(!signature.is("e=invalid-proof") && !signature.is(""));
+    }
+
+    /// No standard has an example: this is what Python's hashlib and hmac make of the same words.
+    #[test]
+    fn a_longer_hash_makes_longer_proofs_in_the_same_way() {
+        let client = Client::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
+        let client = Client { sha: Sha::Of512, ..client };
+        let server = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+                      s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
+        let (last, signature) = client.last(server).unwrap();
+        let proof = "gMGXRcevScNtxZ6/8lQYpGtnsNAc3mGcmNomv+xnoOMw+3R2xNJdMNnzMlTN8PPC6wdp6dybEmDYXY\
+                     TxwnYPJQ==";
+        assert!(last.ends_with(&format!(",p={proof}")), "{last}");
+        assert!(
+            signature.is("v=ZQnYEgWQMFmmsM8aQMF0nDDCy/AgCzkwk8CmMZYcMg0vSVlKDanekLtifDSeVGT4+\
+                              5ZxXnJq199RVG2rR7N7Zw==")
+        );
     }
 
     #[test]

@@ -19,6 +19,14 @@ const SALT_BYTES: usize = 16;
 /// RFC 7677, 4: at least this. It is the client that does the work.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).expect("it is not 0");
 
+/// By which hash keys are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sha {
+    Of256,
+    /// Some servers have it; none of ours.
+    Of512,
+}
+
 /// What a server keeps of a password: not enough to prove anything with.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Verifier {
@@ -155,9 +163,7 @@ impl<'a> Said<'a> {
 
 /// What all keys are made of.
 fn salted(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> [u8; KEY_BYTES] {
-    let mut salted = [0; KEY_BYTES];
-    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, salt, password, &mut salted);
-    salted
+    array(&Sha::Of256.salted(password, rounds, salt))
 }
 
 /// One half of a nonce.
@@ -188,16 +194,45 @@ fn name(text: &str) -> Option<String> {
 }
 
 fn mac(key: &[u8], of: &[u8]) -> [u8; KEY_BYTES] {
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), of);
-    let mut bytes = [0; KEY_BYTES];
-    bytes.copy_from_slice(tag.as_ref());
-    bytes
+    array(&Sha::Of256.mac(key, of))
 }
 
 fn hash(of: &[u8]) -> [u8; KEY_BYTES] {
+    array(&Sha::Of256.hash(of))
+}
+
+fn array(key: &[u8]) -> [u8; KEY_BYTES] {
     let mut bytes = [0; KEY_BYTES];
-    bytes.copy_from_slice(digest::digest(&digest::SHA256, of).as_ref());
+    bytes.copy_from_slice(key);
     bytes
+}
+
+impl Sha {
+    fn salted(self, password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> Vec<u8> {
+        let (algorithm, len) = match self {
+            Sha::Of256 => (pbkdf2::PBKDF2_HMAC_SHA256, digest::SHA256_OUTPUT_LEN),
+            Sha::Of512 => (pbkdf2::PBKDF2_HMAC_SHA512, digest::SHA512_OUTPUT_LEN),
+        };
+        let mut salted = vec![0; len];
+        pbkdf2::derive(algorithm, rounds, salt, password, &mut salted);
+        salted
+    }
+
+    fn mac(self, key: &[u8], of: &[u8]) -> Vec<u8> {
+        let algorithm = match self {
+            Sha::Of256 => hmac::HMAC_SHA256,
+            Sha::Of512 => hmac::HMAC_SHA512,
+        };
+        hmac::sign(&hmac::Key::new(algorithm, key), of).as_ref().to_vec()
+    }
+
+    fn hash(self, of: &[u8]) -> Vec<u8> {
+        let algorithm = match self {
+            Sha::Of256 => &digest::SHA256,
+            Sha::Of512 => &digest::SHA512,
+        };
+        digest::digest(algorithm, of).as_ref().to_vec()
+    }
 }
 
 const NO_SCRAM: &str = "that is not SCRAM";

@@ -158,11 +158,16 @@ impl Crowd {
 
     /// Whether somebody could take a message of any size.
     pub(super) fn has_room(&self, settings: &GatewaySettings) -> bool {
-        let mut present = lock(&self.present);
-        present.give_back(settings);
+        let present = lock(&self.present);
         let most = settings.message_bytes_max as usize;
         present.returned.is_empty()
             && present.peers.values().any(|seat| seat.has_room(most, settings))
+    }
+
+    /// What was given back goes to those who are there, as far as they have room; new messages are
+    /// behind it.
+    pub(super) fn give_again(&self, settings: &GatewaySettings) {
+        lock(&self.present).give_again(settings);
     }
 
     /// To one of them, each in turn; somebody has room.
@@ -281,7 +286,7 @@ impl Present {
         Ok(())
     }
 
-    fn give_back(&mut self, settings: &GatewaySettings) {
+    fn give_again(&mut self, settings: &GatewaySettings) {
         if settings.pattern.manner() != Manner::One {
             return self.returned.clear();
         }

@@ -198,6 +198,7 @@ impl Gateway {
             if settings.waits_for_peers() && crowd.len() == 0 {
                 return Ended::Alone;
             }
+            crowd.give_again(settings);
             desk.take_receipts();
             let due = desk.due();
             let time_is_up = async {

@@ -47,7 +47,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
 pub(crate) struct Sink {
@@ -68,8 +68,10 @@ struct Course {
     is_unprepared: bool,
     /// What nobody would send again: of QoS 0, and events.
     left: Vec<Arc<Message>>,
-    /// How often the batch in front was refused.
+    /// How often the batch in front was refused, ...
     refusals: u32,
+    /// ... and when a message was passed over, if that was lately.
+    passed_over_at: Option<Instant>,
     /// Of what its session sends again.
     times: Times,
 }
@@ -90,6 +92,9 @@ const NEAR_RETRY: Duration = Duration::from_millis(200);
 const SETTLED: Duration = Duration::from_secs(1);
 /// What is under way at the end may be finished.
 const FINISH: Duration = Duration::from_secs(1);
+/// So long a far side that refused something is taken at its word when it refuses more: each batch
+/// with one wrong message would else cost the waits between tries.
+const AT_ITS_WORD: Duration = Duration::from_secs(60);
 
 impl Sink {
     pub(crate) fn new(
@@ -271,6 +276,9 @@ impl Sink {
         course: &mut Course,
     ) -> Result<(), Ended> {
         let mut size = batch.len();
+        if course.passed_over_at.is_some_and(|at| at.elapsed() > AT_ITS_WORD) {
+            (course.passed_over_at, course.refusals) = (None, 0);
+        }
         while !batch.is_empty() {
             size = size.clamp(1, batch.len());
             let outcome = self.take(&batch[..size]).await;
@@ -303,13 +311,16 @@ impl Sink {
                 }
                 What::Refused(why) => {
                     self.pass_over(&batch[0], &why);
+                    course.passed_over_at = Some(Instant::now());
                     intake.acknowledge(&batch[..1]).await.map_err(Ended::Failed)?;
                     batch.drain(..1);
                     size = batch.len();
                 }
             }
         }
-        course.refusals = 0;
+        if course.passed_over_at.is_none() {
+            course.refusals = 0;
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::settings::{
     FileFormat, SinkSettings, check_column, check_database, check_template, check_type, influx_url,
 };
-use super::web::Together;
+use super::web::{self, Together};
 use super::{influx, kafka, nats};
 use crate::identity::remote::http;
 use crate::identity::remote::url::Url;
@@ -176,7 +176,9 @@ const OWN: &[Row<SinkSettings>] = &[
         live: true,
         short: "how often a batch is tried that is refused for good",
         long: "As by HTTP 400, or for a value that its column does not take. Then halves of it \
-               are tried, so that only what is refused by itself is not taken.",
+               are tried, so that only what is refused by itself is not taken. Who refused \
+               something for good is taken at its word for a minute: further batches are halved \
+               at once.",
         source: "",
         set: |sink, value| sink.refused_tries = value.u32(),
     },
@@ -300,8 +302,9 @@ const OWN: &[Row<SinkSettings>] = &[
         default: "",
         live: true,
         short: "the server that gets requests; it may have a user and a password",
-        long: "2xx is taken; 408, 429 and 5xx are tried again, after Retry-After where the \
-               server says so; other 4xx are refused for good. Redirections are not followed.",
+        long: "2xx is taken, and everything else is tried again, after Retry-After where the \
+               server says so, unless it is one of `http.refused_statuses`. Redirections are not \
+               followed.",
         source: "",
         set: |sink, value| sink.given.url = value.text().into(),
     },
@@ -368,6 +371,23 @@ const OWN: &[Row<SinkSettings>] = &[
                 "alone" => Together::Alone,
                 _ => Together::Array,
             };
+        },
+    },
+    Row {
+        key: "http.refused_statuses",
+        kind: Kind::List { of: "HTTP statuses", check: |text| web::status(text).map(drop) },
+        default: "400,409,413,415,422",
+        live: true,
+        short: "what the server says of a message that it will never take; InfluxDB, too",
+        long: "Such a message is passed over (`refused_tries`, `refused`). Any other status above \
+               299 is about who asks and where, as 401, 403 and 404, or it passes: nothing goes \
+               on until it does, and nothing is lost. A server that says 404 of a device that it \
+               does not know wants it in here.",
+        source: "RFC 9110, 15",
+        set: |sink, value| {
+            // Each was checked.
+            let statuses = value.list().iter().filter_map(|text| web::status(text).ok());
+            sink.given.refused_statuses = statuses.collect();
         },
     },
     Row {

@@ -72,6 +72,7 @@ pub(super) struct Given {
     pub(super) content_type: String,
     pub(super) body: String,
     pub(super) together: Together,
+    pub(super) refused_statuses: Vec<u16>,
     pub(super) influx: InfluxGiven,
     pub(super) kafka: KafkaGiven,
     pub(super) nats: NatsGiven,
@@ -169,7 +170,7 @@ impl SinkSettings {
         match &self.target {
             Target::Mysql(_) | Target::Postgres(_) => self.given.sql_tls,
             Target::Kafka(kafka) => kafka.has_tls,
-            Target::Nats(nats) => nats.url.scheme == "tls",
+            Target::Nats(nats) => nats.servers[0].scheme == "tls",
             Target::Stream(stream) => stream.url.scheme == "rediss",
             Target::Web(web) => web.url.scheme == "https",
             Target::Files(_) | Target::Parquet(_) | Target::Sqlite(_) => false,
@@ -209,7 +210,7 @@ impl SinkSettings {
         } else if !given.url.is_empty() {
             given.web()?
         } else if !given.influx.url.is_empty() {
-            given.influx.target()?
+            given.influx.target(&given.refused_statuses)?
         } else if !given.kafka.servers.is_empty() {
             given.kafka.target(self.timeout_ms)?
         } else if !given.nats.url.is_empty() {
@@ -266,7 +267,8 @@ impl Given {
         headers.push(("content-type".into(), kind));
         let url = Url::parse(&self.url, http::SCHEMES)?;
         let (method, together) = (self.method.clone(), self.together);
-        Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together }))
+        let refused = self.refused_statuses.clone();
+        Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together, refused }))
     }
 
     fn stream(&self) -> Result<Target, String> {
@@ -311,7 +313,7 @@ impl Given {
 }
 
 impl InfluxGiven {
-    fn target(&self) -> Result<Target, String> {
+    fn target(&self, refused: &[u16]) -> Result<Target, String> {
         if self.measurement.is_empty() || self.fields.is_empty() {
             return Err("influx.url needs influx.measurement and influx.fields".to_string());
         }
@@ -327,8 +329,8 @@ impl InfluxGiven {
             headers.push(("authorization".to_string(), Secret(token.into())));
         }
         let (method, body) = ("POST".to_string(), Body::Lines(lines));
-        let (tongue, together) = (Tongue::Plain, Together::Lines);
-        Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together }))
+        let (tongue, together, refused) = (Tongue::Plain, Together::Lines, refused.to_vec());
+        Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together, refused }))
     }
 }
 
@@ -378,7 +380,7 @@ impl fmt::Display for Target {
             },
             Target::Mysql(sql) | Target::Postgres(sql) => write!(f, "{}", sql.url),
             Target::Kafka(kafka) => write!(f, "{kafka}"),
-            Target::Nats(nats) => write!(f, "{}", nats.url),
+            Target::Nats(nats) => write!(f, "{nats}"),
             Target::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
             Target::Stream(stream) => write!(f, "{}", stream.url),
             Target::Web(web) => write!(f, "{}", web.url),

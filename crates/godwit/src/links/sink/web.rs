@@ -26,6 +26,8 @@ pub(crate) struct WebSettings {
     pub(crate) body: Body,
     pub(crate) tongue: Tongue,
     pub(crate) together: Together,
+    /// Statuses that are about what was sent: it would be refused again.
+    pub(crate) refused: Vec<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +145,7 @@ impl Web {
                 Ok(answer) => {
                     self.conn = Some(conn);
                     let after = answer.retry_after_s.map(Duration::from_secs);
-                    return outcome(answer.status, after, &answer.body);
+                    return outcome(&self.settings.refused, answer.status, after, &answer.body);
                 }
                 Err(Trouble::Answered(why)) => return Err(down(why)),
                 Err(Trouble::Broken(why)) if is_again => return Err(down(why)),
@@ -154,15 +156,23 @@ impl Web {
     }
 }
 
-fn outcome(status: u16, after: Option<Duration>, body: &[u8]) -> Result<(), What> {
+/// One of `http.refused_statuses`.
+pub(super) fn status(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(status @ 400..=599) => Ok(status),
+        _ => Err(format!("{text:?} is no status that refuses anything, use \"400\" to \"599\"")),
+    }
+}
+
+fn outcome(refused: &[u16], status: u16, after: Option<Duration>, body: &[u8]) -> Result<(), What> {
     let said = String::from_utf8_lossy(&body[..body.len().min(SAID_BYTES_MAX)]);
     let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let why = format!("HTTP {status} {said}").trim_end().to_string();
     match status {
         200..=299 => Ok(()),
-        // About who asks and where, and not about what: somebody mends that, and nothing is lost.
-        401 | 403 | 404 | 407 | 408 | 425 | 429 => Err(What::Down { why, after }),
-        400..=499 => Err(What::Refused(why)),
+        _ if refused.contains(&status) => Err(What::Refused(why)),
+        // It passes; or it is about who asks, how and where, and not about what: somebody mends
+        // that, and nothing is lost.
         _ => Err(What::Down { why, after }),
     }
 }
@@ -187,10 +197,11 @@ mod tests {
             (408, false, false),
             (413, false, true),
             (429, false, false),
+            (451, false, true),
             (500, false, false),
             (503, false, false),
         ] {
-            let found = outcome(status, None, b"no\n");
+            let found = outcome(&[400, 413, 451], status, None, b"no\n");
             assert_eq!(found.is_ok(), is_taken, "{status}");
             assert_eq!(matches!(found, Err(What::Refused(_))), is_refused, "{status}");
         }

@@ -69,11 +69,13 @@ impl Kafka {
         let mut kafka = Kafka { folder, nodes, controller: free_port(), from: 0 };
         for at in 0..kafka.nodes.len() {
             let file = kafka.write_options(at);
-            let user = format!("SCRAM-SHA-256=[name=godwit,password=\"{SECRET}\"]");
+            let user = format!("[name=godwit,password=\"{SECRET}\"]");
+            let users = [256, 512].map(|bits| format!("SCRAM-SHA-{bits}={user}"));
             let cluster = "4L6g3nShT-eMCtK--X86sw";
             let mut format = Command::new(JAVA[0]);
             format.args(&JAVA[1..]).arg(jars().join("*")).arg("kafka.tools.StorageTool");
-            format.args(["format", "-t", cluster, "-c", &file, "--add-scram", &user]);
+            format.args(["format", "-t", cluster, "-c", &file]);
+            users.iter().for_each(|user| _ = format.args(["--add-scram", user]));
             run(format, "");
             kafka.start_node(at);
         }
@@ -97,10 +99,12 @@ impl Kafka {
              advertised.listeners={here}\nlog.dirs={folder}/{at}\n\
              listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,\
              SASL_SSL:SASL_SSL\n\
-             sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256\n\
+             sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n\
              listener.name.sasl_ssl.plain.sasl.jaas.config={login}.plain.PlainLoginModule \
              required user_godwit=\"{SECRET}\";\n\
              listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=\
+             {login}.scram.ScramLoginModule required;\n\
+             listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\
              {login}.scram.ScramLoginModule required;\n\
              ssl.keystore.type=PEM\nssl.keystore.location={folder}/server.pem\n\
              message.max.bytes=8388608\nauto.create.topics.enable=false\n\
@@ -283,6 +287,12 @@ fn keys_of_kafka_keep_their_order_whoever_leads_them() {
     edge.reload(&options(&kafka, plain, SECRET, "ca.pem"));
     publish(&edge, "a/x/abc", "plain");
     edge.wait_for_value("out/messages", |value| value == "109");
+    let longer = "scram-sha-512";
+    edge.reload(&options(&kafka, longer, "wrong", "ca.pem"));
+    edge.wait_for_value("last_error", |value| value.contains("SASL_AUTHENTICATION_FAILED"));
+    edge.reload(&options(&kafka, longer, SECRET, "ca.pem"));
+    publish(&edge, "a/x/abc", longer);
+    edge.wait_for_value("out/messages", |value| value == "110");
 }
 
 fn wait_until_last(kafka: &Kafka, leaders: &[i32], names: &[&str]) {

@@ -8,6 +8,7 @@ mod log;
 mod nats;
 mod own;
 mod places;
+mod sql_tls;
 mod streams;
 #[allow(
     clippy::duplicate_mod,

@@ -404,3 +404,44 @@ fn what_nats_has_although_nobody_heard_so_is_stored_once() {
     rows.sort_by_key(|(_, number)| number.parse::<u32>().unwrap_or_default());
     assert_eq!(rows, wanted, "each of them once");
 }
+
+#[test]
+fn another_server_of_nats_is_used_while_one_is_away() {
+    if !is_installed() {
+        return;
+    }
+    let [mut first, mut second] = ["first", "second"].map(|name| {
+        let nats = Nats::new(&format!("sink-nats-{name}"), USERS);
+        nats.make(&json!({}));
+        nats
+    });
+    let others = |silent: u16| {
+        let more = format!("timeout_ms = 500\nnats.others = [\"localhost:{}\"]\n", second.port);
+        let text = options(&first, &format!("nats://{WHO}"), &more);
+        text.replace(&format!("@localhost:{}", first.port), &format!("@localhost:{silent}"))
+    };
+    let (text, own) = (others(first.port), free_port());
+    // Who accepts and says nothing keeps nobody for longer than the timeout.
+    let silent = TcpListener::bind(("127.0.0.1", own)).expect(OURS);
+    let mut edge = Edge::start("sink-nats-others", &others(own), &[]);
+    let publish = |edge: &Edge, payload: &str| {
+        edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
+    };
+    publish(&edge, "1");
+    is_rows(&second, &[("a", "1")]);
+    drop(silent);
+    edge.reload(&text);
+    edge.wait_for_value("state", |value| value == "1");
+    publish(&edge, "2");
+    is_rows(&first, &[("a", "2")]);
+    first.stop();
+    publish(&edge, "3");
+    is_rows(&second, &[("a", "1"), ("a", "3")]);
+    first.start();
+    publish(&edge, "4");
+    is_rows(&second, &[("a", "1"), ("a", "3"), ("a", "4")]);
+    second.stop();
+    publish(&edge, "5");
+    is_rows(&first, &[("a", "2"), ("a", "5")]);
+    edge.wait_for_value("server", |value| !value.contains("secret") && value.contains(", "));
+}

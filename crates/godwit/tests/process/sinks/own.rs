@@ -186,6 +186,53 @@ fn what_a_server_refuses_is_passed_over_and_nothing_else() {
 }
 
 #[test]
+fn what_is_refused_in_many_batches_is_waited_for_once() {
+    let port = free_port();
+    let (_web, _) = server(port, |body| match body.contains("poison") {
+        true => Said::Json(422, String::new()),
+        false => Said::Json(200, String::new()),
+    });
+    let text = hook(port, "filters = [\"#\"]\nbatch.messages_max = 20\nrefused_tries = 3");
+    let text = text.replace("retry_min_ms = 20", "retry_min_ms = 1000");
+    let edge = Edge::start("sink-refuses-often", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let begun = Instant::now();
+    let file = edge.file.with_file_name("payloads");
+    let line = |number| if number % 10 == 7 { "poison\n" } else { "good\n" };
+    fs::write(&file, (0..400).map(line).collect::<String>()).unwrap();
+    edge.publish_lines(&["-t", "a", "-q", "1"], &file);
+    edge.wait_for_value("out/messages", |value| value == "360");
+    edge.wait_for_value("dropped/refused", |value| value == "40");
+    // The first of twenty batches waits for two seconds between its tries.
+    let took = begun.elapsed();
+    assert!((2..15).contains(&took.as_secs()), "{took:?}");
+}
+
+#[test]
+fn which_statuses_are_about_a_message_is_an_option() {
+    let port = free_port();
+    let (_web, heard) = server(port, |body| match body.contains("unknown") {
+        true => Said::Json(404, String::new()),
+        false => Said::Json(200, String::new()),
+    });
+    let text = hook(port, "filters = [\"#\"]\nrefused_tries = 1");
+    let mut edge = Edge::start("sink-statuses", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    edge.publish(&["-t", "a", "-m", "unknown", "-q", "1"]);
+    edge.wait_for_value("last_error", |value| value.contains("HTTP 404"));
+    edge.publish(&["-t", "a", "-m", "next", "-q", "1"]);
+    // The place may be the wrong one, and somebody may mend that.
+    edge.wait_for_value("out/failures", |value| value.parse::<u32>().is_ok_and(|times| times > 3));
+    edge.wait_for_value("state", |value| value == "0");
+    assert!(heard.lock().unwrap().is_empty());
+    edge.reload(&(text + "http.refused_statuses = [\"400\", \"404\"]\n"));
+    let line = edge.broker.program.wait_for("not passed on");
+    assert!(line.contains("HTTP 404") && line.contains("reason=refused"), "{line}");
+    wait_until("it came", || heard.lock().unwrap().iter().any(|body| body.contains("next")));
+    edge.wait_for_value("dropped/refused", |value| value == "1");
+}
+
+#[test]
 fn a_sink_that_is_to_stop_keeps_what_is_refused() {
     let (port, is_content) = (free_port(), Arc::new(AtomicBool::new(false)));
     let own = is_content.clone();
@@ -352,6 +399,8 @@ fn wrong_options_say_where_and_what_would_be_right() {
         ("file.path = \"x\"\nhttp.url = \"http://h\"\n", 1, "leads to one place"),
         ("http.url = \"ftp://h\"\n", 4, "use http://HOST"),
         ("http.url = \"http://h\"\nhttp.body = '{\"a\":${payload}'\n", 1, "not JSON once"),
+        ("http.url = \"http://h\"\nhttp.refused_statuses = [\"200\"]\n", 5, "refuses anything"),
+        ("nats.others = [\"u:secret@h\"]\n", 4, "no server is named so, use HOST:4222"),
         ("sql.url = \"mysql://h/d\"\n", 1, "needs sql.statement"),
         ("sql.url = \"sqlite:x\"\nsql.statement = \"INSERT '${topic}'\"\n", 1, "without quotes"),
         ("sql.url = \"oracle://h\"\n", 4, "or sqlite:PATH"),

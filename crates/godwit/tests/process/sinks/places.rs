@@ -292,15 +292,20 @@ fn program(name: &str) -> String {
     found.map_or(name.to_string(), |path| path.display().to_string())
 }
 
-struct Postgres {
-    folder: PathBuf,
-    port: u16,
+pub(super) struct Postgres {
+    pub(super) folder: PathBuf,
+    pub(super) port: u16,
     started: Option<Started>,
 }
 
 impl Postgres {
-    fn new() -> Postgres {
-        let folder = folder("sink-postgres", "postgres");
+    /// Unless it is not installed.
+    pub(super) fn new(name: &str) -> Option<Postgres> {
+        if !Path::new(&program("initdb")).exists() {
+            println!("left out: PostgreSQL is not installed");
+            return None;
+        }
+        let folder = folder(name, "postgres");
         let password = folder.join("password");
         fs::write(&password, "it's secret").expect(OURS);
         give(&password, "postgres");
@@ -312,7 +317,18 @@ impl Postgres {
         let mut place = Postgres { folder, port: free_port(), started: None };
         place.start();
         place.ask("CREATE TABLE m (n SERIAL PRIMARY KEY, topic TEXT, payload TEXT)");
-        place
+        Some(place)
+    }
+
+    pub(super) fn serve(&mut self, more: &[String]) {
+        let (postgres, data) = (program("postgres"), self.folder.join("data"));
+        let (data, port) = (data.display().to_string(), format!("port={}", self.port));
+        let mut command = vec![postgres.as_str(), "-D", &data];
+        let fixed = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", &port];
+        let more = more.iter().map(String::as_str);
+        fixed.into_iter().chain(more).for_each(|option| command.extend(["-c", option]));
+        let ready = "ready to accept connections";
+        self.started = Some(Started::new(&command, "postgres", "INT", ready));
     }
 
     fn ask(&self, statement: &str) -> String {
@@ -349,13 +365,7 @@ impl Place for Postgres {
     }
 
     fn start(&mut self) {
-        let (postgres, data) = (program("postgres"), self.folder.join("data"));
-        let (data, port) = (data.display().to_string(), format!("port={}", self.port));
-        let mut command = vec![postgres.as_str(), "-D", &data];
-        let fixed = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", &port];
-        fixed.iter().for_each(|option| command.extend(["-c", option]));
-        let ready = "ready to accept connections";
-        self.started = Some(Started::new(&command, "postgres", "INT", ready));
+        self.serve(&[]);
     }
 
     fn clear(&mut self) {
@@ -376,16 +386,14 @@ impl Drop for Postgres {
 
 #[test]
 fn postgres_stands_the_contract() {
-    if !Path::new(&program("initdb")).exists() {
-        println!("left out: PostgreSQL is not installed");
-        return;
+    if let Some(mut place) = Postgres::new("sink-postgres") {
+        stands(&mut place);
     }
-    stands(&mut Postgres::new());
 }
 
-struct Mysql {
-    folder: PathBuf,
-    port: u16,
+pub(super) struct Mysql {
+    pub(super) folder: PathBuf,
+    pub(super) port: u16,
     started: Option<Started>,
 }
 
@@ -396,19 +404,24 @@ const MYSQL_TABLE: &str = "CREATE DATABASE godwit CHARACTER SET utf8mb4;
 ";
 
 impl Mysql {
-    fn new() -> Mysql {
-        let folder = folder("sink-mysql", "mysql");
+    /// Unless it is not installed.
+    pub(super) fn new(name: &str) -> Option<Mysql> {
+        if Command::new("mariadbd").arg("--version").output().is_err() {
+            println!("left out: MariaDB is not installed");
+            return None;
+        }
+        let folder = folder(name, "mysql");
         install_mariadb(&folder.join("files"));
         let first = folder.join("first.sql");
         // A statement a line.
         fs::write(&first, MYSQL_TABLE.replace("\n    ", "\n")).expect(OURS);
         give(&first, "mysql");
         let mut place = Mysql { folder, port: free_port(), started: None };
-        place.serve(&[&format!("--init-file={}", first.display())]);
-        place
+        place.serve(&[format!("--init-file={}", first.display())]);
+        Some(place)
     }
 
-    fn serve(&mut self, more: &[&str]) {
+    pub(super) fn serve(&mut self, more: &[String]) {
         let at = |name: &str| self.folder.join(name).display().to_string();
         let options = [
             "--bind-address=127.0.0.1".to_string(),
@@ -420,8 +433,7 @@ impl Mysql {
             "--innodb-log-file-size=4M".to_string(),
         ];
         let mut command = vec!["mariadbd", "--no-defaults"];
-        command.extend(options.iter().map(String::as_str));
-        command.extend(more);
+        command.extend(options.iter().chain(more).map(String::as_str));
         self.started = Some(Started::new(&command, "mysql", "TERM", "ready for connections"));
     }
 
@@ -485,9 +497,7 @@ impl Drop for Mysql {
 
 #[test]
 fn mariadb_stands_the_contract() {
-    if Command::new("mariadbd").arg("--version").output().is_err() {
-        println!("left out: MariaDB is not installed");
-        return;
+    if let Some(mut place) = Mysql::new("sink-mysql") {
+        stands(&mut place);
     }
-    stands(&mut Mysql::new());
 }

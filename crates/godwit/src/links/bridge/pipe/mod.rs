@@ -206,6 +206,8 @@ impl Pipe {
         }
         if any {
             let (properties, filters) = (Properties::default(), filters.as_subscriptions());
+            // Messages pass under the other broker's ids, and this broker takes a request under an
+            // id that one of them has.
             let packet = Subscribe { packet_id: PacketId::MIN, properties, filters };
             packet.encode(Version::V5, &mut self.to_near);
         }

@@ -2,6 +2,7 @@
 
 use super::KafkaSettings;
 use super::wire::{Mechanism, Who};
+use crate::identity::scram::Sha;
 use crate::links::sink::columns::{self, Columns};
 use crate::links::sink::message::Message;
 use crate::links::sink::settings::{SinkSettings, Target, check_template};
@@ -140,7 +141,7 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
     },
     Row {
         key: "kafka.sasl",
-        kind: Kind::Choice(&["plain", "scram-sha-256"]),
+        kind: Kind::Choice(&["plain", "scram-sha-256", "scram-sha-512"]),
         default: "plain",
         live: true,
         short: "how kafka.user proves who it is; plain tells the password",
@@ -148,7 +149,8 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "RFC 4616, RFC 7677",
         set: |sink, value| {
             sink.given.kafka.mechanism = match value.text() {
-                "scram-sha-256" => Mechanism::Scram,
+                "scram-sha-256" => Mechanism::Scram(Sha::Of256),
+                "scram-sha-512" => Mechanism::Scram(Sha::Of512),
                 _ => Mechanism::Plain,
             };
         },

@@ -3,6 +3,7 @@
 
 use super::codes::name;
 use crate::identity::remote::dial::{Endpoint, Wire};
+use crate::identity::scram::Sha;
 use crate::identity::scram::client::Client;
 use rustls::ClientConfig;
 use std::ops::RangeInclusive;
@@ -27,7 +28,7 @@ pub(crate) struct Who {
 pub(crate) enum Mechanism {
     #[default]
     Plain,
-    Scram,
+    Scram(Sha),
 }
 
 pub(super) struct Conn {
@@ -75,18 +76,22 @@ impl Way<'_> {
         let Some(Who { mechanism, user, password }) = self.who else { return Ok(()) };
         let known = match mechanism {
             Mechanism::Plain => "PLAIN",
-            Mechanism::Scram => "SCRAM-SHA-256",
+            Mechanism::Scram(Sha::Of256) => "SCRAM-SHA-256",
+            Mechanism::Scram(Sha::Of512) => "SCRAM-SHA-512",
         };
         let said = conn.ask(Api::SaslHandshake, 1, |out| out.text(known)).await?;
         match Said(&said).short()? {
             0 => {}
             code => return Err(format!("{known}: {}", name(code))),
         }
-        if *mechanism == Mechanism::Plain {
-            let proof = format!("\0{user}\0{password}");
-            return conn.prove(proof.as_bytes()).await.map(drop);
-        }
-        let scram = Client::of(user, password)?;
+        let sha = match mechanism {
+            Mechanism::Plain => {
+                let proof = format!("\0{user}\0{password}");
+                return conn.prove(proof.as_bytes()).await.map(drop);
+            }
+            Mechanism::Scram(sha) => *sha,
+        };
+        let scram = Client::of(sha, user, password)?;
         let first = conn.prove(scram.first().as_bytes()).await?;
         let (last, signature) = scram.last(&first).ok_or(NO_SENSE)?;
         let said = conn.prove(last.as_bytes()).await?;

@@ -18,12 +18,14 @@ use crate::identity::remote::url::Url;
 use crate::identity::scram::nonce;
 use crate::links::{Credentials, lock};
 use serde_json::Value;
+use std::fmt;
 use std::sync::Arc;
 
 /// What the options say of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NatsSettings {
-    pub(crate) url: Url,
+    /// Never empty: all have the scheme, the user and the password of the first.
+    pub(crate) servers: Vec<Url>,
     pub(crate) subject: Subject,
     pub(crate) headers: Columns,
 }
@@ -31,6 +33,8 @@ pub(crate) struct NatsSettings {
 pub(super) struct Nats {
     settings: NatsSettings,
     tls: Credentials,
+    /// Which of the servers it is, or was, connected to, or tries next.
+    at: usize,
     conn: Option<Conn>,
     ahead: Ahead,
     /// No other process begins its ids and the name of its inbox with this.
@@ -50,7 +54,7 @@ const LINE_BYTES_MAX: usize = 4096;
 impl Nats {
     pub(super) fn new(settings: &NatsSettings, tls: Credentials) -> Nats {
         let own = nonce().unwrap_or_default();
-        Nats { settings: settings.clone(), tls, conn: None, ahead: Ahead::default(), own }
+        Nats { settings: settings.clone(), tls, at: 0, conn: None, ahead: Ahead::default(), own }
     }
 
     pub(super) async fn connect(&mut self) -> Result<(), String> {
@@ -59,10 +63,25 @@ impl Nats {
         Ok(())
     }
 
+    /// One server after the other, until one lets us in.
     async fn reach(&mut self) -> Result<Conn, String> {
-        let inbox = self.inbox();
-        let tls = lock(&self.tls).clone().filter(|_| self.settings.url.scheme == "tls");
-        Way { url: &self.settings.url, tls, inbox: &inbox }.connect().await
+        let (inbox, servers) = (self.inbox(), &self.settings.servers);
+        let tls = lock(&self.tls).clone().filter(|_| servers[0].scheme == "tls");
+        let mut whys = Vec::new();
+        for _ in servers {
+            let at = self.at;
+            // Whoever stops waiting for this one has the next one tried then.
+            self.at = (at + 1) % servers.len();
+            let way = Way { url: &servers[at], tls: tls.clone(), inbox: &inbox };
+            match way.connect().await {
+                Ok(conn) => {
+                    self.at = at;
+                    return Ok(conn);
+                }
+                Err(why) => whys.push(why),
+            }
+        }
+        Err(whys.join("; "))
     }
 
     fn inbox(&self) -> String {
@@ -222,6 +241,14 @@ fn answer(body: &[u8]) -> Result<(), What> {
 /// Too large, with too many headers, or with a time to live that is none: it would be again. What
 /// is about the stream (no room, sealed, no leader) passes, or somebody mends it.
 const REFUSED: &[u64] = &[10054, 10097, 10165];
+
+/// For logs, without user and password.
+impl fmt::Display for NatsSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
+        f.write_str(&servers.join(", "))
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ use crate::options::value::Kind;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NatsGiven {
     pub(crate) url: String,
+    others: Vec<String>,
     subject: String,
     headers: Vec<String>,
 }
@@ -24,7 +25,19 @@ impl NatsGiven {
         }
         let (url, subject) = (Url::parse(&self.url, SCHEMES)?, Subject::parse(&self.subject)?);
         let headers = Columns::parse(&self.headers)?;
-        Ok(Target::Nats(NatsSettings { url, subject, headers }))
+        let others = self.others.iter().map(|text| other(text));
+        let others = others.collect::<Result<Vec<_>, _>>()?.into_iter();
+        let others = others.map(|Url { host, port, .. }| Url { host, port, ..url.clone() });
+        let servers = std::iter::once(url.clone()).chain(others).collect();
+        Ok(Target::Nats(NatsSettings { servers, subject, headers }))
+    }
+}
+
+/// `HOST:PORT`. What is wrong is not repeated: somebody may have written a password there.
+fn other(text: &str) -> Result<Url, String> {
+    match Url::parse(&format!("nats://{text}"), SCHEMES) {
+        Ok(url) if url.user.is_none() && url.password.is_none() && url.path.is_empty() => Ok(url),
+        _ => Err("no server is named so, use HOST:4222; the rest is as in nats.url".to_string()),
     }
 }
 
@@ -56,6 +69,17 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
                message is answered. It needs NATS 2.2.",
         source: "",
         set: |sink, value| sink.given.nats.url = value.text().into(),
+    },
+    Row {
+        key: "nats.others",
+        kind: Kind::List { of: "HOST:PORT", check: |text| other(text).map(drop) },
+        default: "",
+        live: true,
+        short: "other servers of the same cluster: each is tried where the one before is not there",
+        long: "Scheme, user and password are those of `nats.url`. It stays where it is until that \
+               one goes.",
+        source: "",
+        set: |sink, value| sink.given.nats.others = value.list().to_vec(),
     },
     Row {
         key: "nats.subject",

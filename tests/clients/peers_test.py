@@ -1,0 +1,208 @@
+"""Sockets at a gateway whose process is killed, with -9, in the middle of a stream.
+
+What neither ZeroMQ nor NNG can promise: a message that the killed process's connection took, and
+that lay in the kernel, or in a queue of its library, is lost. No test here expects it back.
+"""
+
+import itertools
+import functools
+import os
+import re
+import signal
+import sys
+import threading
+import unittest
+
+import sockets
+from broker import Process
+from sockets import IN, OUT, PATIENCE_S, Case, until
+
+PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer.py")
+ROOM = 'queue.messages_max = 100000\nqueue.bytes_max = "128MiB"'
+COUNT = 2000
+# All of them do not fit into what kernels keep for a connection.
+PADDING = "x" * 20_000
+sp = functools.partial(sockets.gateway, protocol='protocol = "sp"')
+
+
+def zmq_peer(pattern, listens, url, *more):
+    way = "bind" if listens else "connect"
+    return [sys.executable, PEER, pattern, way, url, *more]
+
+
+def nng_peer(pattern, listens, url, *more):
+    """What it prints is a line each, at once; `exec`, so that the signal is for it."""
+    words = ["stdbuf", "-oL", "nngcat", f"--{pattern}", "--listen" if listens else "--dial", url]
+    words += ["--quoted", *more]
+    return ["sh", "-c", 'echo there >&2; exec "$@" >&2', "sh", *words]
+
+
+class Peers(Case):
+    def peer(self, command):
+        peer = Process(command)
+        self.addCleanup(peer.stop)
+        peer.line("^there$")
+        return peer
+
+    def kill(self, peer):
+        peer.signal(signal.SIGKILL)
+        self.assertEqual(peer.wait(), -signal.SIGKILL)
+
+    def fill(self, broker, peer):
+        """Has it read nothing more, until messages wait in all places where they can."""
+        peer.signal(signal.SIGSTOP)
+        self.value(broker, "gateway/push/queue/messages", lambda value: int(value) > 200)
+
+    def numbers(self, peer):
+        """What it got, without what it was writing when it was killed."""
+        said = (re.fullmatch(r'"(?:out/a/)?(\d+)x*"', line) for line in list(peer.lines))
+        return [int(found[1]) for found in said if found]
+
+    def stream(self, broker, topic="out/a", padding=PADDING):
+        """Publishes numbers until the test ends, or there are enough of them."""
+        mqtt, ended = self.mqtt(broker), threading.Event()
+
+        def publish():
+            for number in range(COUNT):
+                if ended.wait(0.0005):
+                    return
+                mqtt.client.publish(topic, f"{number}{padding}", qos=1)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(ended.set)
+
+    def broker_of(self, make, pattern, we_listen, transport, rules, more=ROOM):
+        url = self.url(transport)
+        where = f'{"listen" if we_listen else "dial"} = ["{url}"]'
+        text = make(pattern, where, rules, more)
+        return url, self.listening(text) if we_listen else self.start(text)
+
+    def every_kind(self, *transports):
+        kinds = [("zmq", sockets.gateway, zmq_peer), ("sp", sp, nng_peer)]
+        for (family, make, command), transport, we_listen in itertools.product(
+                kinds, transports or ("tcp", "ipc"), (True, False)):
+            with self.subTest(family=family, transport=transport, we_listen=we_listen):
+                yield make, command, transport, we_listen
+
+    def test_a_puller_that_is_killed_loses_what_it_was_given_and_nothing_else(self):
+        for make, command, transport, we_listen in self.every_kind():
+            url, broker = self.broker_of(make, "push", we_listen, transport, OUT)
+            pull = command("pull", not we_listen, url)
+            first = self.peer(pull)
+            self.joined(broker, "push")
+            self.stream(broker)
+            until(lambda: len(self.numbers(first)) > 100, "no stream")
+            self.fill(broker, first)
+            self.kill(first)
+            # By itself: nobody has told it anything.
+            self.joined(broker, "push", 0)
+            second = self.peer(pull)
+            until(lambda: self.numbers(second)[-1:] == [COUNT - 1], "the last one did not come")
+            before, after = self.numbers(first), self.numbers(second)
+            self.assertEqual(before, list(range(len(before))))
+            self.assertEqual(after, list(range(after[0], COUNT)))
+            # Each was given away as a whole once, so the first one had all before `after[0]`.
+            self.value(broker, "gateway/push/out/messages", lambda value: value == str(COUNT))
+            self.assertLess(len(before), COUNT - 500, "it was not in the middle")
+            broker.stop()
+
+    def test_what_a_killed_one_of_several_had_waiting_goes_to_the_others(self):
+        url, broker = self.broker_of(sockets.gateway, "push", True, "tcp", OUT)
+        pulls = [self.peer(zmq_peer("pull", False, url)) for _ in range(3)]
+        self.joined(broker, "push", 3)
+        self.stream(broker)
+        until(lambda: len(self.numbers(pulls[0])) > 100, "no stream")
+        pulls[0].signal(signal.SIGSTOP)
+        # The others have the rest, but for what waits for the one that does not read.
+        self.value(broker, "gateway/push/queue/messages", lambda value: value == "0")
+        until(lambda: max(self.numbers(pulls[1]) + self.numbers(pulls[2])) == COUNT - 1,
+              "the last one did not come")
+        self.value(broker, "gateway/push/queue/in_flight", lambda value: int(value) > 50)
+        before = sum(len(self.numbers(pull)) for pull in pulls[1:])
+        self.kill(pulls[0])
+        self.joined(broker, "push", 2)
+        self.value(broker, "gateway/push/out/messages", lambda value: value == str(COUNT))
+        self.value(broker, "gateway/push/queue/in_flight", lambda value: value == "0")
+        until(lambda: sum(len(self.numbers(pull)) for pull in pulls[1:]) > before + 50,
+              "it did not go to the others")
+
+    def test_a_subscriber_that_is_killed_hears_again_and_costs_others_nothing(self):
+        for make, command, transport, we_listen in self.every_kind("tcp"):
+            url, broker = self.broker_of(make, "pub", we_listen, transport, OUT)
+            sub = command("sub", not we_listen, url)
+            first = self.peer(sub)
+            others = [self.peer(sub)] if we_listen else []
+            self.joined(broker, "pub", 1 + len(others))
+            # A subscription of ZeroMQ is on its way when its socket is there.
+            mqtt = self.mqtt(broker)
+            for one in [first, *others]:
+                self.hears(one, mqtt)
+            self.stream(broker, padding="")
+            until(lambda: len(self.numbers(first)) > 100, "no stream")
+            self.kill(first)
+            self.joined(broker, "pub", len(others))
+            second = self.peer(sub)
+            self.joined(broker, "pub", 1 + len(others))
+            self.hears(second, mqtt)
+            for one in others:
+                until(lambda one=one: self.numbers(one)[-1:] == [COUNT - 1], "no last one")
+                self.assertEqual(self.numbers(one), list(range(COUNT)))
+            broker.stop()
+
+    def hears(self, sub, mqtt):
+        def is_heard():
+            mqtt.publish("out/b", "begin")
+            return any("begin" in line for line in list(sub.lines))
+        until(is_heard, "it hears nothing")
+
+    def test_questions_to_one_who_is_killed_are_asked_again_when_it_is_back(self):
+        more = "answer_timeout_ms = 60000"
+        for make, command, transport, we_listen in self.every_kind("tcp"):
+            url, broker = self.broker_of(make, "req", we_listen, transport, OUT, more)
+            answers = ("--data", "yes") if command is nng_peer else ()
+            rep = command("rep", not we_listen, url, *answers)
+            first = self.peer(rep)
+            self.joined(broker, "req")
+            mqtt, asker = self.mqtt(broker, "answers"), self.mqtt(broker)
+            count = 600
+            for number in range(count):
+                asker.client.publish("out/a", f"{number}", qos=1, properties=question(number))
+            until(lambda: mqtt.got.qsize() > 50, "no answers")
+            self.kill(first)
+            self.joined(broker, "req", 0)
+            self.assertLess(mqtt.got.qsize(), count, "it was not in the middle")
+            self.peer(rep)
+            told = set()
+            while len(told) < count:
+                message = mqtt.got.get(timeout=PATIENCE_S)
+                told.add(int(message.properties.CorrelationData))
+                if command is zmq_peer:
+                    answer = b"yes " + message.properties.CorrelationData
+                    self.assertEqual(message.payload, answer, "of another question")
+            broker.stop()
+
+    def test_a_pusher_that_is_killed_is_missed_and_met_again(self):
+        for transport, we_listen in self.every_way():
+            url, broker = self.broker_of(sockets.gateway, "pull", we_listen, transport, IN)
+            mqtt = self.mqtt(broker, "from/#")
+            first = self.peer(zmq_peer("push", not we_listen, url))
+            got = [mqtt.next()[1] for _ in range(100)]
+            self.kill(first)
+            self.joined(broker, "pull", 0)
+            self.peer(zmq_peer("push", not we_listen, url, "1000000"))
+            while got[-1] != b"1000000":
+                got.append(mqtt.next()[1])
+            self.assertEqual(got[:-1], [b"%d" % number for number in range(len(got) - 1)])
+            broker.stop()
+
+
+def question(number):
+    own = sockets.Properties(sockets.PacketTypes.PUBLISH)
+    own.ResponseTopic, own.CorrelationData = "answers", b"%d" % number
+    return own
+
+
+if __name__ == "__main__":
+    unittest.main()
