@@ -147,6 +147,7 @@ SUITES = [
     unittest("mosquitto", lambda: without("mosquitto_pub", "mosquitto_sub", "mosquitto_rr")),
     unittest("paho", needs_paho, web=True),
     unittest("security", needs_paho),
+    unittest("caches", needs_paho),
     unittest("quic", lambda: needs_modules("aioquic")),
     unittest("parquet", lambda: needs_modules("duckdb")),
     unittest("zmq", lambda: needs_modules("paho.mqtt.client", "zmq")),

@@ -1,10 +1,12 @@
-//! What many subscriptions, sessions and retained messages cost, in time and memory:
-//! `cargo bench -p broker -- [topics|sessions|retained]`. Results stand in docs/benchmarks.md.
+//! What many subscriptions, sessions, retained and cached messages cost, in time and memory:
+//! `cargo bench -p broker -- [topics|sessions|retained|cached]`. Results stand in
+//! docs/benchmarks.md.
 
 #[path = "../tests/scale/crowd.rs"]
 mod crowd;
 
-use broker::ConnId;
+use broker::caches::Cache;
+use broker::{ConnId, Options};
 use crowd::{Crowd, MATCHING, TOPIC, encode_publish, encode_subscribe, other};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -36,6 +38,7 @@ const RUNS: &[Run] = &[
     ("topics", topics, &[0, 10_000, 100_000, 1_000_000, 10_000_000]),
     ("sessions", sessions, &[10_000, 100_000, 1_000_000]),
     ("retained", retained, &[10_000, 100_000, 1_000_000]),
+    ("cached", cached, &[0, 10_000, 100_000, 1_000_000]),
 ];
 
 /// Ten filters that match, among so many that do not.
@@ -134,6 +137,32 @@ fn retained(many: usize) {
          topic",
         per(bytes as f64, many),
         per(took.as_nanos() as f64, many),
+    );
+}
+
+/// Topics in a cache; none is a broker without caches.
+fn cached(many: usize) {
+    let filters = ["device/#".to_string()];
+    let cache = Cache::parse("c", &filters, 1, u32::MAX, u64::MAX, u32::MAX);
+    let cache = cache.expect("it is a cache");
+    let caches = if many == 0 { [].into() } else { [cache.clone()].into() };
+    let mut crowd = Crowd::with(Options { caches, ..Options::default() });
+    let publisher = crowd.connect("publisher");
+    let before = resident();
+    for at in 0..many {
+        crowd.give(publisher, &encode_publish(&format!("device/{at}/command")));
+    }
+    let bytes = resident() - before;
+    let counted = cache.tally.bytes();
+    let all: Vec<Vec<u8>> = (0..PUBLISHES)
+        .map(|at| encode_publish(&format!("device/{}/command", at * 7919 % many.max(1))))
+        .collect();
+    let spread = publish_all(&mut crowd, publisher, &all);
+    println!(
+        "cached {many:>9} topics: {:>4.0} bytes a topic, {:>4.0} counted, {spread:>6.0} ns to all \
+         in turn",
+        per(bytes as f64, many),
+        per(counted as f64, many),
     );
 }
 

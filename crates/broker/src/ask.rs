@@ -12,6 +12,7 @@
 //! likewise. Who does not answer in time has said no.
 
 use crate::answers::Answers;
+use crate::caches;
 use crate::conn::State;
 use crate::exclusive::behind;
 use crate::input::{ConnId, Now, SessionId};
@@ -146,7 +147,7 @@ impl Shard {
         }
         self.look_at_answers(id, Answers::begin);
         let all = match kind {
-            Some(PacketType::Publish) => self.open_publish(conn, id, frame).into_iter().collect(),
+            Some(PacketType::Publish) => self.open_publish(conn, id, frame).unwrap_or_default(),
             _ => self.open_filters(id, frame),
         };
         if all.is_empty() {
@@ -180,7 +181,7 @@ impl Shard {
     }
 
     /// What is wrong with a packet is found out by whoever takes it.
-    fn open_publish(&mut self, conn: ConnId, id: SessionId, frame: Frame<'_>) -> Option<Open> {
+    fn open_publish(&mut self, conn: ConnId, id: SessionId, frame: Frame<'_>) -> Option<Vec<Open>> {
         let session = self.sessions.get(id);
         let packet = Publish::decode(frame, session.version).ok()?;
         let aliased = match packet.topic {
@@ -188,10 +189,18 @@ impl Shard {
             _ => None,
         };
         let topic = aliased.as_deref().unwrap_or(packet.topic);
+        if topic.starts_with(caches::PREFIX) {
+            let all = self.wishes_of_read(id, (&packet, topic));
+            let all = all.iter().map(|(action, topic)| match action {
+                Action::Publish => Wish::publish(topic, (packet.qos as u8, false)),
+                Action::Subscribe => Wish::subscribe(topic, packet.qos as u8),
+            });
+            return Some(all.filter(|wish| self.is_open(id, wish)).map(Open::new).collect());
+        }
         let topic = self.coming(id, topic).ok()?.topic;
         self.options.of_session(session).permit_topic(&topic).ok()?;
         let wish = Wish::publish(&topic, (packet.qos as u8, packet.retain));
-        self.is_open(id, &wish).then(|| Open::new(wish))
+        self.is_open(id, &wish).then(|| vec![Open::new(wish)])
     }
 
     /// Whether somebody has to be asked.

@@ -1,6 +1,7 @@
 //! Everything that can happen to a shard, and what it says to the others.
 
 use crate::ask::{Answer, Slip};
+use crate::caches::Word;
 use crate::journal::Stored;
 use crate::judge::Verdict;
 use crate::lasting::Origin;
@@ -227,6 +228,8 @@ pub enum Cross {
     },
     /// For the window of a rule whose key the receiver owns.
     Row(Box<Row>),
+    /// For a cache, or from one.
+    Cache(Box<Word>),
     /// Once a `$SYS` interval, to shard 0.
     Counters(Box<Counters>),
 }
@@ -239,7 +242,8 @@ impl Cross {
             | Cross::Retain { origin, .. }
             | Cross::Dispatch { origin, .. }
             | Cross::Return { origin, .. } => *origin,
-            Cross::Claim { .. }
+            Cross::Cache(_)
+            | Cross::Claim { .. }
             | Cross::Claimed { .. }
             | Cross::Counters(_)
             | Cross::Flapped { .. }

@@ -22,6 +22,7 @@ pub mod auto;
 mod away;
 pub mod bans;
 mod branch;
+pub mod caches;
 pub mod classes;
 mod conn;
 mod connect;

@@ -13,6 +13,8 @@
 //! | a delay | refused with 0x90 |
 //! | delayed messages and bytes (options) | refused with 0x97 |
 //! | delayed messages that are due | the rest is published in the next tick |
+//! | messages and bytes of an answer from a cache | the answer says where the next one goes on |
+//! | requests to caches that wait for an answer | refused with 0x97 |
 //! | listeners, classes | the process does not start |
 //! | a WebSocket's request: bytes, headers | it is answered with 431 |
 //! | a WebSocket's frame | the connection closes with 1009 |
@@ -49,6 +51,15 @@ pub const RULES_PER_TICK: usize = 1 << 19;
 pub const DELAY_S_MAX: u32 = 4_294_967;
 /// Delayed messages that are published in one tick.
 pub const DUE_PER_TICK: usize = 1024;
+/// What one request to a cache is answered with, ...
+pub const CACHE_ANSWER_MESSAGES_MAX: usize = 1000;
+/// ... and how large that is: one message may be larger.
+pub const CACHE_ANSWER_BYTES_MAX: usize = 1024 * 1024;
+pub const CACHE_REQUEST_BYTES_MAX: usize = 4 * 1024;
+/// Requests of a shard's clients that wait for an answer.
+pub const CACHE_READS_MAX: usize = 1024;
+/// Topics that one of them looks at before the next has its turn.
+pub const CACHE_STEPS_PER_READ: u32 = 1024;
 pub const SHARDS_MAX: usize = 64;
 /// Sockets that listen, of which a host name may have several.
 pub const LISTENERS_MAX: usize = 64;

@@ -91,6 +91,9 @@ pub(crate) mod cost {
     pub(crate) const KEPT: u64 = 64;
     pub(crate) const SLOT: u64 = 48;
     pub(crate) const DELAYED: u64 = 128;
+    /// A message in a cache, and a topic of it.
+    pub(crate) const CACHED: u64 = 64;
+    pub(crate) const CACHED_TOPIC: u64 = 192;
 }
 
 /// While the memory is crowded a client may have so many messages unacknowledged, large ones only
@@ -158,6 +161,7 @@ impl Shard {
             + self.groups.held()
             + self.exclusives.held()
             + self.windows.held()
+            + self.caches.held()
             + retained
             + ledger.conns * cost::CONN
             + ledger.parked

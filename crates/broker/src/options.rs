@@ -4,6 +4,7 @@
 
 use crate::auto::Auto;
 use crate::bans::Bans;
+use crate::caches::{self, Cache};
 use crate::classes::Class;
 use crate::delayed;
 use crate::limits;
@@ -88,6 +89,8 @@ pub struct Options {
     /// To one client, and from it; 0 is any number.
     pub bytes_out_per_s: u32,
     pub bytes_per_s: u32,
+    /// What the last messages of topics are kept by.
+    pub caches: Arc<[Cache]>,
     pub check_payload_format: bool,
     /// Groups of users with limits of their own: only to be read by `of_client`.
     pub classes: Vec<Class>,
@@ -203,6 +206,9 @@ impl Options {
         if topic.starts_with(delayed::PREFIX) {
             return Err(Refusal::DelayInvalid);
         }
+        if topic.starts_with(caches::PREFIX) {
+            return Err(Refusal::CacheUnknown);
+        }
         let is_ours = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
         if is_ours { Err(Refusal::NotAuthorized) } else { Ok(()) }
     }
@@ -230,6 +236,7 @@ impl Default for Options {
             bans: None,
             bytes_out_per_s: 0,
             bytes_per_s: 0,
+            caches: Arc::new([]),
             check_payload_format: false,
             classes: Vec::new(),
             client_id_bytes_max: 1024,

@@ -1,6 +1,7 @@
 //! A PUBLISH becomes a message. The order of the checks is the order of this file's first
 //! function; everything that can refuse stands in it.
 
+use crate::caches;
 use crate::conn::End;
 use crate::deliver::Hit;
 use crate::explain::explained;
@@ -51,6 +52,9 @@ impl Shard {
         let coming;
         let (topic, delay_s) = match self.is_plain(topic) {
             true => (topic, 0),
+            false if topic.starts_with(caches::PREFIX) => {
+                return self.ask_cache(conn, id, (&packet, topic), out);
+            }
             false => {
                 coming = self.coming(id, topic);
                 match &coming {
@@ -59,12 +63,8 @@ impl Shard {
                 }
             }
         };
-        if let Err(refusal) = self.permit(id, topic, &packet, &said) {
+        if let Err(refusal) = self.permit(id, topic, (&packet, &said), out) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
-        }
-        let manner = (packet.qos as u8, packet.retain);
-        if self.options.permissions.is_some() && !self.may_publish(id, topic, manner, out) {
-            return self.refuse_publish(conn, id, &packet, Refusal::NotPermitted, out);
         }
         // From here on it has its whole name.
         let mut name = std::mem::take(&mut self.scratch.name);
@@ -103,7 +103,7 @@ impl Shard {
 
     /// The message is taken: its publisher hears so.
     #[inline]
-    fn answer_for(
+    pub(crate) fn answer_for(
         &mut self,
         conn: ConnId,
         id: SessionId,
@@ -195,11 +195,11 @@ impl Shard {
     /// What a client may not say, and what we have no room for.
     #[inline]
     fn permit(
-        &self,
+        &mut self,
         id: SessionId,
         topic: &str,
-        packet: &Publish<'_>,
-        said: &Said,
+        (packet, said): (&Publish<'_>, &Said),
+        out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let session = self.sessions.get(id);
         let options = self.options.of_session(session);
@@ -221,6 +221,10 @@ impl Shard {
             && (self.sessions.is_full() || (large && self.sessions.is_tight()))
         {
             return Err(Refusal::QuotaExceeded);
+        }
+        let manner = (packet.qos as u8, packet.retain);
+        if self.options.permissions.is_some() && !self.may_publish(id, topic, manner, out) {
+            return Err(Refusal::NotPermitted);
         }
         Ok(())
     }
@@ -298,7 +302,7 @@ impl Shard {
 
     /// The table of `refusal`.
     #[cold]
-    fn refuse_publish(
+    pub(crate) fn refuse_publish(
         &mut self,
         conn: ConnId,
         id: SessionId,

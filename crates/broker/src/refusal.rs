@@ -19,6 +19,9 @@ pub enum Refusal {
     BadCredentials,
     Banned,
     BannedMeanwhile,
+    CacheRequestInvalid,
+    CacheUnanswerable,
+    CacheUnknown,
     ClientIdMissing,
     ClientIdReserved,
     ClientIdTooLong,
@@ -63,7 +66,11 @@ impl Refusal {
             Refusal::ClientIdMissing | Refusal::ClientIdReserved | Refusal::ClientIdTooLong => {
                 Reason::ClientIdentifierNotValid
             }
-            Refusal::DelayInvalid | Refusal::TopicNameInvalid => Reason::TopicNameInvalid,
+            Refusal::CacheRequestInvalid => Reason::PayloadFormatInvalid,
+            Refusal::CacheUnanswerable => Reason::ImplementationSpecificError,
+            Refusal::CacheUnknown | Refusal::DelayInvalid | Refusal::TopicNameInvalid => {
+                Reason::TopicNameInvalid
+            }
             Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
             Refusal::ExclusiveUnsupported | Refusal::TopicFilterInvalid => {
                 Reason::TopicFilterInvalid
@@ -97,6 +104,11 @@ impl Refusal {
             Refusal::AuthMethodUnsupported => "the authentication method is not supported",
             Refusal::BadCredentials => "the user name or the password is wrong",
             Refusal::Banned | Refusal::BannedMeanwhile => "the client is banned",
+            Refusal::CacheRequestInvalid => {
+                "a request to $cache/NAME is JSON like {\"topic\":\"a/#\"}"
+            }
+            Refusal::CacheUnanswerable => "a request to $cache/ needs a Response Topic",
+            Refusal::CacheUnknown => "there is no such cache: a request goes to $cache/NAME",
             Refusal::ClientIdMissing => "the client id is empty where the version wants one",
             Refusal::ClientIdReserved => "client ids that begin with $link/ are the server's own",
             Refusal::ClientIdTooLong => "the client id is too long",
@@ -136,7 +148,10 @@ impl Refusal {
     /// is not said, but what we have no room for must not look kept [3.1.1:MQTT-3.3.5-2].
     pub(crate) fn acknowledged_in_v3(self) -> bool {
         match self {
-            Refusal::DelayInvalid
+            Refusal::CacheRequestInvalid
+            | Refusal::CacheUnanswerable
+            | Refusal::CacheUnknown
+            | Refusal::DelayInvalid
             | Refusal::NotAuthorized
             | Refusal::NotPermitted
             | Refusal::PayloadFormatInvalid

@@ -5,6 +5,7 @@
 //! one for wills, `renamed_will`.
 
 use crate::ask::Action;
+use crate::caches;
 use crate::delayed;
 use crate::exclusive::EXCLUSIVE;
 use crate::input::{ConnId, SessionId};
@@ -76,7 +77,9 @@ impl Rewrite {
 
 /// What a name cannot become: that would say more than a name.
 pub(crate) fn is_special(name: &str) -> bool {
-    ["$share/", EXCLUSIVE, delayed::PREFIX].iter().any(|prefix| name.starts_with(prefix))
+    ["$share/", EXCLUSIVE, caches::PREFIX, delayed::PREFIX]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 impl Shard {

@@ -1,6 +1,7 @@
 //! One core's whole world. Whatever happens to it enters by `handle`.
 
 use crate::bans::Watch;
+use crate::caches::Caches;
 use crate::conn::{Conn, End, State};
 use crate::delayed::Delayed;
 use crate::doubts::Doubts;
@@ -26,7 +27,7 @@ use crate::rules::{Ear, Ruling};
 use crate::session::Sessions;
 use crate::shared::{Given, Groups};
 use crate::sys::Tree;
-use crate::timer::{Timer, Wheel, turn_of};
+use crate::timer::{Timer, Wheel};
 use crate::topics::{FilterId, Topics};
 use crate::trace::Tracer;
 use crate::unread::Reading;
@@ -49,6 +50,7 @@ pub struct Shard {
     pub(crate) ruling: Ruling,
     pub(crate) ear: Ear,
     pub(crate) windows: Windows,
+    pub(crate) caches: Caches,
     pub(crate) groups: Groups,
     pub(crate) retained: Retained,
     pub(crate) interest: Arc<Interest>,
@@ -102,7 +104,7 @@ pub struct Shard {
 const SYS_FIRST_MS: u64 = 1000;
 
 /// A crowd that comes together is looked at together; the list of it need not stay.
-const TIMERS_KEPT: usize = 1024;
+pub(crate) const TIMERS_KEPT: usize = 1024;
 
 /// Buffers that live from publish to publish only to keep their allocation.
 #[derive(Debug, Default)]
@@ -140,6 +142,7 @@ impl Shard {
             ruling: Ruling::new(seed, options.rules.clone()),
             ear: Ear::default(),
             windows: Windows::new(seed),
+            caches: Caches::default(),
             groups: Groups::new(seed),
             retained: Retained::new(),
             interest,
@@ -178,6 +181,7 @@ impl Shard {
             options,
         };
         shard.heed_anew();
+        shard.cache_anew();
         shard.plan_sys(SYS_FIRST_MS);
         shard
     }
@@ -264,7 +268,7 @@ impl Shard {
     /// When `Input::Tick` is next needed; at once where something is unfinished.
     pub fn next_tick(&self) -> Option<Now> {
         let looks = self.doubts.is_due(self.now) || self.is_watching();
-        let looks = looks || self.delayed.is_due(self.now);
+        let looks = looks || self.delayed.is_due(self.now) || self.caches.is_reading();
         if !self.sessions.unfinished.is_empty() || looks {
             return Some(self.now);
         }
@@ -361,6 +365,7 @@ impl Shard {
                     self.sessions.drop_aged(SessionId(index), generation, out);
                 }
                 Timer::Asked { index, generation } => self.check_inquiry(index, generation, out),
+                Timer::Caches => self.age_caches(),
                 // Whatever is due is published below.
                 Timer::Delayed => {}
                 Timer::Doubts => self.check_doubts(out),
@@ -385,6 +390,7 @@ impl Shard {
         self.plan_sweep();
         self.prune_timers();
         self.publish_due(out);
+        self.read_on(out);
         self.doubt_on(out);
         self.watch_on(out);
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
@@ -402,43 +408,6 @@ impl Shard {
                 self.sessions.flow(id, out);
             }
         }
-    }
-
-    /// A connection has two timers at most, and so has a session, but those of earlier ones stay
-    /// until they fire.
-    fn prune_timers(&mut self) {
-        let owners = 2 * (self.ledger.conns as usize + self.sessions.len());
-        if self.timers.len() <= 2 * owners + TIMERS_KEPT {
-            return;
-        }
-        let (conns, sessions, delayed) = (&self.conns, &self.sessions, &self.delayed);
-        self.timers.retain(|timer, due| match timer {
-            Timer::Asked { index, generation }
-            | Timer::Conn { index, generation }
-            | Timer::Pace { index, generation } => {
-                let conn = conns.get(index as usize).and_then(Option::as_ref);
-                conn.is_some_and(|conn| conn.generation == generation)
-            }
-            Timer::Flow { index, generation } => sessions.current(SessionId(index), generation),
-            Timer::Age { index, generation } => {
-                let id = SessionId(index);
-                let rare = sessions.current(id, generation).then(|| sessions.get(id).rare.as_ref());
-                let ages_at = rare.flatten().and_then(|rare| rare.ages_at);
-                ages_at.is_some_and(|at| turn_of(at) == due)
-            }
-            Timer::Session { index, generation } => {
-                let id = SessionId(index);
-                let is_due = |at: Option<Now>| at.is_some_and(|at| turn_of(at) == due);
-                sessions.current(id, generation)
-                    && sessions
-                        .get(id)
-                        .rare
-                        .as_ref()
-                        .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
-            }
-            Timer::Delayed => delayed.looks_at(due),
-            Timer::Doubts | Timer::Leftovers | Timer::Sweep | Timer::Sys | Timer::Windows => true,
-        });
     }
 
     fn plan_sweep(&mut self) {
@@ -461,6 +430,7 @@ impl Shard {
                 self.options = options;
                 self.choose_strategies();
                 self.rule_anew();
+                self.cache_anew();
                 self.make_presets();
                 self.classify();
                 self.trace_anew();
@@ -553,6 +523,7 @@ impl Shard {
             }
             Cross::Flapped { client, until } => self.keep_out(client, until),
             Cross::Row(row) => self.row_from_elsewhere(*row, out),
+            Cross::Cache(word) => self.hear_of_cache(*word, out),
             Cross::Counters(counters) => {
                 let at = from.0 as usize;
                 if let Some(place) = self.tree.shards.get_mut(at) {

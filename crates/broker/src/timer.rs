@@ -6,7 +6,8 @@
 //! lies further away than the highest ring reaches (19 days) waits in its last slot and is put in
 //! again from there.
 
-use crate::input::Now;
+use crate::input::{Now, SessionId};
+use crate::shard::{Shard, TIMERS_KEPT};
 
 pub(crate) const TURN_MS: u64 = 100;
 const SLOTS: u64 = 64;
@@ -19,6 +20,8 @@ pub(crate) enum Timer {
     Age { index: u32, generation: u32 },
     /// Somebody who was asked about a connection's packet has had time enough.
     Asked { index: u32, generation: u32 },
+    /// What caches keep may have become too old.
+    Caches,
     /// Keep-alive of a live connection, or the deadline of its greeting.
     Conn { index: u32, generation: u32 },
     /// A message is to be published.
@@ -156,6 +159,50 @@ impl Wheel {
 /// The first turn that is not early.
 pub(crate) fn turn_of(at: Now) -> u64 {
     at.0.div_ceil(TURN_MS)
+}
+
+impl Shard {
+    /// A connection has two timers at most, and so has a session, but those of earlier ones stay
+    /// until they fire.
+    pub(crate) fn prune_timers(&mut self) {
+        let owners = 2 * (self.ledger.conns as usize + self.sessions.len());
+        if self.timers.len() <= 2 * owners + TIMERS_KEPT {
+            return;
+        }
+        let (conns, sessions, delayed) = (&self.conns, &self.sessions, &self.delayed);
+        self.timers.retain(|timer, due| match timer {
+            Timer::Asked { index, generation }
+            | Timer::Conn { index, generation }
+            | Timer::Pace { index, generation } => {
+                let conn = conns.get(index as usize).and_then(Option::as_ref);
+                conn.is_some_and(|conn| conn.generation == generation)
+            }
+            Timer::Flow { index, generation } => sessions.current(SessionId(index), generation),
+            Timer::Age { index, generation } => {
+                let id = SessionId(index);
+                let rare = sessions.current(id, generation).then(|| sessions.get(id).rare.as_ref());
+                let ages_at = rare.flatten().and_then(|rare| rare.ages_at);
+                ages_at.is_some_and(|at| turn_of(at) == due)
+            }
+            Timer::Session { index, generation } => {
+                let id = SessionId(index);
+                let is_due = |at: Option<Now>| at.is_some_and(|at| turn_of(at) == due);
+                sessions.current(id, generation)
+                    && sessions
+                        .get(id)
+                        .rare
+                        .as_ref()
+                        .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
+            }
+            Timer::Delayed => delayed.looks_at(due),
+            Timer::Caches
+            | Timer::Doubts
+            | Timer::Leftovers
+            | Timer::Sweep
+            | Timer::Sys
+            | Timer::Windows => true,
+        });
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ fn sys(text: &mut String) {
          `{namespace}%00` stands in front of the id of a client that is in one.\n",
     );
     rules(text);
+    caches(text);
     #[cfg(feature = "bridge")]
     links(text, crate::links::LinkKind::Bridge);
     #[cfg(feature = "gateway")]
@@ -72,6 +73,16 @@ fn rules(text: &mut String) {
     }
     let reasons = FAILURES.join("`, `");
     let _ = writeln!(text, "| `failed/{{reason}}` | runs and rows without a result: `{reasons}` |");
+}
+
+fn caches(text: &mut String) {
+    text.push_str(
+        "\nBelow `cache/{name}/` for each cache, retained as well:\n\n\
+         | topic | value |\n|---|---|\n",
+    );
+    for row in broker::caches::TALLY_ROWS {
+        let _ = writeln!(text, "| `{}` | {} |", row.topic, row.about);
+    }
 }
 
 #[cfg(feature = "bridge")]

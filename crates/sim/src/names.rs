@@ -2,6 +2,7 @@
 
 use broker::ask::Action;
 use broker::auto::Auto;
+use broker::caches::Cache;
 use broker::preset::Preset;
 use broker::rewrite::Rewrite;
 use mqtt::{QoS, SubscribeOptions};
@@ -45,6 +46,31 @@ pub(crate) fn preset(text: &str) -> Result<Preset, String> {
         }
     }
     Preset::parse(client_id, user, &filters, qos, expiry_s)
+}
+
+/// `NAME FILTER... [messages_max=N] [topics_max=N] [bytes_max=N] [age_s_max=N]`, with `; ` between
+/// several; `none` is none.
+pub(crate) fn caches(text: &str) -> Result<Vec<Cache>, String> {
+    let all = text.split("; ").filter(|one| *one != "none");
+    all.map(cache).collect()
+}
+
+fn cache(text: &str) -> Result<Cache, String> {
+    let mut words = text.split_whitespace();
+    let name = words.next().ok_or("which cache?")?;
+    let (mut filters, mut messages_max, mut topics_max) = (Vec::new(), 1, 1000);
+    let (mut bytes_max, mut age_s_max) = (1 << 20, u32::MAX);
+    for word in words {
+        let number = |value: &str| value.parse::<u32>().map_err(|_| format!("no {word}"));
+        match word.split_once('=') {
+            Some(("messages_max", value)) => messages_max = number(value)?,
+            Some(("topics_max", value)) => topics_max = number(value)?,
+            Some(("bytes_max", value)) => bytes_max = u64::from(number(value)?),
+            Some(("age_s_max", value)) => age_s_max = number(value)?,
+            _ => filters.push(word.to_string()),
+        }
+    }
+    Cache::parse(name, &filters, messages_max, topics_max, bytes_max, age_s_max)
 }
 
 fn subscription(text: &str) -> Result<(&str, SubscribeOptions), String> {

@@ -92,6 +92,7 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         Act::Send { client, packet, held } => clients[*client].send(packet, *held, broker)?,
         Act::Answer { .. }
         | Act::Bans { .. }
+        | Act::Caches { .. }
         | Act::By { .. }
         | Act::CloseAll
         | Act::Crowd { .. }

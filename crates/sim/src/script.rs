@@ -14,6 +14,7 @@
 //!   # rewrite: publish a/# ^a/(.+)$ b/$1   `subscribe` and `all` likewise
 //!   # auto: clients/%c qos=1 no_local retain_handling=2   what everyone has subscribed
 //!   # preset: a t/# u qos=1 expiry=60 user=ann   a session of who was never here
+//!   # caches: last t/# u messages_max=2 topics_max=9 bytes_max=999 age_s_max=60; all #
 //!   # bans: id=a for=5s; address=10.0.0.0/8   who may not come in
 //!   # sim only               cannot be repeated over TCP
 //!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
@@ -34,6 +35,7 @@
 //!   ! rules deny topic=a     others from now on
 //!   ! rule NAME ... : SQL    this one from now on, and no other
 //!   ! bans user=b            others from now on
+//!   ! caches last t/#        others from now on; `none` is none
 //!   ! power                  the machine goes, with all that its disk did not sync, and comes back
 //!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
 //!   ! disk refuses, ! disk takes  what grows; removals it takes always
@@ -68,6 +70,7 @@ pub struct Script {
     listeners: Vec<(usize, Vec<(String, String)>)>,
     groups: Vec<(String, Vec<(String, String)>)>,
     rules: Vec<String>,
+    caches: Option<String>,
     pub shards: Option<usize>,
     pub sim_only: bool,
     /// Whether there must be a store, or must not.
@@ -97,6 +100,9 @@ pub enum Line {
 pub enum Act {
     Answer {
         waits: bool,
+    },
+    Caches {
+        text: String,
     },
     Bans {
         text: String,
@@ -179,6 +185,7 @@ impl Act {
             | Act::Trickle { client } => Some(*client),
             Act::Answer { .. }
             | Act::Bans { .. }
+            | Act::Caches { .. }
             | Act::CloseAll
             | Act::Crowd { .. }
             | Act::Disk { .. }
@@ -202,6 +209,7 @@ impl Act {
             Act::Answer { .. }
             | Act::Bans { .. }
             | Act::By { .. }
+            | Act::Caches { .. }
             | Act::CloseAll
             | Act::Crowd { .. }
             | Act::Disk { .. }
@@ -233,6 +241,7 @@ impl Script {
             listeners: Vec::new(),
             groups: Vec::new(),
             rules: Vec::new(),
+            caches: None,
             shards: None,
             sim_only: false,
             disk: None,
@@ -263,6 +272,9 @@ impl Script {
     fn overrule(&mut self) -> Result<(), String> {
         let rules = self.rules.iter().map(|text| rule::parse(text));
         self.options.rules = rules.collect::<Result<_, String>>()?;
+        if let Some(text) = &self.caches {
+            self.options.caches = names::caches(text)?.into();
+        }
         self.options.classes = self.classes(&self.options)?;
         let mounts = |(name, value): &(String, String)| {
             name == "namespace" && (value.contains("${") || !self.groups.is_empty())
@@ -391,6 +403,10 @@ impl Script {
             self.options.presets = self.options.presets.iter().cloned().chain([more]).collect();
             self.sim_only = true;
         }
+        if let Some(text) = header.strip_prefix("caches:") {
+            self.caches = Some(text.trim().into());
+            self.sim_only = true;
+        }
         if let Some(text) = header.strip_prefix("warden:") {
             let particular = text.trim().strip_prefix("particular ");
             self.warden = Warden::parse(particular.unwrap_or(text))?;
@@ -467,6 +483,7 @@ fn command(text: &str) -> Result<Act, String> {
         "warden asked" => Act::WardenAsked,
         "warden waits" => Act::Permit { count: 0, waits: true },
         _ if text.starts_with("bans ") => Act::Bans { text: text[5..].into() },
+        _ if text.starts_with("caches ") => Act::Caches { text: text[7..].into() },
         _ if text.starts_with("warden says ") => Act::Warden { text: text[12..].into() },
         _ if text.starts_with("rule ") => Act::Rule { text: text[5..].into() },
         _ if text.starts_with("rules ") => Act::Rules { text: text[6..].into() },

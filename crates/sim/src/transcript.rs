@@ -2,6 +2,7 @@
 //! `UPDATE_EXPECT=1` writes what came into the source instead.
 
 use crate::line;
+use crate::names;
 use crate::people;
 use crate::rule;
 use crate::script::{Act, CONTINUES, Line, Script};
@@ -222,30 +223,15 @@ impl<'a> Stage<'a> {
             }
             Act::Power => self.world.power(self.script.shards.unwrap_or(2)),
             Act::Pass { ms } => self.world.pass(*ms),
-            Act::Reload { name, value } => {
-                let mut options = self.script.options.clone();
-                settings::set(&mut options, name, value).expect("an option of the header's kind");
-                self.world.command(&Command::Reload(Arc::new(options)));
-            }
-            Act::Bans { text } => {
-                let mut options = self.script.options.clone();
-                options.bans = people::bans(text).map(Some).expect("bans");
-                self.world.command(&Command::Reload(Arc::new(options)));
-            }
+            Act::Bans { .. }
+            | Act::Caches { .. }
+            | Act::Reload { .. }
+            | Act::Rule { .. }
+            | Act::Rules { .. } => self.reload(act),
             Act::By { client, listener } => {
                 self.clients[*client].listener = ListenerId(*listener);
             }
             Act::From { client, address } => self.clients[*client].address = Some(*address),
-            Act::Rules { text } => {
-                let mut options = self.script.options.clone();
-                options.permissions = people::rules(text).map(Some).expect("rules");
-                self.world.command(&Command::Reload(Arc::new(options)));
-            }
-            Act::Rule { text } => {
-                let mut options = self.script.options.clone();
-                options.rules = [rule::parse(text).expect("a rule")].into();
-                self.world.command(&Command::Reload(Arc::new(options)));
-            }
             Act::Cut { client } => {
                 if let Some(wire) = self.clients[*client].wire.take() {
                     self.world.cut(wire);
@@ -287,6 +273,24 @@ impl<'a> Stage<'a> {
                 }
             }
         }
+    }
+
+    /// The header's options but for one thing.
+    fn reload(&mut self, act: &Act) {
+        let mut options = self.script.options.clone();
+        match act {
+            Act::Bans { text } => options.bans = people::bans(text).map(Some).expect("bans"),
+            Act::Caches { text } => options.caches = names::caches(text).expect("caches").into(),
+            Act::Reload { name, value } => {
+                settings::set(&mut options, name, value).expect("an option of the header's kind");
+            }
+            Act::Rule { text } => options.rules = [rule::parse(text).expect("a rule")].into(),
+            Act::Rules { text } => {
+                options.permissions = people::rules(text).map(Some).expect("rules");
+            }
+            _ => return,
+        }
+        self.world.command(&Command::Reload(Arc::new(options)));
     }
 
     fn send(&mut self, client: usize, packet: &str, held: bool) {

@@ -271,6 +271,9 @@ impl Shard {
         if ruled.drops {
             return false;
         }
+        if !self.options.caches.is_empty() {
+            self.keep_in_caches(draft, out);
+        }
         // [MQTT-3.3.1-8]
         if draft.retain {
             self.retain(draft, out);

@@ -1,6 +1,7 @@
 //! The `$SYS/broker` tree, which shard 0 publishes from the counters of all.
 
 use super::{Counters, LOADS, ROWS};
+use crate::caches::Cache;
 use crate::input::{Cross, Now, SessionId, ShardId};
 use crate::message::Draft;
 use crate::outbox::Outbox;
@@ -39,7 +40,12 @@ impl Load {
 
 impl Tree {
     /// The topics and values that changed since the last round.
-    pub(crate) fn changes(&mut self, now: Now, rules: &[Rule]) -> Vec<(String, String)> {
+    pub(crate) fn changes(
+        &mut self,
+        now: Now,
+        rules: &[Rule],
+        caches: &[Cache],
+    ) -> Vec<(String, String)> {
         let mut sum = Counters::default();
         self.shards.iter().for_each(|counters| sum.add(counters));
         self.clients_maximum = self.clients_maximum.max(sum.online);
@@ -56,7 +62,13 @@ impl Tree {
             let topic = |value: &str| format!("$SYS/broker/rule/{name}/{value}");
             all.extend(rule.tally.values().map(|(of, value)| (topic(&of), value.to_string())));
         }
-        all.extend(self.gone(rules));
+        for cache in caches {
+            let name = &cache.name;
+            let topic = |value: &str| format!("$SYS/broker/cache/{name}/{value}");
+            all.extend(cache.tally.values().map(|(of, value)| (topic(of), value.to_string())));
+        }
+        all.extend(self.gone("rule", |name| rules.iter().all(|rule| *rule.name != *name)));
+        all.extend(self.gone("cache", |name| caches.iter().all(|cache| *cache.name != *name)));
         if self.shards.len() > 1 {
             for (at, counters) in self.shards.iter().enumerate() {
                 for row in ROWS {
@@ -73,15 +85,16 @@ impl Tree {
         all
     }
 
-    /// What was said of rules that are not there any more.
-    fn gone(&mut self, rules: &[Rule]) -> Vec<(String, String)> {
+    /// What was said of rules, or of caches, that are not there any more.
+    fn gone(&mut self, of: &str, is_not: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+        let front = format!("$SYS/broker/{of}/");
         let is_gone = |topic: &String| {
-            let name =
-                topic.strip_prefix("$SYS/broker/rule/").and_then(|rest| rest.split_once('/'));
-            name.is_some_and(|(name, _)| rules.iter().all(|rule| *rule.name != *name))
+            let name = topic.strip_prefix(&front).and_then(|rest| rest.split_once('/'));
+            name.is_some_and(|(name, _)| is_not(name))
         };
-        let topics: Vec<String> =
+        let mut topics: Vec<String> =
             self.published.keys().filter(|one| is_gone(one)).cloned().collect();
+        topics.sort_unstable();
         topics.into_iter().map(|topic| (topic, String::new())).collect()
     }
 
@@ -129,7 +142,8 @@ impl Shard {
         self.tree.shards.resize_with(self.shards, Default::default);
         self.tree.shards[0] = counters;
         let uptime = Now(self.now.0 - self.started.0);
-        for (topic, value) in self.tree.changes(uptime, &self.options.rules) {
+        let (rules, caches) = (&self.options.rules, &self.options.caches);
+        for (topic, value) in self.tree.changes(uptime, rules, caches) {
             self.say(&topic, &value, out);
         }
     }
@@ -181,14 +195,14 @@ mod tests {
     #[test]
     fn only_what_changed_is_published_again() {
         let mut tree = Tree { shards: vec![Counters::default()], ..Tree::default() };
-        let first = tree.changes(Now(1000), &[]);
+        let first = tree.changes(Now(1000), &[], &[]);
         assert!(
             first
                 .iter()
                 .any(|(topic, value)| { topic == "$SYS/broker/clients/connected" && value == "0" })
         );
         tree.shards[0].online = 1;
-        let second = tree.changes(Now(11_000), &[]);
+        let second = tree.changes(Now(11_000), &[], &[]);
         let topics: Vec<&str> = second.iter().map(|(topic, _)| &topic[12..]).collect();
         let changed = ["clients/connected", "clients/maximum", "uptime"];
         assert_eq!(topics, changed);

@@ -19,13 +19,18 @@ const FILTERS_A_PACKET: usize = 500;
 
 impl Crowd {
     pub(crate) fn new() -> Crowd {
+        Crowd::with(Options::default())
+    }
+
+    /// The bounds that would be met are wider than these options say.
+    pub(crate) fn with(options: Options) -> Crowd {
         let options = Options {
             memory_bytes_max: 1 << 50,
             retained_bytes_max: 1 << 50,
             subscriptions_max: u32::MAX,
             retained_messages_max: u32::MAX,
             sys_interval_s: 0,
-            ..Options::default()
+            ..options
         };
         let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
         let options = Arc::new(options);

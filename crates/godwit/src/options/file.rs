@@ -70,6 +70,7 @@ impl Reader<'_> {
             "auto_subscribe" => {
                 return self.links(key, at.start, value, Reader::auto_subscribe);
             }
+            "cache" => return self.links(key, at.start, value, Reader::cache),
             "group" => return self.groups(at, value),
             "preset" => return self.links(key, at.start, value, Reader::preset),
             "rewrite" => return self.links(key, at.start, value, Reader::rewrite),

@@ -120,6 +120,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
         "asks",
         "autos",
         "bans",
+        "caches",
         "classes",
         "judges",
         "listeners",

@@ -41,13 +41,15 @@ pub(crate) fn markdown() -> String {
 }
 
 fn topics(page: &mut String) {
-    use super::topics::{AUTO_SUBSCRIBE, PRESET, REWRITE};
+    use super::topics::{AUTO_SUBSCRIBE, CACHE, PRESET, REWRITE};
     page.push_str(REWRITE_HEAD);
     REWRITE.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(AUTO_SUBSCRIBE_HEAD);
     AUTO_SUBSCRIBE.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(PRESET_HEAD);
     PRESET.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(CACHE_HEAD);
+    CACHE.iter().for_each(|row| page.push_str(&own_row(row)));
 }
 
 fn rules(page: &mut String) {
@@ -279,6 +281,23 @@ start and by SIGHUP; one that exists is left as it is.
 client_id = \"meter-7\"
 subscriptions = [\"commands/meter-7/#\"]
 ```
+";
+
+const CACHE_HEAD: &str = "
+## Caches
+
+Every `[[cache]]` of the file keeps the last messages of some topics, whether they are retained or
+not, and a client of MQTT 5.0 asks for them by `$cache/{name}`; `topics.md` says how.
+
+```toml
+[[cache]]
+name = \"climate\"
+filters = [\"rooms/+/climate\"]
+messages_max = 20
+```
+
+What it keeps is in memory, and gone after a restart. SIGHUP applies changes: a cache of the same
+name keeps what it has, as far as its filters and bounds let it.
 ";
 
 const RULES_HEAD: &str = "

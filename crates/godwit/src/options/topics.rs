@@ -1,13 +1,15 @@
-//! `[[rewrite]]`, `[[auto_subscribe]]` and `[[preset]]` in a file: what becomes of names, and what
-//! clients have without asking for it.
+//! `[[rewrite]]`, `[[auto_subscribe]]`, `[[preset]]` and `[[cache]]` in a file: what becomes of
+//! names, what clients have without asking for it, and which messages are kept to be asked for.
 
 use super::Plan;
 use super::file::Reader;
-use super::links::LinkGiven;
-use super::table::{EXPIRY, Row};
-use super::value::Kind;
+use super::links::{LinkGiven, name_misfit};
+use super::table::{EXPIRY, Row, TIB, bytes, count};
+use super::value::{Kind, Unit};
 use broker::ask::Action;
 use broker::auto::Auto;
+use broker::caches::Cache;
+use broker::limits::CACHE_ANSWER_MESSAGES_MAX;
 use broker::preset::Preset;
 use broker::rewrite::Rewrite;
 use mqtt::{QoS, SubscribeOptions};
@@ -224,10 +226,96 @@ pub(crate) const PRESET: &[Row<PresetSettings>] = &[
     },
 ];
 
+/// A `[[cache]]` as it stands in the file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CacheSettings {
+    name: String,
+    filters: Vec<String>,
+    messages_max: u32,
+    topics_max: u32,
+    bytes_max: u64,
+    age_s_max: u32,
+}
+
+pub(crate) const CACHE: &[Row<CacheSettings>] = &[
+    Row {
+        key: "name",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "what the cache is called: it is read by `$cache/{name}`",
+        long: "",
+        source: "",
+        set: |own, value| own.name = value.text().into(),
+    },
+    Row {
+        key: "filters",
+        kind: Kind::List { of: "FILTER", check: |text| FILTER.read_text(text).map(drop) },
+        default: "",
+        live: true,
+        short: "the topic filters of what it keeps: [\"sensors/#\"]",
+        long: "They go for whole names: those of a client in a namespace with the namespace in \
+               front. Names that begin with `$` are in no cache.",
+        source: "",
+        set: |own, value| own.filters = value.list().to_vec(),
+    },
+    Row {
+        key: "messages_max",
+        kind: count(1, CACHE_ANSWER_MESSAGES_MAX as u64, "messages"),
+        default: "1",
+        live: true,
+        short: "how many messages of each topic it keeps: the newest",
+        long: "",
+        source: "",
+        set: |own, value| own.messages_max = value.u32(),
+    },
+    Row {
+        key: "topics_max",
+        kind: count(1, u32::MAX as u64, "topics"),
+        default: "100000",
+        live: true,
+        short: "of how many topics it keeps messages",
+        long: "With one more the topic goes that was written longest ago.",
+        source: "",
+        set: |own, value| own.topics_max = value.u32(),
+    },
+    Row {
+        key: "bytes_max",
+        kind: bytes(1, TIB),
+        default: "64MiB",
+        live: true,
+        short: "most bytes of all that it keeps together",
+        long: "A message counts with its topic, properties, payload and some 120 bytes, a topic \
+               with its name and some 190 more. With more the topic goes that was written longest \
+               ago. All of it is part of what `memory.bytes_max` bounds, and while that is \
+               crowded no cache grows.",
+        source: "",
+        set: |own, value| own.bytes_max = value.number(),
+    },
+    Row {
+        key: "age_s_max",
+        kind: Kind::Number {
+            min: 1,
+            max: u32::MAX as u64,
+            unit: Unit::Of("seconds"),
+            word: Some(("never", u32::MAX as u64)),
+        },
+        default: "never",
+        live: true,
+        short: "how old a message may become in it",
+        long: "",
+        source: "",
+        set: |own, value| own.age_s_max = value.u32(),
+    },
+];
+
 /// So many rewrites a name is compared with at most, and so many subscriptions a CONNECT makes.
 const REWRITES_MAX: usize = 256;
 const AUTO_MAX: usize = 64;
 const PRESETS_MAX: usize = 100_000;
+/// A topic is compared with the filters of all.
+const CACHES_MAX: usize = 64;
+const CACHE_FILTERS_MAX: usize = 64;
 
 impl Reader<'_> {
     pub(super) fn rewrite(&mut self, at: usize, table: &DeTable<'_>) {
@@ -277,6 +365,25 @@ impl Reader<'_> {
         }
     }
 
+    pub(super) fn cache(&mut self, at: usize, table: &DeTable<'_>) {
+        let Some(own) = self.own(CACHE, at, table) else { return };
+        let others = self.plan.topics.caches.iter().map(|other| &*other.name);
+        if let Some(why) = name_misfit("cache", &own.name, others) {
+            return self.wrong(at, why);
+        }
+        let CacheSettings { name, filters, messages_max, topics_max, bytes_max, age_s_max } = own;
+        match Cache::parse(&name, &filters, messages_max, topics_max, bytes_max, age_s_max) {
+            Err(why) => self.wrong(at, why),
+            Ok(_) if filters.len() > CACHE_FILTERS_MAX => {
+                self.wrong(at, format!("filters: there is room for {CACHE_FILTERS_MAX}"));
+            }
+            Ok(_) if self.plan.topics.caches.len() == CACHES_MAX => {
+                self.wrong(at, format!("there is room for {CACHES_MAX} caches"));
+            }
+            Ok(made) => self.plan.topics.caches.push(made),
+        }
+    }
+
     /// None where one of its options is wrong, which is said.
     fn own<S: Clone + Default>(
         &mut self,
@@ -299,6 +406,7 @@ pub(crate) struct Topics {
     pub(super) rewrites: Vec<Rewrite>,
     pub(super) autos: Vec<Auto>,
     pub(super) presets: Vec<Preset>,
+    pub(super) caches: Vec<Cache>,
 }
 
 impl Topics {
@@ -306,6 +414,7 @@ impl Topics {
         options.rewrites = self.rewrites.as_slice().into();
         options.autos = self.autos.as_slice().into();
         options.presets = self.presets.as_slice().into();
+        options.caches = self.caches.as_slice().into();
     }
 }
 
@@ -313,6 +422,11 @@ impl Plan {
     /// Takes what another plan says of topics. The lists that are others.
     pub(super) fn take_topics(&mut self, next: &Plan) -> Vec<&'static str> {
         let before = std::mem::replace(&mut self.topics, next.topics.clone());
+        for cache in &mut self.topics.caches {
+            if let Some(same) = before.caches.iter().find(|same| same.name == cache.name) {
+                cache.tally = same.tally.clone();
+            }
+        }
         let mut changed = Vec::new();
         if before.rewrites != self.topics.rewrites {
             changed.push("rewrite");
@@ -322,6 +436,9 @@ impl Plan {
         }
         if before.presets != self.topics.presets {
             changed.push("preset");
+        }
+        if before.caches != self.topics.caches {
+            changed.push("cache");
         }
         changed
     }

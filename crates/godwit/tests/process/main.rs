@@ -6,6 +6,7 @@ mod bad_lines;
 mod bridge_queues;
 mod bridges;
 mod broker;
+mod caches;
 mod carriers;
 mod certs;
 mod clients;

@@ -19,6 +19,7 @@ mod c4_07_topics;
 mod c4_08_shared;
 mod c4_12_authentication;
 mod c5_04_security;
+mod caches;
 mod delayed;
 mod durable;
 mod exclusive;

@@ -143,4 +143,4 @@ pub(crate) const fn count(min: u64, max: u64, unit: &'static str) -> Kind {
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const TIB: u64 = 1 << 40;
+pub(crate) const TIB: u64 = 1 << 40;

@@ -1,0 +1,420 @@
+//! Reading a cache, by MQTT's request and response (MQTT 5.0, 4.10):
+//!
+//! | a PUBLISH to | with the payload | asks for |
+//! |---|---|---|
+//! | `$cache/NAME` | `{"topic":"a/+/c"}` | what the filter matches |
+//! | `$cache/NAME/a/b/c` | nothing, or `{...}` without `topic` | the topic behind the name |
+//!
+//! Answers go to its Response Topic, one PUBLISH for each message, in the order of topics. The
+//! request itself goes nowhere else. Who asks must be permitted to subscribe to the filter and to
+//! publish to the Response Topic; a filter is judged as a whole, as SUBSCRIBE's are.
+
+use super::kept::{Gathered, Place, Wanted};
+use super::{PREFIX, Word, is_readable};
+use crate::ask::Action;
+use crate::conn::End;
+use crate::input::{ConnId, Member, SessionId};
+use crate::limits::{CACHE_ANSWER_MESSAGES_MAX, CACHE_READS_MAX, CACHE_REQUEST_BYTES_MAX};
+use crate::message::{Draft, NO_EXPIRY};
+use crate::mount;
+use crate::outbox::Outbox;
+use crate::refusal::Refusal;
+use crate::shard::Shard;
+use mqtt::{Properties, PropertiesBuf, Property, Publish, QoS};
+use rules::Value;
+use std::sync::Arc;
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+pub struct Read {
+    pub(super) cache: Arc<str>,
+    pub(super) asker: Member,
+    pub(super) wanted: Wanted,
+    to: Return,
+}
+
+/// Where answers go.
+#[derive(Clone, Debug)]
+struct Return {
+    /// As it is known.
+    topic: Box<str>,
+    correlation: Option<Box<[u8]>>,
+    qos: QoS,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub(super) read: Box<Read>,
+    pub(super) gathered: Gathered,
+    /// Whether the cache is.
+    pub(super) is_there: bool,
+}
+
+impl Read {
+    /// What it takes on its way.
+    pub(super) fn bytes(&self) -> i64 {
+        let own = size_of::<Read>() + self.wanted.filter.len() + self.to.topic.len();
+        (own + self.to.correlation.as_ref().map_or(0, |bytes| bytes.len())) as i64
+    }
+}
+
+impl Found {
+    pub(super) fn bytes(&self) -> i64 {
+        self.read.bytes() + self.gathered.bytes() as i64
+    }
+}
+
+/// Why there is no answer but this.
+struct Wrong {
+    refusal: Refusal,
+    why: String,
+}
+
+impl From<Refusal> for Wrong {
+    fn from(refusal: Refusal) -> Wrong {
+        Wrong { refusal, why: refusal.what().to_string() }
+    }
+}
+
+fn wrong(why: String) -> Wrong {
+    Wrong { refusal: Refusal::CacheRequestInvalid, why }
+}
+
+/// What a request says.
+#[derive(Debug, Default)]
+struct Request<'a> {
+    cache: &'a str,
+    /// As the client calls it.
+    filter: String,
+    messages_max: Option<u32>,
+    after_ms: Option<u64>,
+    before_ms: Option<u64>,
+    next: Option<(u64, String)>,
+}
+
+impl<'a> Request<'a> {
+    fn parse(topic: &'a str, payload: &[u8]) -> Result<Request<'a>, Wrong> {
+        let rest = topic.strip_prefix(PREFIX).unwrap_or_default();
+        let (cache, filter) = match rest.split_once('/') {
+            Some((cache, filter)) => (cache, Some(filter)),
+            None => (rest, None),
+        };
+        let mut request = Request { cache, ..Request::default() };
+        if payload.len() > CACHE_REQUEST_BYTES_MAX {
+            return Err(wrong(format!("a request has at most {CACHE_REQUEST_BYTES_MAX} bytes")));
+        }
+        let text = std::str::from_utf8(payload).ok();
+        let said = match text.and_then(Value::from_json) {
+            Some(Value::Map(said)) => said,
+            _ if payload.is_empty() => rules::Map::default(),
+            _ => return Err(Refusal::CacheRequestInvalid.into()),
+        };
+        for (key, value) in said.iter() {
+            request.take(key, value)?;
+        }
+        match (filter, request.filter.is_empty()) {
+            (Some(filter), true) => request.filter = filter.to_string(),
+            (None, false) => {}
+            (None, true) => return Err(wrong("topic is missing, use {\"topic\":\"a/#\"}".into())),
+            (Some(_), false) => {
+                let why = "topic stands behind the name of the cache too, use one of both";
+                return Err(wrong(why.into()));
+            }
+        }
+        match is_readable(&request.filter) {
+            true => Ok(request),
+            false => {
+                Err(wrong("topic is no topic filter, use one like \"a/+/c\" or \"a/#\"".into()))
+            }
+        }
+    }
+
+    fn take(&mut self, key: &str, value: &Value<'_>) -> Result<(), Wrong> {
+        let number = || match value {
+            Value::Int(number) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        let time = || number().ok_or_else(|| wrong(format!("{key} is no time, use milliseconds")));
+        match (key, value) {
+            ("topic", Value::Text(filter)) => self.filter = filter.to_string(),
+            ("topic", _) => return Err(wrong("topic is no text".into())),
+            ("messages_max", _) => {
+                let most = CACHE_ANSWER_MESSAGES_MAX as u64;
+                let number = number().filter(|number| (1..=most).contains(number));
+                let why = || wrong(format!("messages_max is out of range, use 1 to {most}"));
+                self.messages_max = Some(number.ok_or_else(why)? as u32);
+            }
+            ("after_ms", _) => self.after_ms = Some(time()?),
+            ("before_ms", _) => self.before_ms = Some(time()?),
+            ("next", Value::Text(text)) => {
+                let place = text.split_once(':');
+                let place = place
+                    .and_then(|(number, topic)| Some((number.parse().ok()?, topic.to_string())));
+                let why = || wrong("next is not what an answer said in cache_next".into());
+                self.next = Some(place.ok_or_else(why)?);
+            }
+            _ => {
+                let known = "topic, messages_max, after_ms, before_ms, next";
+                return Err(wrong(format!("{key} is unknown, use {known}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn response_topic<'a>(packet: &Publish<'a>) -> Option<&'a str> {
+    packet.properties.iter().find_map(|property| match property {
+        Property::ResponseTopic(topic) => Some(topic),
+        _ => None,
+    })
+}
+
+impl Shard {
+    /// A PUBLISH to `$cache/`: its receipt first, and then what was asked for.
+    pub(crate) fn ask_cache(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        (packet, topic): (&Publish<'_>, &str),
+        out: &mut Outbox,
+    ) -> Result<(), End> {
+        self.sessions.journal.keeps = false;
+        self.owed.asked.clear();
+        let to = match self.return_of(id, packet, out) {
+            Ok(to) => to,
+            Err(refusal) => return self.refuse_publish(conn, id, packet, refusal, out),
+        };
+        match self.read_of(id, (packet, topic), &to, out) {
+            Ok(read) => {
+                self.answer_for(conn, id, packet, true, out);
+                self.send_read(read, out);
+            }
+            Err(Wrong { refusal, why }) => {
+                self.refuse_publish(conn, id, packet, refusal, out)?;
+                self.reply(id, &to, &[("cache_error", &why)], None, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the answers go, if their asker may publish there.
+    fn return_of(
+        &mut self,
+        id: SessionId,
+        packet: &Publish<'_>,
+        out: &mut Outbox,
+    ) -> Result<Return, Refusal> {
+        let said = response_topic(packet).ok_or(Refusal::CacheUnanswerable)?;
+        let made = self.rewritten(Action::Publish, said, &self.whom(id))?;
+        let topic = made.as_deref().unwrap_or(said);
+        let session = self.sessions.get(id);
+        self.options.of_session(session).permit_topic(topic)?;
+        mount::permit(usize::from(session.mount), topic)?;
+        let known = session.mounted(topic).into();
+        let permitted = self.options.permissions.is_none()
+            || self.may_publish(id, topic, (packet.qos as u8, false), out);
+        let correlation = packet.properties.iter().find_map(|property| match property {
+            Property::CorrelationData(bytes) => Some(bytes.into()),
+            _ => None,
+        });
+        match permitted {
+            true => Ok(Return { topic: known, correlation, qos: packet.qos }),
+            false => Err(Refusal::NotPermitted),
+        }
+    }
+
+    fn read_of(
+        &mut self,
+        id: SessionId,
+        (packet, topic): (&Publish<'_>, &str),
+        to: &Return,
+        out: &mut Outbox,
+    ) -> Result<Box<Read>, Wrong> {
+        let request = Request::parse(topic, packet.payload)?;
+        let caches = &self.options.caches;
+        let cache = caches.iter().find(|cache| *cache.name == *request.cache);
+        let cache = cache.ok_or(Refusal::CacheUnknown)?.name.clone();
+        let filter = self.named_filter(id, &request.filter)?.into_owned();
+        if self.options.permissions.is_some() {
+            self.may_subscribe(id, &filter, packet.qos as u8, out)?;
+        }
+        if self.caches.asked >= CACHE_READS_MAX || self.sessions.is_tight() {
+            return Err(Refusal::QuotaExceeded.into());
+        }
+        let session = self.sessions.get(id);
+        let known = |name: &str| -> Box<str> { session.mounted(name).into() };
+        let wanted = Wanted {
+            filter: known(&filter),
+            mount: session.mount,
+            messages_max: request.messages_max.unwrap_or(u32::MAX),
+            after_ms: request.after_ms,
+            before_ms: request.before_ms,
+            from: request.next.map(|(number, topic)| (number, known(&topic))),
+        };
+        Ok(Box::new(Read { cache, asker: self.member(id), wanted, to: to.clone() }))
+    }
+
+    /// What has to be permitted for a request beside itself, as the client says it.
+    pub(crate) fn wishes_of_read(
+        &self,
+        id: SessionId,
+        (packet, topic): (&Publish<'_>, &str),
+    ) -> Vec<(Action, String)> {
+        let (Some(said), Ok(request)) =
+            (response_topic(packet), Request::parse(topic, packet.payload))
+        else {
+            return Vec::new();
+        };
+        let made = self.rewritten(Action::Publish, said, &self.whom(id));
+        let filter = self.named_filter(id, &request.filter);
+        let (Ok(made), Ok(filter)) = (made, filter) else { return Vec::new() };
+        let said = made.unwrap_or_else(|| said.to_string());
+        vec![(Action::Publish, said), (Action::Subscribe, filter.into_owned())]
+    }
+
+    fn send_read(&mut self, read: Box<Read>, out: &mut Outbox) {
+        self.caches.asked += 1;
+        let home = self.home_of(&read.cache);
+        if home == self.id {
+            return self.read_cache(read, out);
+        }
+        self.say_of_cache(home, Word::Read(read), out);
+    }
+
+    /// The answers leave. Whoever asked may be gone.
+    pub(super) fn found(&mut self, found: Found, out: &mut Outbox) {
+        self.caches.asked -= 1;
+        let Found { read, gathered, is_there } = found;
+        let Read { asker, to, .. } = *read;
+        let id = asker.session;
+        if !self.sessions.current(id, asker.generation) {
+            return;
+        }
+        if !is_there {
+            let why = Refusal::CacheUnknown.what();
+            return self.reply(id, &to, &[("cache_error", why)], None, out);
+        }
+        let count = gathered.messages.len().to_string();
+        if gathered.messages.is_empty() {
+            return self.reply(id, &to, &[("cache_count", &count)], None, out);
+        }
+        let next = gathered.next.map(|(number, topic): Place| {
+            format!("{number}:{}", self.sessions.get(id).said(&topic))
+        });
+        for (at, message) in gathered.messages.iter().enumerate() {
+            let topic = self.sessions.get(id).said(message.topic()).to_string();
+            let (at_ms, number) = (message.view().at().0.to_string(), (at + 1).to_string());
+            let mut own = vec![
+                ("cache_topic", &*topic),
+                ("cache_at_ms", &*at_ms),
+                ("cache_number", &*number),
+                ("cache_count", &*count),
+            ];
+            if at + 1 == gathered.messages.len() {
+                own.extend(next.as_deref().map(|next| ("cache_next", next)));
+            }
+            let draft = message.view().draft();
+            self.reply(id, &to, &own, Some(&draft), out);
+        }
+    }
+
+    /// One answer, as any message that its asker publishes goes to subscribers; but no rule sees
+    /// it and no cache keeps it, and it ends with the process.
+    fn reply(
+        &mut self,
+        id: SessionId,
+        to: &Return,
+        own: &[(&str, &str)],
+        kept: Option<&Draft<'_>>,
+        out: &mut Outbox,
+    ) {
+        let mut properties = PropertiesBuf::default();
+        if let Some(correlation) = &to.correlation {
+            properties.push(Property::CorrelationData(correlation));
+        }
+        for (name, value) in own {
+            properties.push(Property::UserProperty(name, value));
+        }
+        let theirs = Properties::trusted(kept.map_or(&[][..], |kept| kept.properties));
+        for property in theirs.iter() {
+            match property {
+                // Those of the answer are the request's.
+                Property::ResponseTopic(_) | Property::CorrelationData(_) => {}
+                // Only we say these.
+                Property::UserProperty(name, _) if name.starts_with("cache_") => {}
+                other => {
+                    properties.push(other);
+                }
+            }
+        }
+        let mut draft = Draft::new(&to.topic, kept.map_or(&[], |kept| kept.payload), self.now);
+        draft.properties = properties.as_properties().as_bytes();
+        draft.qos = to.qos;
+        if let Some(kept) = kept.filter(|kept| kept.expiry_s != NO_EXPIRY) {
+            // What is left of it [MQTT-3.3.2-6].
+            let waited_s = self.now.0.saturating_sub(kept.at.0) / 1000;
+            draft.expiry_s = kept.expiry_s.saturating_sub(waited_s as u32);
+        }
+        if self.interest.has_groups() {
+            draft.publisher = self.publisher_hash(id);
+        }
+        self.route(None, &mut draft, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(topic: &str, payload: &str) -> String {
+        let wrong = Request::parse(topic, payload.as_bytes()).err();
+        let wrong = wrong.unwrap_or_else(|| panic!("{topic} {payload} is a request"));
+        assert_eq!(wrong.refusal, Refusal::CacheRequestInvalid);
+        wrong.why
+    }
+
+    #[test]
+    fn a_request_names_a_cache_and_a_filter() {
+        let parse = |topic, payload: &'static [u8]| {
+            let request = Request::parse(topic, payload);
+            let request = request.unwrap_or_else(|wrong| panic!("{}", wrong.why));
+            (request.cache.to_string(), request.filter)
+        };
+        let one = |cache: &str, filter: &str| (cache.to_string(), filter.to_string());
+        assert_eq!(parse("$cache/c/a/b", b""), one("c", "a/b"));
+        assert_eq!(parse("$cache/c//", b"{}"), one("c", "/"));
+        assert_eq!(parse("$cache/c", br#"{"topic": "a/+/c"}"#), one("c", "a/+/c"));
+        assert_eq!(parse("$cache/c/a", br#"{"messages_max": 1000}"#), one("c", "a"));
+        let all = br##"{"topic":"#","after_ms":0,"before_ms":5,"next":"7:a:b","messages_max":1}"##;
+        let request = Request::parse("$cache/c", all).ok().expect("it is one");
+        assert_eq!((request.after_ms, request.before_ms), (Some(0), Some(5)));
+        assert_eq!(request.next, Some((7, "a:b".to_string())));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_request_is_told() {
+        for (payload, why) in [
+            ("", "topic is missing"),
+            ("{}", "topic is missing"),
+            ("x", "a request to $cache/"),
+            ("[1]", "a request to $cache/"),
+            (r#"{"topic": 1}"#, "topic is no text"),
+            (r#"{"topic": "a/#/b"}"#, "topic is no topic filter"),
+            (r#"{"topic": "$share/g/a"}"#, "topic is no topic filter"),
+            (r##"{"topic": "$SYS/#"}"##, "topic is no topic filter"),
+            (r#"{"topic": "a", "messages_max": 0}"#, "use 1 to 1000"),
+            (r#"{"topic": "a", "messages_max": "1"}"#, "use 1 to 1000"),
+            (r#"{"topic": "a", "after_ms": -1}"#, "after_ms is no time"),
+            (r#"{"topic": "a", "next": "a"}"#, "next is not"),
+            (r#"{"topic": "a", "since": 1}"#, "since is unknown"),
+        ] {
+            let said = refused("$cache/c", payload);
+            assert!(said.contains(why), "{payload}: {said}");
+        }
+        assert!(refused("$cache/c/a", r#"{"topic": "a"}"#).contains("one of both"));
+        assert!(refused("$cache/c/", "").contains("topic is no topic filter"));
+        let long = format!("{{\"topic\":\"{}\"}}", "x".repeat(CACHE_REQUEST_BYTES_MAX));
+        assert!(refused("$cache/c", &long).contains("at most"));
+    }
+}
