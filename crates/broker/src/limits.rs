@@ -80,10 +80,11 @@ const _: () = assert!(LISTENERS_MAX < u8::MAX as usize);
 const _: () = assert!(FLIGHT_SPAN_MAX < u16::MAX as usize);
 const _: () = assert!(OUTBOX_BYTES_MAX >= READ_BYTES_PER_TICK);
 
-/// Client ids of links (bridges and the like) begin so, and nobody else's do.
 /// Keys of one rule with a window on one shard; what comes under others is counted.
 pub(crate) const WINDOW_KEYS_MAX: usize = 10_000;
 /// The same in bytes of what they keep.
 pub(crate) const WINDOW_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Client ids of links (bridges and the like) begin so, and nobody else's do. Below its own id a
+/// link finds what rules send it, under topics that nobody else may say or ask for.
 pub const LINK_IDS: &str = "$link/";

@@ -7,7 +7,7 @@ use crate::bans::Bans;
 use crate::caches::{self, Cache};
 use crate::classes::Class;
 use crate::delayed;
-use crate::limits;
+use crate::limits::{self, LINK_IDS};
 use crate::mount::Namespace;
 use crate::peer::ListenerId;
 use crate::permissions::Permissions;
@@ -203,13 +203,17 @@ impl Options {
         {
             return Err(Refusal::TopicNameInvalid);
         }
+        if !topic.starts_with('$') {
+            return Ok(());
+        }
         if topic.starts_with(delayed::PREFIX) {
             return Err(Refusal::DelayInvalid);
         }
         if topic.starts_with(caches::PREFIX) {
             return Err(Refusal::CacheUnknown);
         }
-        let is_ours = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
+        let is_told = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
+        let is_ours = is_told || topic.starts_with(LINK_IDS);
         if is_ours { Err(Refusal::NotAuthorized) } else { Ok(()) }
     }
 }

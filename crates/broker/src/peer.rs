@@ -30,7 +30,7 @@ pub struct ListenerId(pub u8);
 
 impl ListenerId {
     /// Of none: it is not known where a client came in, or it came from this process.
-    pub(crate) const NONE: ListenerId = ListenerId(u8::MAX);
+    pub const NONE: ListenerId = ListenerId(u8::MAX);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

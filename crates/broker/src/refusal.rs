@@ -123,7 +123,7 @@ impl Refusal {
             Refusal::Flapping => "the client came and went too often: it has to wait",
             Refusal::NoNamespace => "the client has no name that a namespace could have",
             Refusal::NoVerdict => "nobody could say in time whether the client may connect",
-            Refusal::NotAuthorized => "not permitted: $SYS topics belong to the server",
+            Refusal::NotAuthorized => "not permitted: $SYS and $link topics are the server's",
             Refusal::NotPermitted => "not permitted by the rules of the server",
             Refusal::NotRenewed => "the client did not prove again who it is",
             Refusal::NotWelcome => "the client may not connect",

@@ -9,6 +9,7 @@ use crate::caches;
 use crate::delayed;
 use crate::exclusive::EXCLUSIVE;
 use crate::input::{ConnId, SessionId};
+use crate::limits::LINK_IDS;
 use crate::mount;
 use crate::placeholders::{Template, Whom};
 use crate::refusal::Refusal;
@@ -77,9 +78,8 @@ impl Rewrite {
 
 /// What a name cannot become: that would say more than a name.
 pub(crate) fn is_special(name: &str) -> bool {
-    ["$share/", EXCLUSIVE, caches::PREFIX, delayed::PREFIX]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+    let prefixes = ["$share/", EXCLUSIVE, caches::PREFIX, delayed::PREFIX, LINK_IDS];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl Shard {

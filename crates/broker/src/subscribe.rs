@@ -5,7 +5,7 @@ use crate::exclusive::{Claim, Claimed, EXCLUSIVE, behind};
 use crate::explain::explained;
 use crate::feed::Cursor;
 use crate::input::{ConnId, Cross, Member, SessionId};
-use crate::limits::SHARES_MAX;
+use crate::limits::{LINK_IDS, SHARES_MAX};
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
@@ -23,6 +23,12 @@ fn for_bridge(filter: &str, options: SubscribeOptions) -> SubscribeOptions {
     // Of a shared one it would be an error [MQTT-3.8.3-4].
     let no_local = !filter.starts_with("$share/");
     SubscribeOptions { no_local, retain_as_published: true, ..options }
+}
+
+/// Whether a link asks for what rules send it.
+pub(crate) fn is_below(client_id: &str, filter: &str) -> bool {
+    let rest = filter.strip_prefix(client_id).filter(|_| client_id.starts_with(LINK_IDS));
+    rest.is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl Shard {
@@ -232,6 +238,9 @@ impl Shard {
             || levels > usize::from(options.topic_levels_max)
         {
             return Err(Refusal::TopicFilterInvalid);
+        }
+        if filter.starts_with(LINK_IDS) && !is_below(&session.client_id, filter) {
+            return Err(Refusal::NotAuthorized);
         }
         let room = options.subscriptions_max as usize;
         let shares = session.rare.as_ref().map_or(&[][..], |rare| &rare.shares);

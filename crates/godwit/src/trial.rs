@@ -2,14 +2,19 @@
 //! a rule can be tried before a broker has it.
 
 use crate::flags::{self, Flag, Used};
+use crate::options::{self, Sources};
 use crate::timestamp::Timestamp;
 use crate::{complain, print, refuse, rulebook};
+use broker::Options;
+use broker::rules::{Preview, Rule};
 use mqtt::{PropertiesBuf, Property};
 use rules::{Budget, EVENTS, EventRow, Plan, Refused, Seen, Value};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let verb = arguments.first().map(|verb| verb.to_string_lossy().into_owned());
@@ -30,14 +35,24 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
         Ok(trial) => trial,
         Err(why) => return refuse(&[why]),
     };
-    match trial.plans() {
-        Ok(plans) => trial.run(&plans),
+    match trial.tried() {
+        Ok(tried) => trial.run(&tried),
         Err(refused) => refuse(&refused),
     }
 }
 
+/// One rule that is tried.
+struct Tried {
+    plan: Arc<Plan>,
+    /// Where its options say more than its SQL.
+    rule: Option<Rule>,
+}
+
 /// What the command line describes.
 struct Trial {
+    /// An options file, and which of its rules; without a name all.
+    config: Option<PathBuf>,
+    only: Option<String>,
     /// Where the rules come from, for messages, and their text.
     from: Option<String>,
     text: String,
@@ -59,6 +74,8 @@ impl Trial {
     fn read(used: &[Used]) -> Result<Trial, String> {
         let now = i64::try_from(Timestamp::now().0.as_millis()).unwrap_or(i64::MAX);
         let mut trial = Trial {
+            config: None,
+            only: None,
             from: None,
             text: String::new(),
             topic: None,
@@ -76,6 +93,8 @@ impl Trial {
         for used in used {
             let value = || used.value().to_string();
             match used.name {
+                "--config" => trial.config = Some(used.value().into()),
+                "--rule" => trial.only = Some(value()),
                 "--sql" => trial.text = value(),
                 "--file" => {
                     let read = std::fs::read_to_string(used.value());
@@ -107,8 +126,12 @@ impl Trial {
                 _ => trial.fields = value(),
             }
         }
-        if trial.text.is_empty() {
-            return Err("rules test needs --sql or --file".to_string());
+        let is_by_options = trial.config.is_some();
+        if trial.text.is_empty() != is_by_options {
+            return Err("rules test needs --sql or --file, or --config alone".to_string());
+        }
+        if trial.only.is_some() && !is_by_options {
+            return Err("--rule is one of an options file: name that with --config".to_string());
         }
         if !matches!(Value::from_json(&trial.fields), Some(Value::Map(_))) {
             return Err("--json is no map in JSON, use one like '{\"reason\": \"kicked\"}'".into());
@@ -116,7 +139,36 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Every rule of the text, or everything that is wrong with them.
+    /// Every rule of the text, or of the options file, or everything that is wrong with them.
+    fn tried(&self) -> Result<Vec<Tried>, Vec<String>> {
+        match &self.config {
+            None => {
+                let plans = self.plans()?.into_iter();
+                Ok(plans.map(|plan| Tried { plan: plan.into(), rule: None }).collect())
+            }
+            Some(path) => self.of_options(path),
+        }
+    }
+
+    fn of_options(&self, path: &Path) -> Result<Vec<Tried>, Vec<String>> {
+        let sources = Sources { config: Some(path.to_path_buf()), ..Sources::default() };
+        let plan = options::Plan::read(&sources)
+            .map_err(|wrongs| wrongs.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let all = plan.settings(1).broker.rules;
+        let is_it = |rule: &&Rule| self.only.as_ref().is_none_or(|only| **only == *rule.name);
+        let tried = |rule: &Rule| Tried { plan: rule.plan.clone(), rule: Some(rule.clone()) };
+        let found: Vec<Tried> = all.iter().filter(is_it).map(tried).collect();
+        if found.is_empty() {
+            let names = all.iter().map(|rule| &*rule.name).collect::<Vec<_>>().join(", ");
+            let why = match &self.only {
+                Some(only) if !all.is_empty() => format!("has no [[rule]] {only}, but {names}"),
+                _ => "has no [[rule]]".to_string(),
+            };
+            return Err(vec![format!("{} {why}", path.display())]);
+        }
+        Ok(found)
+    }
+
     fn plans(&self) -> Result<Vec<Plan>, Vec<String>> {
         let mut plans = Vec::new();
         let mut wrongs = Vec::new();
@@ -148,7 +200,7 @@ impl Trial {
     }
 
     /// Prints a line of JSON for each row. Exit code 1 if a rule failed.
-    fn run(&self, plans: &[Plan]) -> ExitCode {
+    fn run(&self, all: &[Tried]) -> ExitCode {
         let fields = match Value::from_json(&self.fields) {
             Some(Value::Map(fields)) => fields,
             _ => rules::Map::default(),
@@ -158,8 +210,12 @@ impl Trial {
         let seen = self.seen(&more);
         let mut out = String::new();
         let mut failures = Vec::new();
-        for (at, plan) in plans.iter().enumerate() {
-            let name = if plans.len() > 1 { format!("rule {}: ", at + 1) } else { String::new() };
+        for (at, Tried { plan, rule }) in all.iter().enumerate() {
+            let name = match rule {
+                Some(rule) => format!("rule {}: ", rule.name),
+                None if all.len() > 1 => format!("rule {}: ", at + 1),
+                None => String::new(),
+            };
             if let Some(why) = self.passes_by(plan, seen.topic) {
                 complain(&[format!("{name}{why}")]);
                 continue;
@@ -172,10 +228,39 @@ impl Trial {
             }
             for row in rows {
                 let _ = writeln!(out, "{row}");
+                if let Some(rule) = rule {
+                    self.say_where(rule, &row, &seen, &mut out);
+                }
             }
         }
         let done = print(&out);
         if failures.is_empty() { done } else { crate::fail(&failures) }
+    }
+
+    /// What the rule's options have become of a row.
+    fn say_where(&self, rule: &Rule, row: &rules::Map<'_>, seen: &Seen<'_>, out: &mut String) {
+        let (name, options) = (&rule.name, Options::default());
+        let event = self.event.map(|row| row.name);
+        for made in rule.preview(row, seen, event, &options) {
+            let _ = match made {
+                Err(why) => writeln!(out, "  {name}: nothing is made of it: failed/{why}"),
+                Ok(Preview { link, topic, payload, qos, retain }) => {
+                    let way = match link {
+                        Some(link) => format!("sent to {link} as"),
+                        None => "published as".to_string(),
+                    };
+                    let (qos, payload) = (qos as u8, String::from_utf8_lossy(&payload));
+                    let kept = if retain { ", retained" } else { "" };
+                    writeln!(out, "  {name}: {way} {topic}, QoS {qos}{kept}: {payload}")
+                }
+            };
+        }
+        if rule.acts.prints {
+            let _ = writeln!(out, "  {name}: printed to the log");
+        }
+        if rule.acts.drops {
+            let _ = writeln!(out, "  {name}: the message goes nowhere else");
+        }
     }
 
     fn seen<'a>(&'a self, more: &'a [(&'a str, Value<'a>)]) -> Seen<'a> {
@@ -245,7 +330,8 @@ fn help() -> String {
 const HELP: &str = "\
 godwit rules test runs rules on one message or event, and prints a line of JSON for each row that
 comes out. docs/rules.md says what a rule may have; godwit rules --markdown prints it.
-Exit code 2 if a rule is wrong, 1 if it fails on what it sees.
+Rules of an options file also say where each row would go. Exit code 2 if a rule is wrong, 1 if it
+fails on what it sees.
 
   godwit rules test --sql 'SELECT payload.t AS t FROM \"car/#\"' \\
       --topic car/7 --payload '{\"t\":21}'
@@ -255,6 +341,8 @@ Exit code 2 if a rule is wrong, 1 if it fails on what it sees.
 const FLAGS: &[Flag] = &[
     Flag { names: &["--sql"], values: &["TEXT"], doc: "the rule" },
     Flag { names: &["--file"], values: &["FILE"], doc: "rules in a file, with ; between them" },
+    Flag { names: &["--config"], values: &["FILE"], doc: "the rules of an options file" },
+    Flag { names: &["--rule"], values: &["NAME"], doc: "only this one of it" },
     Flag { names: &["-t", "--topic"], values: &["TOPIC"], doc: "of the message" },
     Flag { names: &["-m", "--payload"], values: &["TEXT"], doc: "of the message" },
     Flag { names: &["-f", "--payload-file"], values: &["FILE"], doc: "the payload is this file" },

@@ -3,7 +3,8 @@
 
 use crate::world::WireId;
 use broker::arrivals::{Arrivals, Entry};
-use broker::{Address, ListenerId, Now, Options, Source};
+use broker::judge::Grant;
+use broker::{Address, ListenerId, Now, Options, Peer, Source};
 use std::collections::{HashMap, VecDeque};
 
 #[derive(Debug)]
@@ -19,6 +20,19 @@ pub(crate) struct Knock {
     pub(crate) wire: WireId,
     pub(crate) listener: ListenerId,
     pub(crate) address: Address,
+}
+
+impl Knock {
+    /// What the broker opens itself is for whom `godwit` says: a link, which may do everything.
+    pub(crate) fn peer(&self) -> Peer {
+        match self.listener {
+            ListenerId::NONE => {
+                let grant = Grant { is_superuser: true, ..Grant::default() };
+                Peer::own(self.address, grant)
+            }
+            listener => Peer::new(self.address, listener),
+        }
+    }
 }
 
 impl Kernel {

@@ -1,7 +1,9 @@
 //! A rule as a transcript's header gives it: `NAME [publish=TOPIC] [payload=TEMPLATE] [qos=N]
-//! [retain=BOOL] [keep] [user=NAME:TEMPLATE] [drop] [print] : SQL`.
+//! [retain=BOOL] [keep] [user=NAME:TEMPLATE] [drop] [print] : SQL`, or in the place of `publish`
+//! `send=LINK,LINK [topic=TEMPLATE]`, whose messages have the words behind it.
 
-use broker::rules::{Acts, Publishing, Rule};
+use broker::limits::LINK_IDS;
+use broker::rules::{Acts, Publishing, Rule, Sending};
 use mqtt::QoS;
 use rules::{Plan, Template};
 
@@ -13,11 +15,18 @@ pub(crate) fn parse(text: &str) -> Result<Rule, String> {
     let mut acts = Acts::default();
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
-        match (key, &mut acts.publishes) {
-            ("drop", _) => acts.drops = true,
-            ("print", _) => acts.prints = true,
-            ("publish", none) => *none = Some(publishing(value)?),
-            (key, Some(own)) => set(own, key, value)?,
+        match (key, &mut acts.sends, &mut acts.publishes) {
+            ("drop", ..) => acts.drops = true,
+            ("print", ..) => acts.prints = true,
+            ("publish", _, none) => {
+                *none = Some(Publishing { topic: Some(Template::parse(value)?), ..plain()? });
+            }
+            ("send", none, _) => {
+                let to = value.split(',').map(|link| format!("{LINK_IDS}{link}").into());
+                *none = Some(Sending { to: to.collect(), message: plain()? });
+            }
+            (key, Some(sends), _) => set(&mut sends.message, key, value)?,
+            (key, None, Some(own)) => set(own, key, value)?,
             _ => return Err(format!("a rule has no {key}")),
         }
     }
@@ -25,9 +34,9 @@ pub(crate) fn parse(text: &str) -> Result<Rule, String> {
     Ok(Rule { name, text, plan: plan.into(), acts, tally: Default::default() })
 }
 
-fn publishing(topic: &str) -> Result<Publishing, String> {
+fn plain() -> Result<Publishing, String> {
     Ok(Publishing {
-        topic: Template::parse(topic)?,
+        topic: None,
         payload: Template::parse("${.}")?,
         qos: None,
         retain: Some(false),
@@ -39,6 +48,7 @@ fn publishing(topic: &str) -> Result<Publishing, String> {
 fn set(own: &mut Publishing, key: &str, value: &str) -> Result<(), String> {
     let wrong = || format!("no {key}={value}");
     match key {
+        "topic" => own.topic = Some(Template::parse(value)?),
         "payload" => own.payload = Template::parse(value)?,
         "qos" => own.qos = Some(qos(value).ok_or_else(wrong)?),
         "retain" if value == "as_published" => own.retain = None,

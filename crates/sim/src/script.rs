@@ -23,7 +23,8 @@
 //!   a< CLOSED                the broker closed a's connection
 //!   a! cut                   a's network goes without a word
 //!   a! from 10.0.0.7         a's address from its next connection on
-//!   a! by 1                  the same of the listener by which it comes in
+//!   a! by 1                  the same of the listener by which it comes in; `own`: the broker
+//!                          itself opens it, as it does for links
 //!   a! stall, a! resume      a reads nothing; a reads again
 //!   a! trickle               from now on a's bytes arrive one by one
 //!   ! drain, ! close_all     the control plane speaks
@@ -54,9 +55,9 @@ use crate::people::{self, People};
 use crate::rule;
 use crate::settings;
 use crate::warden::Warden;
-use broker::Options;
 use broker::classes::Class;
 use broker::options::Asks;
+use broker::{ListenerId, Options};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -347,7 +348,10 @@ impl Script {
                 Act::From { client, address }
             }
             ('!', by) if by.starts_with("by ") => {
-                let listener = by[3..].parse().map_err(|_| "by which listener?")?;
+                let listener = match &by[3..] {
+                    "own" => ListenerId::NONE.0,
+                    other => other.parse().map_err(|_| "by which listener?")?,
+                };
                 Act::By { client, listener }
             }
             ('!', "stall") => Act::Stall { client },

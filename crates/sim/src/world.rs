@@ -222,10 +222,10 @@ impl World {
     /// Lets in who waits, as fast as that may be.
     fn accept(&mut self) {
         while let Some((knock, entry)) = self.kernel.accept(self.now, &self.options) {
-            let Knock { wire, listener, address } = knock;
+            let mut peer = knock.peer();
+            let Knock { wire, address, .. } = knock;
             let at = wire.0 % self.places.len();
             let place = &mut self.places[at];
-            let mut peer = Peer::new(address, listener);
             match entry {
                 _ if place.shard.turns_away(self.now, address, &mut place.out) => {
                     self.kernel.leave(wire);

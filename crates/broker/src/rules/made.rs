@@ -1,10 +1,12 @@
 //! A message that is made of a rule's row.
 
-use super::{Made, Publishing};
+use super::{Made, Publishing, Rule};
+use crate::input::Now;
+use crate::limits::LINK_IDS;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::options::Options;
-use mqtt::{Properties, PropertiesBuf, Property};
-use rules::{Budget, Failed, Map};
+use mqtt::{Properties, PropertiesBuf, Property, QoS};
+use rules::{Budget, Failed, Map, Seen};
 
 /// Why a row is not published.
 pub(super) enum Unmade {
@@ -18,30 +20,90 @@ impl From<Failed> for Unmade {
     }
 }
 
+/// What a row is of, and for whom.
+pub(super) struct Of<'a> {
+    pub(super) draft: &'a Draft<'a>,
+    /// Of the message where the rule has none for it.
+    pub(super) name: &'a str,
+    pub(super) link: Option<&'a str>,
+}
+
+/// What a row would become, for whoever tries a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// As rules name it.
+    pub link: Option<Box<str>>,
+    pub topic: String,
+    pub payload: Vec<u8>,
+    pub qos: QoS,
+    pub retain: bool,
+}
+
+impl Rule {
+    /// Or why it would become nothing: one of `FAILURES`, or what failed.
+    pub fn preview(
+        &self,
+        row: &Map<'_>,
+        seen: &Seen<'_>,
+        event: Option<&str>,
+        options: &Options,
+    ) -> Vec<Result<Preview, String>> {
+        let mut draft = Draft::new(seen.topic, seen.payload, Now(0));
+        draft.qos = QoS::from_bits(seen.qos).unwrap_or_default();
+        (draft.retain, draft.properties) = (seen.retain, seen.properties.as_bytes());
+        let name = match (seen.topic, event) {
+            ("", event) => event.unwrap_or(&self.name),
+            (topic, _) => topic,
+        };
+        let make = |(link, message): (Option<&str>, &Publishing)| {
+            let of = Of { draft: &draft, name, link };
+            match message.make(row, &of, options, &mut Budget::default()) {
+                Ok(made) => Ok(Preview {
+                    link: link.and_then(|link| link.strip_prefix(LINK_IDS)).map(Box::from),
+                    topic: made.topic[made.link_len..].into(),
+                    payload: made.payload,
+                    qos: made.qos,
+                    retain: made.retain,
+                }),
+                Err(Unmade::Because(why)) => Err(why.to_string()),
+                Err(Unmade::Failed(failed)) => Err(failed.to_string()),
+            }
+        };
+        self.acts.makes().map(make).collect()
+    }
+}
+
 impl Publishing {
+    /// By which rule, and behind how many, is for the caller to say.
     pub(super) fn make(
         &self,
         row: &Map<'_>,
-        draft: &Draft<'_>,
-        (by, depth): (u32, u8),
+        of: &Of<'_>,
         options: &Options,
         budget: &mut Budget,
     ) -> Result<Made, Unmade> {
         budget.take(size_of::<Made>())?;
-        let topic = self.topic(row, options, budget)?;
+        let topic = self.topic(row, of.name, options, budget)?;
+        let (topic, link_len) = match of.link {
+            None => (topic, 0),
+            Some(link) => (below(link, &topic)?, link.len() + 1),
+        };
+        let draft = of.draft;
         let mut payload = Vec::new();
         self.payload.fill(row, budget, &mut payload)?;
         let keeps = self.keeps_properties;
         let expiry_s = if keeps { draft.expiry_s } else { NO_EXPIRY };
         Ok(Made {
             topic,
+            link_len,
             properties: self.properties(row, draft, &payload, budget)?,
             payload,
             qos: self.qos.unwrap_or(draft.qos),
-            retain: self.retain.unwrap_or(draft.retain),
+            // Whoever subscribes to it later is not the link.
+            retain: of.link.is_none() && self.retain.unwrap_or(draft.retain),
             expiry_s: expiry_s.min(options.message_expiry_s_max),
-            by,
-            depth,
+            by: 0,
+            depth: 0,
         })
     }
 
@@ -49,11 +111,19 @@ impl Publishing {
     fn topic(
         &self,
         row: &Map<'_>,
+        name: &str,
         options: &Options,
         budget: &mut Budget,
     ) -> Result<String, Unmade> {
         let mut topic = Vec::new();
-        let has_all = self.topic.fill(row, budget, &mut topic)?;
+        let has_all = match &self.topic {
+            Some(template) => template.fill(row, budget, &mut topic)?,
+            None => {
+                budget.take(name.len())?;
+                topic.extend_from_slice(name.as_bytes());
+                true
+            }
+        };
         let topic = String::from_utf8(topic).ok().filter(|topic| {
             let is_topic = mqtt::topic::check_topic(topic).is_ok();
             has_all && is_topic && options.permit_topic(topic).is_ok()
@@ -90,5 +160,15 @@ impl Publishing {
             properties.push(Property::UserProperty(name, &value));
         }
         Ok(properties.as_properties().as_bytes().to_vec())
+    }
+}
+
+/// What everyone calls so, as it is called on its way to a link.
+fn below(link: &str, topic: &str) -> Result<String, Unmade> {
+    debug_assert!(link.starts_with(LINK_IDS), "{link} is no link");
+    let whole = format!("{link}/{topic}");
+    match mqtt::topic::check_topic(&whole) {
+        Ok(()) => Ok(whole),
+        Err(_) => Err(Unmade::Because("topic")),
     }
 }

@@ -26,13 +26,14 @@ mod tally;
 pub(crate) mod windows;
 
 pub use events::Told;
+pub use made::Preview;
 pub use tally::{FAILURES, TALLY_ROWS, Tally, TallyRow};
 pub use windows::Row;
 
 pub(crate) use events::Ear;
 use events::{Happened, Heeds};
 use heads::Heads;
-use made::Unmade;
+use made::{Of, Unmade};
 
 /// One rule.
 #[derive(Clone, Debug)]
@@ -54,12 +55,14 @@ pub struct Acts {
     /// A row is a line in the log.
     pub prints: bool,
     pub publishes: Option<Publishing>,
+    pub sends: Option<Sending>,
 }
 
 /// A message that is made of each row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publishing {
-    pub topic: Template,
+    /// That of what the rule saw where there is none, see `Looked::name`.
+    pub topic: Option<Template>,
     pub payload: Template,
     /// That of the message where there is none.
     pub qos: Option<QoS>,
@@ -67,6 +70,23 @@ pub struct Publishing {
     /// Whether it has the properties of the message, Message Expiry Interval among them.
     pub keeps_properties: bool,
     pub user_properties: Vec<(Box<str>, Template)>,
+}
+
+/// A message for links alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sending {
+    /// By the client ids of their sessions.
+    pub to: Vec<Box<str>>,
+    pub message: Publishing,
+}
+
+impl Acts {
+    /// What is made of each row, each with the link that it is for.
+    pub(crate) fn makes(&self) -> impl Iterator<Item = (Option<&str>, &Publishing)> {
+        let sends = self.sends.iter();
+        let sends = sends.flat_map(|sends| sends.to.iter().map(|to| (Some(&**to), &sends.message)));
+        self.publishes.iter().map(|publishes| (None, publishes)).chain(sends)
+    }
 }
 
 /// The same text that does the same is the same rule.
@@ -187,6 +207,8 @@ impl Ruled {
 #[derive(Debug)]
 struct Made {
     topic: String,
+    /// Where the name begins that it has for its link. Of what everyone may have it is 0.
+    link_len: usize,
     payload: Vec<u8>,
     properties: Vec<u8>,
     qos: QoS,
@@ -215,6 +237,18 @@ struct Looked<'a> {
     /// How many rules came before it.
     depth: u8,
     event: Option<&'a Happened>,
+}
+
+impl<'a> Looked<'a> {
+    /// What a row is called that nobody has called anything: as the message, or the event, or,
+    /// of a window, the rule.
+    fn name(&self, rule: &'a Rule) -> &'a str {
+        match (self.draft.topic, self.event) {
+            ("", Some(happened)) => EVENTS[happened.event].name,
+            ("", None) => &rule.name,
+            (topic, _) => topic,
+        }
+    }
 }
 
 /// Rules may go on from each other's messages so often.
@@ -331,12 +365,16 @@ impl Shard {
             (draft.qos, draft.expiry_s) = (one.qos, one.expiry_s);
             draft.retain =
                 one.retain && self.options.retain_available && self.has_room_to_retain(&one.topic);
-            draft.durability = self.durability_of(&one.topic);
+            draft.durability = self.durability_of(&one.topic[one.link_len..]);
             draft.once = once && awaited(&draft);
             draft.publisher = publisher;
             draft.made = true;
             if self.store_is_full && self.wants_store(&draft) {
                 self.ruling.all[one.by as usize].tally.fail("store");
+                continue;
+            }
+            if one.link_len > 0 {
+                self.send_made(&one, &mut draft, out);
                 continue;
             }
             let mut ruled = Ruled { budget, ..Ruled::default() };
@@ -350,6 +388,17 @@ impl Shard {
             budget = ruled.budget;
             self.pass_on(&ruled, None, &mut draft, out);
             waiting.extend(ruled.made);
+        }
+    }
+
+    /// To the link that it is for, which no rule sees.
+    fn send_made(&mut self, one: &Made, draft: &mut Draft<'_>, out: &mut Outbox) {
+        let is_taken = self.route(None, draft, out);
+        let tally = &self.ruling.all[one.by as usize].tally;
+        match is_taken {
+            true => _ = tally.sent.fetch_add(1, Relaxed),
+            // Its session is not there yet, or not any more.
+            false => tally.fail("link"),
         }
     }
 
@@ -390,7 +439,7 @@ impl Shard {
                 Ok(()) => {
                     rule.tally.passed.fetch_add(1, Relaxed);
                     ruled.passed = true;
-                    self.act(rule, (at, looked.depth), &rows, looked.draft, ruled, out);
+                    self.act(rule, at, &rows, looked, ruled, out);
                 }
             }
             if let Some(began) = began {
@@ -421,10 +470,10 @@ impl Shard {
         found.iter().any(|&at| {
             let rule = &self.ruling.all[at as usize];
             // What a window makes comes later.
-            let publishes = rule.acts.publishes.as_ref().filter(|_| rule.plan.window().is_none());
-            publishes.is_some_and(|made| {
+            let mut makes = rule.acts.makes().filter(|_| rule.plan.window().is_none());
+            makes.any(|(link, made)| {
                 let waits = made.qos.unwrap_or(qos) != QoS::AtMostOnce;
-                made.retain.unwrap_or(retain) || (waits && lasts)
+                (link.is_none() && made.retain.unwrap_or(retain)) || (waits && lasts)
             })
         })
     }
@@ -456,9 +505,9 @@ impl Shard {
     fn act(
         &mut self,
         rule: &Rule,
-        (by, depth): (u32, u8),
+        by: u32,
         rows: &[Map<'_>],
-        draft: &Draft<'_>,
+        looked: &Looked<'_>,
         ruled: &mut Ruled,
         out: &mut Outbox,
     ) {
@@ -470,19 +519,22 @@ impl Shard {
                 let (rule, row) = (rule.name.clone(), row.to_string().into());
                 out.notes.push(Note::RuleSaid { rule, row, withheld });
             }
-            let Some(publishing) = &rule.acts.publishes else { continue };
-            if self.sessions.is_full() {
-                rule.tally.fail("memory");
-                continue;
-            }
-            let place = (by, depth + 1);
-            match publishing.make(row, draft, place, &self.options, &mut ruled.budget) {
-                Ok(made) => {
-                    rule.tally.published.fetch_add(1, Relaxed);
-                    ruled.made.push(made);
+            for (link, publishing) in rule.acts.makes() {
+                if self.sessions.is_full() {
+                    rule.tally.fail("memory");
+                    continue;
                 }
-                Err(Unmade::Failed(failed)) => return self.rule_failed(rule, &failed, out),
-                Err(Unmade::Because(why)) => rule.tally.fail(why),
+                let of = Of { draft: looked.draft, name: looked.name(rule), link };
+                match publishing.make(row, &of, &self.options, &mut ruled.budget) {
+                    Ok(made) => {
+                        if link.is_none() {
+                            rule.tally.published.fetch_add(1, Relaxed);
+                        }
+                        ruled.made.push(Made { by, depth: looked.depth + 1, ..made });
+                    }
+                    Err(Unmade::Failed(failed)) => return self.rule_failed(rule, &failed, out),
+                    Err(Unmade::Because(why)) => rule.tally.fail(why),
+                }
             }
         }
     }

@@ -8,18 +8,21 @@ pub struct Tally {
     pub(super) matched: AtomicU64,
     pub(super) passed: AtomicU64,
     pub(super) published: AtomicU64,
+    /// To links.
+    pub(super) sent: AtomicU64,
     pub(super) steps: AtomicU64,
     pub(super) ns: AtomicU64,
     pub(super) failed: [AtomicU64; FAILURES.len()],
 }
 
 /// Why a run, or an action, came to nothing.
-pub const FAILURES: [&str; 14] = [
+pub const FAILURES: [&str; 15] = [
     "arithmetic",
     "bytes",
     "events",
     "function",
     "keys",
+    "link",
     "loop",
     "memory",
     "property",
@@ -53,6 +56,11 @@ pub const TALLY_ROWS: &[TallyRow] = &[
         topic: "published",
         about: "messages that it made",
         value: |tally| tally.published.load(Relaxed),
+    },
+    TallyRow {
+        topic: "sent",
+        about: "rows that a link has in its queue; several links count several times",
+        value: |tally| tally.sent.load(Relaxed),
     },
     TallyRow {
         topic: "steps",

@@ -3,7 +3,7 @@
 //! closes is closed by the shard's timer. Where there is a store, what changed is written once a
 //! second, and nobody waits for that.
 
-use super::{DEPTH_MAX, Rule, Ruled};
+use super::{DEPTH_MAX, Looked, Rule, Ruled, Who};
 use crate::home;
 use crate::input::{Cross, Now};
 use crate::journal::Space;
@@ -272,8 +272,9 @@ impl Shard {
             self.rule_failed(rule, &failed, out);
         }
         // What it publishes is of no message that has a QoS.
-        let draft = Draft::new("", b"", now);
-        self.act(rule, (at, depth), &rows, &draft, ruled, out);
+        let (draft, who) = (&Draft::new("", b"", now), &Who::default());
+        let looked = Looked { draft, who, is_dup: false, depth, event: None };
+        self.act(rule, at, &rows, &looked, ruled, out);
         self.forget_if_empty(slot);
     }
 

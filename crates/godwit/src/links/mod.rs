@@ -292,7 +292,8 @@ impl Links {
     ) -> Bridge {
         let (mut gone, mut is_subscribed) = (Vec::new(), false);
         if let Some(LinkSettings::Bridge(before)) = before {
-            is_subscribed = before.rules.outward == settings.rules.outward;
+            is_subscribed = before.rules.outward == settings.rules.outward
+                && before.takes_rows == settings.takes_rows;
             let had = before.rules.inward.iter().map(|rule| &rule.map.filter);
             let has = |filter: &&String| {
                 settings.rules.inward.iter().any(|rule| rule.map.filter == **filter)

@@ -5,6 +5,7 @@
 use broker::Options;
 use broker::classes::{Class, Headcount};
 use broker::judge::Grant;
+use broker::limits::LINK_IDS;
 use broker::survey::{Report, Which};
 use mqtt::{
     Ack, ConnAck, Connect, Disconnect, FiltersBuf, Packet, PacketId, PacketType, Properties,
@@ -47,6 +48,23 @@ pub(crate) struct Wish<'a> {
     pub(crate) receive_maximum: u16,
     /// Otherwise it goes on, and stays.
     pub(crate) is_last: bool,
+}
+
+/// How a link asks for what rules send it, where a message may have so much QoS.
+pub(crate) fn rows_for(link_id: &str, qos_max: QoS) -> (String, SubscribeOptions) {
+    let options = SubscribeOptions {
+        qos: qos_max,
+        no_local: false,
+        retain_as_published: true,
+        retain_handling: 2,
+    };
+    (format!("{link_id}/#"), options)
+}
+
+/// What a rule calls its row, where a link has the topic from a rule.
+pub(crate) fn name_of_row(topic: &str) -> Option<&str> {
+    // The kind of link and its name, which has no levels.
+    topic.strip_prefix(LINK_IDS)?.splitn(3, '/').nth(2)
 }
 
 /// The class in which a link's session has limits of its own.

@@ -52,9 +52,6 @@ impl Reader<'_> {
         if own.servers.is_empty() {
             return Some("a bridge needs servers = [\"tls://HOST:8883\"]".to_string());
         }
-        if own.rules.outward.is_empty() && own.rules.inward.is_empty() {
-            return Some("a bridge needs a rule: [[bridge.out]] or [[bridge.in]]".to_string());
-        }
         if let Some(rule) = own.rules.outward.iter().find(|rule| rule.map.is_shared()) {
             return Some(format!(
                 "{} goes out, and a shared filter is for what comes in: use the filter in it",
@@ -84,7 +81,9 @@ impl Plan {
             if !given.limits.contains_key("session.inflight_max") {
                 own.inflight_max = INFLIGHT_MAX;
             }
-            BridgeSettings { limits: near::limits(&own).into(), ..given.settings.clone() }
+            let takes_rows = self.is_sent_to(&given.settings.link_id());
+            let limits = near::limits(&own).into();
+            BridgeSettings { limits, takes_rows, ..given.settings.clone() }
         };
         self.bridges.iter().map(bridge).collect()
     }
@@ -100,6 +99,18 @@ impl Plan {
         if let Some(beyond) = self.bridges.get(most) {
             let why = format!("with {} groups there is room for {most} bridges", self.groups.len());
             wrongs.push(Wrong { origin: beyond.origin.clone(), why });
+        }
+        for given in &self.bridges {
+            let (own, rules) = (&given.settings, &given.settings.rules);
+            let has_some = !rules.outward.is_empty() || !rules.inward.is_empty();
+            if !has_some && !self.is_sent_to(&own.link_id()) {
+                let name = &own.name;
+                let why = format!(
+                    "a bridge needs a rule: [[bridge.out]], [[bridge.in]], or a [[rule]] with \
+                     send.to = [\"bridge/{name}\"]"
+                );
+                wrongs.push(Wrong { origin: given.origin.clone(), why });
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     ];
     listeners(plan, &settings, wrongs);
     queues(plan, &settings, wrongs);
+    plan.check_sends(wrongs);
     namespaces(plan, &settings, wrongs);
     let (groups, most) = (plan.groups.len(), limits::CLASSES_MAX);
     if let Some(beyond) = plan.groups.get(most) {

@@ -47,6 +47,7 @@ impl Plan {
             let own = overruled(settings, &given.limits).broker;
             let mut gateway = given.settings.clone();
             gateway.limits = near::limits(&own).into();
+            gateway.takes_rows = self.is_sent_to(&gateway.link_id());
             gateway
         };
         self.gateways.iter().map(gateway).collect()
@@ -63,6 +64,11 @@ impl Plan {
         if let Some(beyond) = self.gateways.get(most) {
             let why = format!("with groups, bridges and sinks there is room for {most} gateways");
             wrongs.push(Wrong { origin: beyond.origin.clone(), why });
+        }
+        for given in &self.gateways {
+            let own = &given.settings;
+            let misfit = own.rows_misfit(self.is_sent_to(&own.link_id()));
+            wrongs.extend(misfit.map(|why| Wrong { origin: given.origin.clone(), why }));
         }
         if settings.allow_anonymous == Anonymous::Always {
             return;

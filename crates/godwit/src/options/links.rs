@@ -3,7 +3,7 @@
 use super::file::Reader;
 use super::table::Row;
 use super::value::{Misfit, Value};
-use super::{Given, Origin, nearest};
+use super::{Given, Origin, Plan, nearest};
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -124,6 +124,21 @@ impl Reader<'_> {
             Ok(value) => (row.set)(settings, &value),
             Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
         }
+    }
+}
+
+impl Plan {
+    /// Every link, as rules name it.
+    #[cfg_attr(not(feature = "bridge"), expect(unused_mut))]
+    pub(super) fn link_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        #[cfg(feature = "bridge")]
+        names.extend(self.bridges.iter().map(|own| format!("bridge/{}", own.settings.name)));
+        #[cfg(feature = "gateway")]
+        names.extend(self.gateways.iter().map(|own| format!("gateway/{}", own.settings.name)));
+        #[cfg(feature = "sink")]
+        names.extend(self.sinks.iter().map(|own| format!("sink/{}", own.settings.name)));
+        names
     }
 }
 

@@ -34,7 +34,6 @@ use crate::links::sink::settings::SinkSettings;
 use crate::links::{bridge::settings::BridgeSettings, near};
 use crate::listen::ListenUrl;
 use broker::classes::{Class, Headcount};
-use broker::rules::Rule;
 use settings::{ListenerSettings, Settings};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,7 +55,7 @@ pub(crate) struct Plan {
     given: BTreeMap<&'static str, Given>,
     listeners: Vec<ListenerGiven>,
     groups: Vec<GroupGiven>,
-    rules: Vec<Rule>,
+    rules: Vec<rules::RuleGiven>,
     topics: topics::Topics,
     #[cfg(feature = "bridge")]
     bridges: Vec<bridges::BridgeGiven>,
@@ -148,7 +147,7 @@ impl Plan {
         for row in table::rows() {
             (row.set)(&mut settings, &self.value(row));
         }
-        settings.broker.rules = self.rules.as_slice().into();
+        settings.broker.rules = self.rules();
         self.topics.set(&mut settings.broker);
         settings.broker.classes = self.classes(&settings);
         settings.listeners = self.listeners(&settings);

@@ -1,11 +1,12 @@
 //! `[[rule]]` in a file.
 
-use super::Plan;
 use super::file::Reader;
 use super::links::{LinkGiven, defaults, name_misfit};
 use super::table::Row;
-use super::value::Kind;
-use broker::rules::{Acts, Publishing, Rule};
+use super::value::{Kind, Value};
+use super::{Origin, Plan, Wrong, nearest};
+use broker::limits::LINK_IDS;
+use broker::rules::{Acts, Publishing, Rule, Sending};
 use mqtt::QoS;
 use std::sync::Arc;
 use toml::de::DeTable;
@@ -17,6 +18,14 @@ pub(crate) struct RuleSettings {
     sql: String,
     drops: bool,
     prints: bool,
+    publish: MessageGiven,
+    send_to: Vec<String>,
+    send: MessageGiven,
+}
+
+/// What is made of each row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct MessageGiven {
     topic: String,
     payload: String,
     qos: Option<QoS>,
@@ -25,10 +34,33 @@ pub(crate) struct RuleSettings {
     user_properties: Vec<(String, String)>,
 }
 
+/// A rule, and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct RuleGiven {
+    pub(crate) origin: Origin,
+    pub(crate) rule: Rule,
+}
+
 const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
 const TEMPLATE: Kind = Kind::Text {
     of: "text with ${name} and the like",
     check: |text| rules::Template::parse(text).map(drop),
+};
+const LINKS: Kind = Kind::List {
+    of: "links like sink/NAME",
+    check: |text| match text.split_once('/') {
+        Some(("bridge" | "gateway" | "sink", name)) if !name.is_empty() => Ok(()),
+        _ => Err(format!("{text:?} is no link, use bridge/NAME, gateway/NAME or sink/NAME")),
+    },
+};
+const QOS: Kind = Kind::Choice(&["as_published", "0", "1", "2"]);
+const USER_PROPERTIES: Kind = Kind::Map {
+    of: "NAME",
+    value: "TEMPLATE",
+    check: |name, text| match name.is_empty() || name.contains('\0') {
+        true => Err("a User Property needs a name".to_string()),
+        false => rules::Template::parse(text).map(drop),
+    },
 };
 
 pub(crate) const ROWS: &[Row<RuleSettings>] = &[
@@ -87,7 +119,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
                rule does not see what it published itself, and what comes of rules that go on \
                from each other ends after eight of them (`failed/loop`).",
         source: "",
-        set: |rule, value| rule.topic = value.text().into(),
+        set: |rule, value| rule.publish.topic = value.text().into(),
     },
     Row {
         key: "publish.payload",
@@ -97,24 +129,17 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         short: "with which payload; `${.}` is the row as JSON",
         long: "What the row does not have is `null`.",
         source: "",
-        set: |rule, value| rule.payload = value.text().into(),
+        set: |rule, value| rule.publish.payload = value.text().into(),
     },
     Row {
         key: "publish.qos",
-        kind: Kind::Choice(&["as_published", "0", "1", "2"]),
+        kind: QOS,
         default: "as_published",
         live: true,
         short: "at which QoS; `as_published` is that of the message",
         long: "",
         source: "MQTT 5.0, 4.3",
-        set: |rule, value| {
-            rule.qos = match value.text() {
-                "0" => Some(QoS::AtMostOnce),
-                "1" => Some(QoS::AtLeastOnce),
-                "2" => Some(QoS::ExactlyOnce),
-                _ => None,
-            };
-        },
+        set: |rule, value| rule.publish.qos = qos(value),
     },
     Row {
         key: "publish.retain",
@@ -125,7 +150,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         long: "",
         source: "MQTT 5.0, 3.3.1.3",
         set: |rule, value| {
-            rule.retain = match value.text() {
+            rule.publish.retain = match value.text() {
                 "true" => Some(true),
                 "false" => Some(false),
                 _ => None,
@@ -140,26 +165,93 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         short: "whether it has the properties of the message, and expires when that does",
         long: "",
         source: "MQTT 5.0, 3.3.2.3",
-        set: |rule, value| rule.keeps_properties = value.text() == "keep",
+        set: |rule, value| rule.publish.keeps_properties = value.text() == "keep",
     },
     Row {
         key: "publish.user_properties",
-        kind: Kind::Map {
-            of: "NAME",
-            value: "TEMPLATE",
-            check: |name, text| match name.is_empty() || name.contains('\0') {
-                true => Err("a User Property needs a name".to_string()),
-                false => rules::Template::parse(text).map(drop),
-            },
-        },
+        kind: USER_PROPERTIES,
         default: "",
         live: true,
         short: "User Properties that it has beside these",
         long: "",
         source: "MQTT 5.0, 3.3.2.3.7",
-        set: |rule, value| rule.user_properties = value.map().to_vec(),
+        set: |rule, value| rule.publish.user_properties = value.map().to_vec(),
+    },
+    Row {
+        key: "send.to",
+        kind: LINKS,
+        default: "",
+        live: true,
+        short: "links to which each row goes: [\"sink/history\", \"bridge/cloud\"]",
+        long: "Also gateways. A row is a message in the link's own queue, which no client, no \
+               other rule and no other link sees; filters and maps are not asked. It waits \
+               there, and survives, like what the link subscribes to. What a link that is just \
+               being made does not take yet is counted (`failed/link`).",
+        source: "",
+        set: |rule, value| rule.send_to = value.list().to_vec(),
+    },
+    Row {
+        key: "send.topic",
+        kind: TEMPLATE,
+        default: "",
+        live: true,
+        short: "what it is called there; empty is the message's topic, or the event's name",
+        long: "Of a window that is the rule's name. A bridge and a gateway call it so on the other \
+               side, a sink's `${topic}` is this.",
+        source: "",
+        set: |rule, value| rule.send.topic = value.text().into(),
+    },
+    Row {
+        key: "send.payload",
+        kind: TEMPLATE,
+        default: "${.}",
+        live: true,
+        short: "with which payload; `${.}` is the row as JSON",
+        long: "So that a sink finds the row's columns as `${payload.NAME}`.",
+        source: "",
+        set: |rule, value| rule.send.payload = value.text().into(),
+    },
+    Row {
+        key: "send.qos",
+        kind: QOS,
+        default: "as_published",
+        live: true,
+        short: "at which QoS; `as_published` is that of the message",
+        long: "Events without a message and windows have 0: what is to wait for a link that is \
+               away needs 1 or 2.",
+        source: "MQTT 5.0, 4.3",
+        set: |rule, value| rule.send.qos = qos(value),
+    },
+    Row {
+        key: "send.properties",
+        kind: Kind::Choice(&["none", "keep"]),
+        default: "none",
+        live: true,
+        short: "whether it has the properties of the message, and expires when that does",
+        long: "",
+        source: "MQTT 5.0, 3.3.2.3",
+        set: |rule, value| rule.send.keeps_properties = value.text() == "keep",
+    },
+    Row {
+        key: "send.user_properties",
+        kind: USER_PROPERTIES,
+        default: "",
+        live: true,
+        short: "User Properties that it has beside these",
+        long: "",
+        source: "MQTT 5.0, 3.3.2.3.7",
+        set: |rule, value| rule.send.user_properties = value.map().to_vec(),
     },
 ];
+
+fn qos(value: &Value) -> Option<QoS> {
+    match value.text() {
+        "0" => Some(QoS::AtMostOnce),
+        "1" => Some(QoS::AtLeastOnce),
+        "2" => Some(QoS::ExactlyOnce),
+        _ => None,
+    }
+}
 
 /// Options of the broker that are lists of rules: so many is far more than anybody writes.
 const RULES_MAX: usize = 4096;
@@ -170,7 +262,7 @@ impl Reader<'_> {
         for (name, value) in table {
             self.link_option(&mut own, (ROWS, &[]), name.get_ref(), name.span().start, value);
         }
-        let others = self.plan.rules.iter().map(|other| &*other.name);
+        let others = self.plan.rules.iter().map(|other| &*other.rule.name);
         if let Some(why) = name_misfit("rule", &own.settings.name, others) {
             return self.wrong(at, why);
         }
@@ -179,7 +271,7 @@ impl Reader<'_> {
         }
         match own.settings.rule() {
             Err(why) => self.wrong(at, why),
-            Ok(rule) => self.plan.rules.push(rule),
+            Ok(rule) => self.plan.rules.push(RuleGiven { origin: own.origin, rule }),
         }
     }
 }
@@ -198,48 +290,110 @@ impl RuleSettings {
         if self.drops && plan.window().is_some() {
             return Err("drop is for messages, and a window is over long after them".to_string());
         }
-        let template = |text: &str| rules::Template::parse(text);
-        let alone = RuleSettings { topic: self.topic.clone(), ..defaults(ROWS) };
-        let publishing = |one: &RuleSettings| {
-            let words = (one.payload.clone(), one.qos, one.retain, one.keeps_properties);
-            (words, one.user_properties.clone())
+        let plain: RuleSettings = defaults(ROWS);
+        let is_said = |own: &MessageGiven, plain: &MessageGiven| {
+            let topic = own.topic.clone();
+            *own != MessageGiven { topic, ..plain.clone() }
         };
-        let publishes = match self.topic.is_empty() {
-            true if publishing(self) != publishing(&alone) => {
+        let publishes = match self.publish.topic.is_empty() {
+            true if is_said(&self.publish, &plain.publish) => {
                 return Err("publish.topic says where it is published, and is missing".to_string());
             }
             true => None,
-            false => Some(Publishing {
-                topic: template(&self.topic)?,
-                payload: template(&self.payload)?,
-                qos: self.qos,
-                retain: self.retain,
-                keeps_properties: self.keeps_properties,
-                user_properties: self
-                    .user_properties
-                    .iter()
-                    .map(|(name, text)| Ok((name.as_str().into(), template(text)?)))
-                    .collect::<Result<_, String>>()?,
-            }),
+            false => Some(self.publish.publishing()?),
         };
-        let acts = Acts { drops: self.drops, prints: self.prints, publishes };
+        let sends = match self.send_to.is_empty() {
+            true if self.send != plain.send => {
+                return Err("send.to says which links it is for, and is missing".to_string());
+            }
+            true => None,
+            false => Some(self.sending()?),
+        };
+        let acts = Acts { drops: self.drops, prints: self.prints, publishes, sends };
         if acts == Acts::default() {
-            return Err("a rule does something: give it publish.topic, drop or print".to_string());
+            let why = "a rule does something: give it publish.topic, send.to, drop or print";
+            return Err(why.to_string());
         }
         let (name, text) = (self.name.as_str().into(), self.sql.as_str().into());
         Ok(Rule { name, text, plan: plan.into(), acts, tally: Arc::default() })
     }
+
+    fn sending(&self) -> Result<Sending, String> {
+        let mut to: Vec<Box<str>> = Vec::new();
+        for link in &self.send_to {
+            let id = format!("{LINK_IDS}{link}").into();
+            if to.contains(&id) {
+                return Err(format!("send.to names {link} twice: each row goes there once"));
+            }
+            to.push(id);
+        }
+        Ok(Sending { to, message: self.send.publishing()? })
+    }
+}
+
+impl MessageGiven {
+    fn publishing(&self) -> Result<Publishing, String> {
+        let template = |text: &str| rules::Template::parse(text);
+        let named = |(name, text): &(String, String)| Ok((name.as_str().into(), template(text)?));
+        Ok(Publishing {
+            topic: (!self.topic.is_empty()).then(|| template(&self.topic)).transpose()?,
+            payload: template(&self.payload)?,
+            qos: self.qos,
+            retain: self.retain,
+            keeps_properties: self.keeps_properties,
+            user_properties: self
+                .user_properties
+                .iter()
+                .map(named)
+                .collect::<Result<_, String>>()?,
+        })
+    }
 }
 
 impl Plan {
+    pub(super) fn rules(&self) -> Arc<[Rule]> {
+        self.rules.iter().map(|given| given.rule.clone()).collect()
+    }
+
     /// Takes the rules of another plan. Says whether they are others.
     pub(super) fn take_rules(&mut self, next: &Plan) -> bool {
         let before = std::mem::replace(&mut self.rules, next.rules.clone());
-        for rule in &mut self.rules {
-            if let Some(same) = before.iter().find(|same| same.name == rule.name) {
-                rule.tally = same.tally.clone();
+        for RuleGiven { rule, .. } in &mut self.rules {
+            if let Some(same) = before.iter().find(|same| same.rule.name == rule.name) {
+                rule.tally = same.rule.tally.clone();
             }
         }
-        before != self.rules
+        let own = |all: &[RuleGiven]| -> Vec<Rule> {
+            all.iter().map(|given| given.rule.clone()).collect()
+        };
+        own(&before) != own(&self.rules)
+    }
+
+    /// Whether a rule sends to the link with this client id.
+    pub(super) fn is_sent_to(&self, link_id: &str) -> bool {
+        let sends = self.rules.iter().filter_map(|given| given.rule.acts.sends.as_ref());
+        sends.flat_map(|sends| &sends.to).any(|to| **to == *link_id)
+    }
+
+    /// Rules may only send to links that there are.
+    pub(super) fn check_sends(&self, wrongs: &mut Vec<Wrong>) {
+        let known = self.link_names();
+        for RuleGiven { origin, rule } in &self.rules {
+            for to in rule.acts.sends.iter().flat_map(|sends| &sends.to) {
+                let name = to.strip_prefix(LINK_IDS).unwrap_or(to);
+                if known.iter().any(|known| known == name) {
+                    continue;
+                }
+                let meant = nearest::nearest(name, known.iter().map(String::as_str));
+                let hint = match (meant, known.is_empty()) {
+                    (Some(meant), _) => format!("did you mean {meant}?"),
+                    (None, false) => format!("there are {}", known.join(", ")),
+                    (None, true) => "there is none at all".to_string(),
+                };
+                let (origin, rule) = (origin.clone(), &rule.name);
+                let why = format!("send.to of rule {rule}: there is no link {name}, {hint}");
+                wrongs.push(Wrong { origin, why });
+            }
+        }
     }
 }

@@ -55,6 +55,7 @@ impl Plan {
             let limits = Options { inflight_max: given.settings.inflight_max(), ..own };
             let mut sink = given.settings.clone();
             sink.limits = limits.into();
+            sink.takes_rows = self.is_sent_to(&sink.link_id());
             sink
         };
         self.sinks.iter().map(sink).collect()
@@ -72,6 +73,18 @@ impl Plan {
         if let Some(beyond) = self.sinks.get(most) {
             let why = format!("with {others} groups and bridges there is room for {most} sinks");
             wrongs.push(Wrong { origin: beyond.origin.clone(), why });
+        }
+        for given in &self.sinks {
+            let own = &given.settings;
+            let has_some = !own.filters.is_empty() || !own.events.is_empty();
+            if !has_some && !self.is_sent_to(&own.link_id()) {
+                let name = &own.name;
+                let why = format!(
+                    "a sink needs filters = [\"sensors/#\"], or events, or a [[rule]] with \
+                     send.to = [\"sink/{name}\"]"
+                );
+                wrongs.push(Wrong { origin: given.origin.clone(), why });
+            }
         }
     }
 }

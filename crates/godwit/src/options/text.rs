@@ -317,6 +317,7 @@ publish.payload = '{\"t\": ${t}}'
 publish.qos = \"1\"
 ```
 
+`send.to = [\"sink/history\"]` puts rows into the queues of links, and nobody else gets them.
 What a rule publishes follows the message that it was made of, and that is acknowledged when both
 are
 where they have to be. A rule that fails on a message does not disturb it. SIGHUP applies changed

@@ -130,16 +130,24 @@ fn nothing_is_lost_while_the_other_broker_is_away() {
 
 #[test]
 fn brokers_that_are_killed_lose_and_double_nothing_on_the_way_out() {
-    killed("bridge-killed-out", true);
+    killed("bridge-killed-out", BOTH, true);
 }
 
 #[test]
 fn brokers_that_are_killed_lose_and_double_nothing_on_the_way_in() {
-    killed("bridge-killed-in", false);
+    killed("bridge-killed-in", BOTH, false);
+}
+
+#[test]
+fn rows_that_a_rule_sends_to_a_bridge_are_not_lost_and_not_doubled_by_kills() {
+    let rule = "[[rule]]\nname = \"r\"\nsql = 'SELECT payload AS p FROM \"up/#\"'\n\
+                send.to = [\"bridge/b\"]\nsend.topic = \"site/up/row\"\n\
+                send.payload = \"${p}\"\n";
+    killed("bridge-killed-rows", rule, true);
 }
 
 /// Every message that one broker acknowledged is at the other one, once, whoever was killed.
-fn killed(name: &str, is_outward: bool) {
+fn killed(name: &str, rules: &str, is_outward: bool) {
     let data = |side: &str| scratch(&format!("{name}-{side}")).display().to_string();
     let (near_data, far_data) = (data("near"), data("far"));
     let (near_url, far_url) = (free_address(), free_address());
@@ -149,7 +157,7 @@ fn killed(name: &str, is_outward: bool) {
     };
     let near = || {
         let url = format!("tcp://{near_url}");
-        edge(name, &(servers(far_url) + BOTH), &["--data", &near_data, "--listen", &url])
+        edge(name, &(servers(far_url) + rules), &["--data", &near_data, "--listen", &url])
     };
     let (mut there, mut here) = (far(), near().0);
     here.program.wait_for("godwit::bridge connected");

@@ -20,6 +20,7 @@ mod options;
 mod permits;
 #[cfg(feature = "psk")]
 mod psk;
+mod rule_links;
 mod rules;
 mod security;
 #[cfg(feature = "sink")]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const HOT: &str = r#"[[rule]]
+pub(crate) const HOT: &str = r#"[[rule]]
 name = "hot"
 sql = """SELECT payload.t AS t, nth(2, tokens(topic, '/')) AS room
          FROM "rooms/+/climate" WHERE payload.t > 30"""
@@ -18,7 +18,7 @@ publish.qos = "1"
 publish.user_properties = { rule = "hot" }
 "#;
 
-fn write(path: &Path, text: &str) -> String {
+pub(crate) fn write(path: &Path, text: &str) -> String {
     std::fs::write(path, text).expect("the file can be written");
     path.display().to_string()
 }

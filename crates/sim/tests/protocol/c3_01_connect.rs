@@ -526,7 +526,7 @@ crate::transcripts! {
         d< CLOSED
         e> CONNECT id=e will="$SYS/x"
         e< CONNACK present=0 NotAuthorized \
-            reason_string="not permitted: $SYS topics belong to the server"
+            reason_string="not permitted: $SYS and $link topics are the server's"
         e< CLOSED
         "##
     }

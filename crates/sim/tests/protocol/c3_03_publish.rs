@@ -272,10 +272,10 @@ crate::transcripts! {
         a> PUBLISH "$SYS/x" qos=0 "x"
         a> PUBLISH 1 "$SYS/x" qos=1 "x"
         a< PUBACK 1 NotAuthorized \
-            reason_string="not permitted: $SYS topics belong to the server"
+            reason_string="not permitted: $SYS and $link topics are the server's"
         a> PUBLISH 2 "$SYS/x" qos=2 "x"
         a< PUBREC 2 NotAuthorized \
-            reason_string="not permitted: $SYS topics belong to the server"
+            reason_string="not permitted: $SYS and $link topics are the server's"
         a> PUBREL 2
         a< PUBCOMP 2 PacketIdentifierNotFound
         b> CONNECT id=b v=311

@@ -373,9 +373,12 @@ crate::transcripts! {
         a> PUBLISH 2 "$SYS/broker/connection//state" qos=1 "1" &
         a> PUBLISH 3 "$SYS/broker/connection/x" qos=1 "1" &
         a> PUBLISH 4 "$SYS/broker/uptime" qos=1 "1"
-        a< PUBACK 2 NotAuthorized reason_string="not permitted: $SYS topics belong to the server"
-        a< PUBACK 3 NotAuthorized reason_string="not permitted: $SYS topics belong to the server"
-        a< PUBACK 4 NotAuthorized reason_string="not permitted: $SYS topics belong to the server"
+        a< PUBACK 2 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a< PUBACK 3 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a< PUBACK 4 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
         a! cut
         b< PUBLISH "$SYS/broker/connection/x.y/state" qos=0 "0"
         "##

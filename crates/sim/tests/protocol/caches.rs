@@ -279,7 +279,7 @@ crate::transcripts! {
             reason_string="a request to $cache/ needs a Response Topic"
         a> PUBLISH 1 "$cache/c/t" qos=1 "" response_topic=$SYS/x
         a< PUBACK 1 NotAuthorized \
-            reason_string="not permitted: $SYS topics belong to the server"
+            reason_string="not permitted: $SYS and $link topics are the server's"
         a> PUBLISH 1 "$cache/c/t" qos=1 "" response_topic=$cache/c/t
         a< PUBACK 1 TopicNameInvalid \
             reason_string="there is no such cache: a request goes to $cache/NAME"

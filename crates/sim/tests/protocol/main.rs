@@ -32,6 +32,7 @@ mod permits_many;
 mod preset;
 mod rewrite;
 mod rule_events;
+mod rule_links;
 mod rule_windows;
 mod rules;
 mod sys_tree;

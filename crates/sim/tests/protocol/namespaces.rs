@@ -80,14 +80,14 @@ crate::transcripts! {
         + 3s
         a> PUBLISH 2 "$SYS/x" qos=1 "x"
         a< PUBACK 2 NotAuthorized \
-            reason_string="not permitted: $SYS topics belong to the server"
+            reason_string="not permitted: $SYS and $link topics are the server's"
         a> PUBLISH 3 "$x" qos=1 "x"
         a< PUBACK 3 NotAuthorized \
-            reason_string="not permitted: $SYS topics belong to the server"
+            reason_string="not permitted: $SYS and $link topics are the server's"
         b! by 1
         b> CONNECT id=b will="$x" will_qos=0 will_payload="x"
         b< CONNACK present=0 NotAuthorized \
-            reason_string="not permitted: $SYS topics belong to the server"
+            reason_string="not permitted: $SYS and $link topics are the server's"
         b< CLOSED
         "##
     }

@@ -14,7 +14,7 @@ use self::far::{Denied, Far, Manner};
 use self::pipe::{Pipe, Rule};
 use self::settings::BridgeSettings;
 use super::backoff::{self, seed};
-use super::near::{Home, Wish};
+use super::near::{Home, Wish, rows_for};
 use super::tally::Tally;
 use super::{Credentials, Stop, lock, stopped};
 use broker::rules::Told;
@@ -113,7 +113,8 @@ impl Bridge {
         let link_id = self.settings.link_id();
         let wanted = |qos_max| {
             let filter = |rule: &Rule| (rule.map.filter.clone(), rule.options(qos_max));
-            rules.iter().map(filter).collect()
+            let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
+            rules.iter().map(filter).chain(rows).collect()
         };
         self.home.prepare(&link_id, self.is_subscribed, wanted).await
     }
@@ -128,7 +129,8 @@ impl Bridge {
                 // A session there remembers ids of QoS 2 messages that one before this one here
                 // gave.
                 let out = &settings.rules.outward;
-                let anew = course.is_new && out.iter().any(|rule| rule.qos == QoS::ExactlyOnce);
+                let has_two = out.iter().any(|rule| rule.qos == QoS::ExactlyOnce);
+                let anew = course.is_new && (has_two || settings.takes_rows);
                 self.reach(course.server, anew).await?
             }
         };

@@ -32,6 +32,8 @@ pub(crate) struct BridgeSettings {
     pub(crate) status_topic: String,
     pub(crate) tls: TlsSettings,
     pub(crate) rules: Arc<Rules>,
+    /// Rules of the broker send to it.
+    pub(crate) takes_rows: bool,
     /// Limits of its session here.
     pub(crate) limits: Arc<broker::Options>,
 }
@@ -64,6 +66,7 @@ impl Default for BridgeSettings {
             status_topic: String::new(),
             tls: TlsSettings::default(),
             rules: Arc::default(),
+            takes_rows: false,
             limits: Arc::default(),
         }
     }

@@ -13,7 +13,7 @@ use super::errands::{Asked, Errands, Told};
 use super::forms::{self, Inward};
 use super::peer::{Shared, parcel};
 use super::settings::GatewaySettings;
-use crate::links::near::{NearTerms, acknowledge};
+use crate::links::near::{NearTerms, acknowledge, name_of_row};
 use crate::links::tally::Loss;
 use mqtt::{Packet, PacketId, PacketType, Property, Publish, QoS, Reason, Version};
 use patterns::{Manner, Message};
@@ -127,12 +127,12 @@ impl Desk {
         if self.settings().pattern.answers() {
             return self.answer(publish);
         }
-        let rules = self.settings().rules.clone();
-        let matching = rules.outward.iter().find(|rule| rule.map.matches(publish.topic));
-        let Some(name) = matching.and_then(|rule| rule.map.apply(publish.topic)) else {
-            let loss = if matching.is_some() { Loss::NoName } else { Loss::NoRule };
-            self.lose(loss, publish.topic);
-            return self.done(publish.packet_id);
+        let name = match self.outward_name(publish.topic) {
+            Ok(name) => name,
+            Err(loss) => {
+                self.lose(loss, publish.topic);
+                return self.done(publish.packet_id);
+            }
         };
         let frames = forms::outward(self.settings(), &name, publish);
         if frames.iter().map(Vec::len).sum::<usize>() > self.settings().message_bytes_max as usize {
@@ -143,6 +143,15 @@ impl Desk {
             true => self.ask(publish, frames),
             false => self.send(publish, Message { envelope: Vec::new(), frames }),
         }
+    }
+
+    /// What a rule of the broker sends has its name already; everything else has it by a map.
+    fn outward_name(&self, topic: &str) -> Result<String, Loss> {
+        if let Some(name) = name_of_row(topic) {
+            return Ok(name.into());
+        }
+        let matching = self.settings().rules.outward.iter().find(|rule| rule.map.matches(topic));
+        matching.ok_or(Loss::NoRule)?.map.apply(topic).ok_or(Loss::NoName)
     }
 
     fn send(&mut self, publish: &Publish<'_>, message: Message) {

@@ -29,7 +29,7 @@ use self::desk::Desk;
 use self::peer::Shared;
 use self::roads::Trusted;
 use self::settings::GatewaySettings;
-use super::near::{Home, NearTerms, Wish};
+use super::near::{Home, NearTerms, Wish, rows_for};
 use super::tally::Tally;
 use super::way::{READ_BYTES, Way};
 use super::{Credentials, Served, Stop, stopped};
@@ -147,6 +147,9 @@ impl Gateway {
                 };
                 wanted.push((settings.answers_at(), options));
             }
+            // A socket says once that it took something.
+            let qos = QoS::AtLeastOnce.min(qos_max);
+            wanted.extend(settings.takes_rows.then(|| rows_for(&link_id, qos)));
             wanted
         };
         while let Err(why) = self.home.prepare(&link_id, false, wanted).await {

@@ -41,6 +41,8 @@ pub(crate) struct GatewaySettings {
     pub(crate) retry_min_ms: u32,
     pub(crate) retry_max_s: u32,
     pub(crate) rules: Arc<GateRules>,
+    /// Rules of the broker send to it.
+    pub(crate) takes_rows: bool,
     /// Limits of its session here.
     pub(crate) limits: Arc<broker::Options>,
 }
@@ -174,12 +176,8 @@ impl GatewaySettings {
     fn check_rules(&self, (out, inward): (&[RuleGiven], &[RuleGiven])) -> Result<(), String> {
         let pattern = self.pattern;
         let name = pattern.name();
-        let goes_out = pattern.manner() != Manner::None && !pattern.answers();
+        let goes_out = self.goes_out();
         let comes_in = pattern.hears() && !pattern.asks();
-        if out.is_empty() && inward.is_empty() {
-            let table = if goes_out { "out" } else { "in" };
-            return Err(format!("a gateway needs a rule: [[gateway.{table}]]"));
-        }
         if !out.is_empty() && !goes_out {
             return Err(format!("{name} sends nothing of its own: it has no [[gateway.out]]"));
         }
@@ -187,6 +185,29 @@ impl GatewaySettings {
             return Err(format!("{name} hears nothing of its own: it has no [[gateway.in]]"));
         }
         Ok(())
+    }
+
+    /// Whether it says anything of its own to sockets.
+    fn goes_out(&self) -> bool {
+        self.pattern.manner() != Manner::None && !self.pattern.answers()
+    }
+
+    /// What is wrong with it, as rules of the broker send to it or not.
+    pub(crate) fn rows_misfit(&self, is_sent_to: bool) -> Option<String> {
+        let (name, pattern) = (&self.name, self.pattern.name());
+        if is_sent_to && !self.goes_out() {
+            return Some(format!(
+                "{pattern} sends nothing of its own: no [[rule]] can send.to gateway/{name}"
+            ));
+        }
+        let has_some = !self.rules.outward.is_empty() || !self.rules.inward.is_empty();
+        (!has_some && !is_sent_to).then(|| match self.goes_out() {
+            true => format!(
+                "a gateway needs a rule: [[gateway.out]], or a [[rule]] with \
+                 send.to = [\"gateway/{name}\"]"
+            ),
+            false => "a gateway needs a rule: [[gateway.in]]".to_string(),
+        })
     }
 
     fn check_secrets(&self) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! What a sink hands on: a message, or an event. Its fields are what templates have names for.
 
+use crate::links::near::name_of_row;
 use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
 use serde_json::Value as Json;
 use std::borrow::Cow;
@@ -77,7 +78,7 @@ impl Message {
             }
         }
         Message {
-            topic: publish.topic.into(),
+            topic: name_of_row(publish.topic).unwrap_or(publish.topic).into(),
             payload: publish.payload.into(),
             qos: publish.qos,
             retain: publish.retain,

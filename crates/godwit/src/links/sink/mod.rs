@@ -39,7 +39,7 @@ use self::settings::SinkSettings;
 use self::times::Times;
 use super::backoff;
 use super::events::{Heard, Hub};
-use super::near::{Home, Wish};
+use super::near::{Home, Wish, rows_for};
 use super::tally::{Loss, Tally};
 use super::{Credentials, Stop, stopped};
 use mqtt::{QoS, SubscribeOptions};
@@ -158,7 +158,9 @@ impl Sink {
                 retain_as_published: true,
                 retain_handling: if self.settings.takes_retained { 1 } else { 2 },
             };
-            self.settings.filters.iter().map(|filter| (filter.clone(), options)).collect()
+            let filters = self.settings.filters.iter().map(|filter| (filter.clone(), options));
+            let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
+            filters.chain(rows).collect()
         };
         while let Err(why) = self.home.prepare(&link_id, false, wanted).await {
             self.tally.fail(&self.settings.name, why);

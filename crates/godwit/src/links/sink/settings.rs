@@ -32,6 +32,8 @@ pub(crate) use super::rows::ROWS;
 pub(crate) struct SinkSettings {
     pub(crate) name: Arc<str>,
     pub(crate) filters: Vec<String>,
+    /// Rules send to it.
+    pub(crate) takes_rows: bool,
     pub(crate) takes_retained: bool,
     /// By their names.
     pub(crate) events: Vec<String>,
@@ -198,9 +200,6 @@ impl SinkSettings {
                        influx.url, kafka.servers, nats.url, redis.url and sql.url";
         if named.iter().filter(|is_named| **is_named).count() != 1 {
             return Err(several.to_string());
-        }
-        if self.filters.is_empty() && self.events.is_empty() {
-            return Err("a sink needs filters = [\"sensors/#\"], or events".to_string());
         }
         if u64::from(self.retry_min_ms) > u64::from(self.retry_max_s) * 1000 {
             return Err("retry_min_ms is more than retry_max_s".to_string());

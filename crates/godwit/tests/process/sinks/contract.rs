@@ -36,7 +36,9 @@ pub(super) fn stands(place: &mut impl Place) {
     what_is_written_stays_a_value(place);
     who_is_not_there_yet_gets_it_later(place);
     who_goes_and_comes_back_loses_nothing(place);
-    a_broker_that_is_killed_loses_nothing(place);
+    let text = sink(place, "\"a\"", "");
+    a_broker_that_is_killed_loses_nothing(place, &text);
+    rows_of_rules_come_like_messages(place);
     options_change_live(place);
 }
 
@@ -252,11 +254,30 @@ fn who_goes_and_comes_back_loses_nothing(place: &mut impl Place) {
     edge.wait_for_value("queue/in_flight", |value| value == "0");
 }
 
-fn a_broker_that_is_killed_loses_nothing(place: &mut impl Place) {
+/// A sink without filters: what it gets a rule has sent it, under the message's name.
+pub(super) fn sink_of_rows(place: &impl Place) -> String {
+    let rule = "[[rule]]\nname = \"r\"\nsql = 'SELECT payload AS p FROM \"a\"'\n\
+                send.to = [\"sink/s\"]\nsend.payload = \"${p}\"\n";
+    sink(place, "", "") + rule
+}
+
+fn rows_of_rules_come_like_messages(place: &mut impl Place) {
+    place.clear();
+    let text = sink_of_rows(place);
+    let edge = Edge::start(&own(place, "sink-rows"), &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    edge.count("a", "1", 0..500);
+    edge.publish(&["-t", "b", "-m", "no rule sees it", "-q", "1"]);
+    edge.count("a", "2", 500..600);
+    let wanted = numbers("a", 0..600);
+    wait_for(place, "rows", |rows| rows == wanted);
+    edge.wait_for_value("out/messages", |value| value == "600");
+}
+
+pub(super) fn a_broker_that_is_killed_loses_nothing(place: &mut impl Place, text: &str) {
     place.clear();
     let data = scratch(&own(place, "sink-killed-data")).display().to_string();
-    let text = sink(place, "\"a\"", "");
-    let mut edge = Edge::start(&own(place, "sink-killed"), &text, &["--data", &data]);
+    let mut edge = Edge::start(&own(place, "sink-killed"), text, &["--data", &data]);
     // From now on its session is there.
     edge.wait_for_value("state", |value| value == "1");
     let mut wanted = Vec::new();

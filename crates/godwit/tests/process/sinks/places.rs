@@ -1,6 +1,8 @@
 //! What sinks lead to in tests: files, a web server, SQLite, PostgreSQL and MariaDB.
 
-use super::contract::{OURS, Place, Row, stands};
+use super::contract::{
+    OURS, Place, Row, a_broker_that_is_killed_loses_nothing, sink_of_rows, stands,
+};
 use crate::broker::{PATIENCE, scratch};
 use crate::servers::{Started, as_user, folder, free_port, give, install_mariadb, run};
 use crate::stub::{Said, Web};
@@ -282,6 +284,14 @@ fn sqlite_stands_the_contract() {
     let mut place = Sqlite { folder: scratch("sink-place-sqlite"), lock: None };
     place.clear();
     stands(&mut place);
+}
+
+#[test]
+fn rows_that_a_rule_sends_to_a_sink_are_not_lost_by_kills() {
+    let mut place = Sqlite { folder: scratch("sink-rows-sqlite"), lock: None };
+    place.clear();
+    let text = sink_of_rows(&place);
+    a_broker_that_is_killed_loses_nothing(&mut place, &text);
 }
 
 /// Packages of Debian name their programs by version.

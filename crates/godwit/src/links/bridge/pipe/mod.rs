@@ -15,7 +15,7 @@ mod echoes;
 
 use self::echoes::Echoes;
 use crate::links::map::Map;
-use crate::links::near::{NearTerms, acknowledge};
+use crate::links::near::{NearTerms, acknowledge, name_of_row};
 use crate::links::tally::{Loss, Tally};
 use mqtt::{
     Ack, Frame, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property, Publish, QoS,
@@ -323,14 +323,12 @@ impl Pipe {
     }
 
     fn publish_out(&mut self, publish: &Publish<'_>) {
-        let matching = self.rules.outward.iter().find(|rule| rule.map.matches(publish.topic));
-        let named = matching.and_then(|rule| Some((rule, rule.map.apply(publish.topic)?)));
-        let Some((rule, name)) = named else {
-            let loss = if matching.is_some() { Loss::NoName } else { Loss::NoRule };
-            return self.lose_out(publish, loss);
+        let Outward { name, qos, keeps_retain } = match self.outward(publish.topic) {
+            Ok(outward) => outward,
+            Err(loss) => return self.lose_out(publish, loss),
         };
-        let qos = publish.qos.min(rule.qos).min(self.terms.qos_max);
-        let retain = publish.retain && rule.keeps_retain && self.terms.takes_retain;
+        let qos = publish.qos.min(qos).min(self.terms.qos_max);
+        let retain = publish.retain && keeps_retain && self.terms.takes_retain;
         let rules = self.rules.clone();
         let mut properties = std::mem::take(&mut self.properties);
         properties.clear();
@@ -362,6 +360,18 @@ impl Pipe {
             self.echoes.remember(&name, publish.payload);
         }
         self.lower(publish, qos);
+    }
+
+    /// What a rule of the broker sends has its name already; everything else has it by a map.
+    fn outward(&self, topic: &str) -> Result<Outward, Loss> {
+        if let Some(name) = name_of_row(topic) {
+            let qos = QoS::ExactlyOnce;
+            return Ok(Outward { name: name.into(), qos, keeps_retain: true });
+        }
+        let matching = self.rules.outward.iter().find(|rule| rule.map.matches(topic));
+        let rule = matching.ok_or(Loss::NoRule)?;
+        let name = rule.map.apply(topic).ok_or(Loss::NoName)?;
+        Ok(Outward { name, qos: rule.qos, keeps_retain: rule.keeps_retain })
     }
 
     /// Whether the other broker will send this back to us. Of a shared subscription nothing can be
@@ -540,6 +550,14 @@ impl Pipe {
     pub(crate) fn is_ready(&self) -> bool {
         self.asked.is_empty()
     }
+}
+
+/// What a message that goes out is over there.
+struct Outward {
+    name: String,
+    /// At most.
+    qos: QoS,
+    keeps_retain: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
