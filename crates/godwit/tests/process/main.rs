@@ -20,6 +20,7 @@ mod options;
 mod permits;
 #[cfg(feature = "psk")]
 mod psk;
+#[cfg(feature = "sink")]
 mod rule_links;
 mod rules;
 mod security;
