@@ -223,6 +223,28 @@ class Zmq(Case):
                           message.properties.UserProperty), (b"\xff", "x", [("k", "v")]))
         self.value(broker, "gateway/pull/dropped/unreadable", lambda n: n == "2")
 
+    def test_json_of_sockets_does_not_say_where_answers_go(self):
+        more = 'form = "json"'
+        theirs = {"response_topic": "elsewhere", "correlation_data": "mine", "content_type": "x"}
+        broker, req = self.pair_up("rep", "req", "tcp", True, IN, more)
+        mqtt = self.mqtt(broker, "from/#")
+        for payload in ("one", "two"):
+            req.send_json({"topic": "in/a", "payload": payload, "properties": theirs})
+            asked = mqtt.got.get(timeout=PATIENCE_S)
+            said = asked.properties
+            self.assertEqual((asked.payload, said.ContentType), (payload.encode(), "x"))
+            mqtt.publish(said.ResponseTopic, "yes", CorrelationData=said.CorrelationData)
+            self.assertEqual(json.loads(req.recv())["payload"], "yes")
+        broker, rep = self.pair_up("req", "rep", "tcp", True, OUT, more)
+        mqtt = self.mqtt(broker, "answers")
+        for payload in (b"one", b"two"):
+            mqtt.publish("out/x", payload, ResponseTopic="answers", CorrelationData=payload)
+            rep.recv()
+            rep.send_json({"payload": "yes", "properties": theirs})
+            message = mqtt.got.get(timeout=PATIENCE_S)
+            self.assertEqual((message.payload, message.properties.CorrelationData),
+                             (b"yes", payload))
+
     def test_one_frame_and_signs_of_their_own(self):
         """As ZeroMQ's guide has its weather: one frame, words apart."""
         more = 'form = "delimited"\ndelimiter = " "\nseparator = "."'

@@ -289,9 +289,9 @@ impl Trial {
             id: "0",
             timestamp_ms: self.now_ms,
             now_ms: self.now_ms,
-            node: "godwit",
             chance: RandomState::new().hash_one(0),
             more,
+            ..Seen::default()
         }
     }
 

@@ -71,9 +71,7 @@ pub(crate) fn apply<'a>(
         Operator::Less => ordered(&[Ordering::Less]),
         Operator::LessOrEqual => ordered(&[Ordering::Less, Ordering::Equal]),
         Operator::TopicMatches => match (&left, &right) {
-            (Value::Text(topic), Value::Text(filter)) => {
-                Value::Bool(mqtt::filter_matches(filter, topic))
-            }
+            (Value::Text(topic), Value::Text(filter)) => Value::Bool(matches_filter(filter, topic)),
             _ => Value::Bool(false),
         },
         Operator::Concat => join(&left, &right, budget)?,
@@ -82,6 +80,11 @@ pub(crate) fn apply<'a>(
         }
         _ => calculate(operator, &left, &right)?,
     })
+}
+
+/// What is no filter matches nothing.
+pub(crate) fn matches_filter(filter: &str, topic: &str) -> bool {
+    mqtt::topic::check_filter(filter).is_ok() && mqtt::filter_matches(filter, topic)
 }
 
 fn join<'a>(left: &Value<'_>, right: &Value<'_>, budget: &mut Budget) -> Result<Value<'a>, Failed> {

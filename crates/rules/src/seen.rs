@@ -56,7 +56,7 @@ impl Default for Seen<'_> {
             id: "",
             timestamp_ms: 0,
             now_ms: 0,
-            node: "",
+            node: "godwit",
             chance: 0,
             more: &[],
         }
@@ -117,7 +117,7 @@ pub const FIELDS: &[FieldRow] = &[
     row("event", Field::Event, true, "`message.publish`, or the name of the event"),
     row("flags", Field::Flags, true, "a map of `retain` and `dup`"),
     row("id", Field::Id, true, "an id of the message, as text"),
-    row("node", Field::Node, true, "the name of the broker"),
+    row("node", Field::Node, true, "`godwit`"),
     row(
         "payload",
         Field::Payload,

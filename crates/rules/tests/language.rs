@@ -69,7 +69,7 @@ fn a_star_is_every_field() {
         concat!(
             r#"{"clientid":"c1","event":"message.publish","#,
             r#""flags":{"retain":false,"dup":false},"id":"","#,
-            r#""node":"","payload":"{\"n\":1}","peerhost":null,"pub_props":{},"qos":1,"#,
+            r#""node":"godwit","payload":"{\"n\":1}","peerhost":null,"pub_props":{},"qos":1,"#,
             r#""timestamp":1795334400123,"topic":"car/7/speed","username":"eric","n":1}"#
         )
     );
@@ -208,6 +208,9 @@ fn comparison() {
         "topic =~ 'car/+/speed'",
         "not topic =~ 'car/+'",
         "topic =~ '#'",
+        "not topic =~ 'car/#/speed'",
+        "not topic_matches(topic, '#/speed')",
+        "not contains_topic_match(['#/speed'], topic)",
         "qos=1 and retain=false",
         "topic = \"car/7/speed\"",
         "1 == 1",
@@ -406,4 +409,13 @@ fn a_plan_is_shared_by_threads() {
     let plan = Plan::parse(r#"SELECT regex_match(topic, 'a') AS m FROM "a/+", "b""#).unwrap();
     shared(&plan);
     assert_eq!(plan.filters().collect::<Vec<_>>(), ["a/+", "b"]);
+}
+
+#[test]
+fn what_no_rule_ever_sees_is_refused_where_it_stands() {
+    for filter in ["$delayed/1/t", "$delayed/#", "$cache/c", "$share/g/t", "$events/no", "a/#/b"] {
+        let rule = format!("SELECT * FROM \"t\", \"{filter}\"");
+        let refused = Plan::parse(&rule).expect_err(filter);
+        assert_eq!((refused.line, refused.column), (1, 20), "{refused}");
+    }
 }

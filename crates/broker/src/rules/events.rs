@@ -2,7 +2,7 @@
 //! that a shard makes anyway, what becomes of messages where it is decided; both only where a rule
 //! wants it. Rules see it at the end of the input that brought it about.
 
-use super::{DEPTH_MAX, Looked, Ruled, Who, host_of};
+use super::{DEPTH_MAX, Looked, Ruled, STEPS_OF_ALL, Who, host_of};
 use crate::deliver::Hit;
 use crate::flight::granted;
 use crate::input::SessionId;
@@ -121,6 +121,7 @@ impl Shard {
 
     fn hear_of(&mut self, one: &Happened, depth: u8, out: &mut Outbox) -> Ruled {
         let mut ruled = Ruled::default();
+        ruled.budget.steps = STEPS_OF_ALL;
         let mut found = self.ruling.wanting(one.event).to_vec();
         let mut draft = match &one.message {
             Some(message) => message.draft(),

@@ -188,7 +188,7 @@ pub(crate) struct Ruled {
     /// Some rule has something of it.
     passed: bool,
     made: Vec<Made>,
-    /// Of all rules that see the message, and of what comes of it, but for the steps.
+    /// Of all rules that see the message, and of what comes of it.
     budget: Budget,
     /// Through a power cut too what was made is to come, as the message does: see `Draft::once`.
     pub(crate) once: bool,
@@ -253,6 +253,9 @@ impl<'a> Looked<'a> {
 
 /// Rules may go on from each other's messages so often.
 const DEPTH_MAX: u8 = 8;
+
+/// Of all rules that see a message, eight times what one of them may use: some ten milliseconds.
+const STEPS_OF_ALL: u64 = 1_600_000;
 
 /// Of so many runs one is timed.
 const SAMPLED: u64 = 16;
@@ -345,6 +348,7 @@ impl Shard {
         out: &mut Outbox,
     ) -> Ruled {
         let mut ruled = Ruled { publisher: draft.publisher, ..Ruled::default() };
+        ruled.budget.steps = STEPS_OF_ALL;
         let found = self.ruling.find(draft.topic);
         if !found.is_empty() {
             let who = &who(self, &found);
@@ -419,9 +423,8 @@ impl Shard {
             rows.clear();
             rule.tally.matched.fetch_add(1, Relaxed);
             // One that takes long leaves the others their time.
-            if looked.depth == 0 {
-                ruled.budget.steps = Budget::default().steps;
-            }
+            let of_all = ruled.budget.steps;
+            ruled.budget.steps = of_all.min(Budget::default().steps);
             let (before, began) = (ruled.budget.steps, self.sampled());
             let done = match rule.plan.window() {
                 None => rule.plan.run(&seen, &mut ruled.budget, &mut rows),
@@ -442,6 +445,7 @@ impl Shard {
                     self.act(rule, at, &rows, looked, ruled, out);
                 }
             }
+            ruled.budget.steps = of_all - (before - ruled.budget.steps);
             if let Some(began) = began {
                 let took = (self.ear.stopwatch)().saturating_sub(began);
                 rule.tally.ns.fetch_add(took * SAMPLED, Relaxed);
@@ -579,3 +583,6 @@ fn host_of(address: Address) -> String {
         unix @ Address::Unix { .. } => unix.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! What the message itself says, topics, and chance.
 
 use super::{Arguments, Function, Needs, Outcome, room, row};
+use crate::operate::matches_filter;
 use crate::run::Frame;
 use crate::value::Value;
 use std::fmt::Write as _;
@@ -20,7 +21,7 @@ pub(super) const ROWS: &[Function] = &[
         "array, topic",
         "The same for filters that the topic matches.",
         ("contains_topic_match(['a/#', 'c'], 'a/b')", "true"),
-        |f, a| contains(f, a, mqtt::filter_matches),
+        |f, a| contains(f, a, matches_filter),
     ),
     chance(row(
         "random",
@@ -102,7 +103,7 @@ fn topic_level<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<
 fn topic_matches<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let (topic, filter) = (a.text(0)?, a.text(1)?);
     f.budget.scan(topic.len() + filter.len())?;
-    Ok(Value::Bool(mqtt::filter_matches(&filter, &topic)))
+    Ok(Value::Bool(matches_filter(&filter, &topic)))
 }
 
 /// The next number of this run (SplitMix64).

@@ -68,6 +68,12 @@ impl Statement {
     }
 }
 
+/// What is for the broker alone: messages are never called so.
+const NEVER_SEEN: [(&str, &str); 2] = [
+    ("$delayed/", "a rule sees the message when it is due, under the topic behind the seconds"),
+    ("$cache/", "what is asked of a cache goes to nobody else"),
+];
+
 /// The event that it names, if it names one; those and filters have to be valid.
 fn event_of(filter: &str, at: Location) -> Result<Option<usize>, Refused> {
     if let Some(name) = filter.strip_prefix("$events/") {
@@ -78,6 +84,10 @@ fn event_of(filter: &str, at: Location) -> Result<Option<usize>, Refused> {
     if filter.starts_with("$share/") {
         let hint = "a rule sees every message once, so leave $share and the group out";
         return Err(Refused::new(at, "a rule has no shared subscription", hint));
+    }
+    let never = NEVER_SEEN.iter().find(|(prefix, _)| filter.starts_with(prefix));
+    if let Some((prefix, hint)) = never {
+        return Err(Refused::new(at, format!("no rule sees what is below {prefix}"), *hint));
     }
     match mqtt::topic::check_filter(filter) {
         Ok(()) => Ok(None),

@@ -228,4 +228,23 @@ crate::transcripts! {
         s< PUBLISH 1 "new/t" qos=1 "1"
         "##
     }
+
+    fn links_subscribe_to_the_filters_that_they_have() {
+        r##"
+        # rewrite: all old/# ^old/(.+)$ new/$1
+        k! by own
+        k> CONNECT id=$link/sink/a expiry=600
+        k< CONNACK present=0
+        k> SUBSCRIBE 1 "old/+" qos=0 "new/+" qos=0
+        k< SUBACK 1 [0 0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH "old/t" qos=0 "1"
+        k< PUBLISH "new/t" qos=0 "1"
+        k> UNSUBSCRIBE 2 "old/+"
+        k< UNSUBACK 2 [0]
+        p> PUBLISH "old/t" qos=0 "2"
+        k< PUBLISH "new/t" qos=0 "2"
+        "##
+    }
 }

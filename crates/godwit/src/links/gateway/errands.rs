@@ -2,6 +2,7 @@
 
 use super::crowd::{PeerId, Receipt};
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use tokio::time::Instant;
 
 /// A client of MQTT asks sockets.
@@ -30,6 +31,7 @@ pub(super) struct Errands {
     told_order: VecDeque<(Instant, u64)>,
     next_asked: u32,
     next_told: u64,
+    random: RandomState,
 }
 
 /// While there are so many of a kind nobody else asks.
@@ -67,11 +69,18 @@ impl Errands {
         })
     }
 
+    /// The question's number, which nobody can guess: whoever knows it may answer.
     pub(super) fn tell(&mut self, told: Told) -> u64 {
-        self.next_told += 1;
-        self.told_order.push_back((told.due, self.next_told));
-        self.told.insert(self.next_told, told);
-        self.next_told
+        let number = loop {
+            self.next_told += 1;
+            let number = self.random.hash_one(self.next_told);
+            if !self.told.contains_key(&number) {
+                break number;
+            }
+        };
+        self.told_order.push_back((told.due, number));
+        self.told.insert(number, told);
+        number
     }
 
     pub(super) fn told(&mut self, number: u64) -> Option<Told> {
@@ -144,6 +153,17 @@ mod tests {
         assert_eq!(errands.expire(second).len(), 1);
         assert!(errands.asked(other, true).is_none());
         assert_eq!(errands.due(), None);
+    }
+
+    #[test]
+    fn numbers_of_questions_are_not_to_be_guessed() {
+        let numbers = |mut errands: Errands| {
+            let told = || Told { peer: 1, envelope: Vec::new(), due: Instant::now() };
+            [errands.tell(told()), errands.tell(told())]
+        };
+        let (one, other) = (numbers(Errands::default()), numbers(Errands::default()));
+        assert!(one.iter().all(|number| !other.contains(number)), "{one:?} {other:?}");
+        assert_ne!(one[1].wrapping_sub(one[0]), other[1].wrapping_sub(other[0]));
     }
 
     #[test]

@@ -110,7 +110,7 @@ pub(super) fn answered(
     match &settings.form {
         Form::Json => {
             let object = object(&whole)?;
-            Ok((payload(&object), properties(&object)))
+            Ok((payload(&object), properties(settings, &object)))
         }
         _ => Ok((whole, PropertiesBuf::default())),
     }
@@ -202,7 +202,7 @@ fn json(settings: &GatewaySettings, whole: &[u8]) -> Result<Inward, (Loss, Strin
     };
     let topic = text_of(topic.as_bytes(), &settings.separator)?;
     let rule = rule_of(&settings.rules, &topic)?;
-    let properties = properties(&object);
+    let properties = properties(settings, &object);
     Ok(Inward { properties, ..plain(name_of(rule, &topic)?, rule, payload(&object)) })
 }
 
@@ -265,11 +265,15 @@ fn envelope(name: &str, publish: &Publish<'_>) -> Json {
 }
 
 /// What of an object's properties MQTT has; what does not fit is left out.
-fn properties(object: &Object<String, Json>) -> PropertiesBuf {
+fn properties(settings: &GatewaySettings, object: &Object<String, Json>) -> PropertiesBuf {
     let mut found = PropertiesBuf::default();
     let Some(Json::Object(all)) = object.get("properties") else { return found };
     let fits = |text: &&str| text.len() <= usize::from(u16::MAX) && !text.contains('\0');
     let word = |key: &str| all.get(key).and_then(Json::as_str).filter(fits);
+    // Questions and answers have those that bring the answer back, and each no more than once
+    // [MQTT-3.3.2-13].
+    let own = settings.pattern.asks() || settings.pattern.answers();
+    let routing = |key: &str| word(key).filter(|_| !own);
     if let Some(value) = all.get("payload_format_indicator").and_then(Json::as_u64) {
         found.push(Property::PayloadFormatIndicator(u8::from(value == 1)));
     }
@@ -281,11 +285,11 @@ fn properties(object: &Object<String, Json>) -> PropertiesBuf {
         found.push(Property::ContentType(value));
     }
     if let Some(value) =
-        word("response_topic").filter(|name| mqtt::topic::check_topic(name).is_ok())
+        routing("response_topic").filter(|name| mqtt::topic::check_topic(name).is_ok())
     {
         found.push(Property::ResponseTopic(value));
     }
-    if let Some(value) = word("correlation_data") {
+    if let Some(value) = routing("correlation_data") {
         found.push(Property::CorrelationData(&bytes(value)));
     }
     if let Some(Json::Object(user)) = all.get("user") {

@@ -1,0 +1,38 @@
+//! What the rules of a message may cost together.
+
+use super::*;
+use crate::{Interest, Memory, Now, Options, ShardId};
+
+fn shard(rules: &[String]) -> Shard {
+    let rule = |sql: &String| {
+        let plan = Arc::new(Plan::parse(sql).expect("it is a rule"));
+        let (name, text) = ("r".into(), sql.as_str().into());
+        Rule { name, text, plan, acts: Acts::default(), tally: Arc::default() }
+    };
+    let rules = rules.iter().map(rule).collect();
+    let options = Arc::new(Options { rules, sys_interval_s: 0, ..Options::default() });
+    let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+    Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0))
+}
+
+fn counted(tally: &Tally, topic: &str) -> u64 {
+    tally.values().find(|(name, _)| name == topic).map_or(0, |(_, count)| count)
+}
+
+#[test]
+fn all_rules_of_a_message_together_have_a_bound() {
+    // Each looks at 100 times 3,000 bytes, 18,700 steps.
+    let look = vec!["payload LIKE '%y'"; 100].join(" OR ");
+    let mut rules = vec![format!("SELECT * FROM \"t\" WHERE {look}"); 200];
+    rules.push("SELECT * FROM \"t\"".to_string());
+    let mut shard = shard(&rules);
+    let payload = vec![b'x'; 3000];
+    let draft = Draft::new("t", &payload, Now(0));
+    shard.rule_late("c", &draft, &mut Outbox::new(1));
+    let all = shard.ruling.all.clone();
+    let steps: u64 = all.iter().map(|rule| counted(&rule.tally, "steps")).sum();
+    assert!((STEPS_OF_ALL - 40_000..=STEPS_OF_ALL).contains(&steps), "{steps}");
+    let failed = all.iter().filter(|rule| counted(&rule.tally, "failed/steps") == 1).count();
+    assert!((50..200).contains(&failed), "{failed}");
+    assert_eq!(counted(&all[0].tally, "failed/steps"), 0);
+}
