@@ -43,7 +43,14 @@ fn report(plan: &Plan) -> String {
         let _ = writeln!(report, "{} = {value}  # {}, not {default}", row.key, given.origin);
     }
     if report.is_empty() {
-        report.push_str("# every option has its default\n");
+        report.push_str("# every option for all has its default\n");
+    }
+    // Each has options of its own, which were read and found right.
+    let tables = plan.tables();
+    let tables = tables.iter().map(|(name, count)| format!("{count} [[{name}]]"));
+    let tables: Vec<String> = tables.collect();
+    if !tables.is_empty() {
+        let _ = writeln!(report, "# beside them: {}", tables.join(", "));
     }
     report
 }
@@ -93,6 +100,6 @@ mod tests {
              shared.strategies = { a = \"sticky\" }  # --set shared.strategies.a, not {}\n\
              log.level = \"debug\"  # environment GODWIT_LOG__LEVEL, not \"info\"\n"
         );
-        assert_eq!(report(&Plan::default()), "# every option has its default\n");
+        assert_eq!(report(&Plan::default()), "# every option for all has its default\n");
     }
 }

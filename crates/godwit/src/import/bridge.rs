@@ -179,6 +179,24 @@ pub(super) fn clean(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> 
     Ok(())
 }
 
+/// What waits for any bridge; which there are shows only at the end.
+pub(super) fn cache(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match units::count(entry)? {
+        Said::Text(number) if number == "0" => {
+            draft.miss(entry, "what goes out waits in any case; queue.* of each bridge bounds it");
+        }
+        said => draft.bridge_queue = Some((said, entry.note())),
+    }
+    Ok(())
+}
+
+pub(super) fn caches(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if !units::is_true(entry.text()?)? {
+        draft.off.push("bridge.sqlite");
+    }
+    Ok(())
+}
+
 /// 3, 4, 5, v4, mqttv311 and the like.
 pub(super) fn version(entry: &Entry<'_>) -> Result<Said, String> {
     match entry.text()? {
@@ -213,7 +231,14 @@ fn url(server: &str, has_tls: bool) -> String {
 /// What fits together only once all is known.
 pub(super) fn finish(draft: &mut Draft) {
     let mut bridges = std::mem::take(&mut draft.bridges);
+    let queue = draft.bridge_queue.take().filter(|_| !draft.off.contains(&"bridge.sqlite"));
     for bridge in &mut bridges {
+        if let Some((said, note)) = &queue {
+            match option("queue.messages_max", said.clone(), note.clone()) {
+                Ok(setting) => put(&mut bridge.settings, setting),
+                Err(why) => draft.missing.push(super::left_out(note, &why)),
+            }
+        }
         let version = "version";
         if !bridge.settings.iter().any(|setting| setting.key == version) {
             let note = format!("{} (what it is there without a word)", bridge.place);

@@ -35,6 +35,8 @@ pub(super) struct Draft {
     pub(super) settings: Vec<Setting>,
     pub(super) listeners: Vec<Listener>,
     pub(super) bridges: Vec<Bridge>,
+    /// How many messages may wait for each, and what says so.
+    pub(super) bridge_queue: Option<(Said, String)>,
     pub(super) rules: Vec<DraftRule>,
     /// What is to happen where no rule says anything, and what says so.
     pub(super) no_match: Option<(bool, String)>,
@@ -66,6 +68,7 @@ impl Draft {
             settings: Vec::new(),
             listeners: Vec::new(),
             bridges: Vec::new(),
+            bridge_queue: None,
             rules: Vec::new(),
             no_match: None,
             users: Vec::new(),

@@ -270,8 +270,8 @@ pub(super) fn finish(draft: &mut Draft) {
         if !carried || !rule.is_simple {
             draft.miss(
                 &node_entry(&node, rule.key.clone()),
-                "there are no rules on messages yet; only SELECT * FROM \"FILTER\" with an action \
-                 of type mqtt is a bridge's",
+                "write it as a [[rule]]: the SQL is the same (docs/rules.md); only SELECT * FROM \
+                 \"FILTER\" with an action of type mqtt is a bridge's",
             );
         }
     }

@@ -57,7 +57,7 @@ pub(super) const fn no(key: &'static str, why: &'static str) -> Row {
 }
 
 /// What they say, in the words of our options.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Said {
     Text(String),
     List(Vec<String>),

@@ -99,6 +99,79 @@ fn what_does_not_fit_is_said_and_left_out() {
     assert!(written.contains("# t.conf:2 mqtt.max_inflight\ninflight_max = 65000\n"), "{written}");
 }
 
+/// The settings of the only bridge.
+#[cfg(feature = "bridge")]
+fn of_bridge(source: &str, from: &str) -> Vec<(&'static str, String)> {
+    let draft = text(source, Some(from)).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
+    assert_eq!(draft.bridges.len(), 1, "{:?}", write::missing(&draft));
+    let settings = draft.bridges[0].settings.iter();
+    settings.map(|setting| (setting.key, setting.toml.clone())).collect()
+}
+
+#[cfg(feature = "bridge")]
+#[test]
+fn a_cache_for_all_bridges_is_the_queue_of_each() {
+    let bridge = "bridges.mqtt.a { server = \"mqtt-tcp://h:1\", max_send_queue_len = 32\n\
+                  forwards = [{ local_topic = \"a/#\" }] }\n";
+    let old = "bridge.mqtt.a.address=mqtt-tcp://h:1\nbridge.mqtt.a.max_send_queue_len=32\n\
+               bridge.mqtt.a.forwards.1.local_topic=a/#\n";
+    let (cache, messages) = ("bridges.mqtt.cache.disk_cache_size", "queue.messages_max");
+    let queue = |source: &str, from: &str| {
+        let settings = of_bridge(source, from);
+        let found = settings.iter().find(|(key, _)| *key == messages);
+        found.map(|(_, value)| value.clone())
+    };
+    // Before or behind the bridges; what NanoMQ's threads have between them is no queue.
+    let is_102400 = |found: Option<String>| assert_eq!(found.as_deref(), Some("102400"));
+    is_102400(queue(&format!("{cache} = 102400\n{bridge}"), "nanomq"));
+    is_102400(queue(&format!("{bridge}{cache} = 102400\n"), "nanomq"));
+    let old_cache = |is_on| {
+        format!("{old}bridge.sqlite.enable={is_on}\nbridge.sqlite.disk_cache_size=102400\n")
+    };
+    is_102400(queue(&old_cache(true), "nanomq-old"));
+    assert_eq!(queue(&old_cache(false), "nanomq-old"), None);
+    assert_eq!(queue(&format!("{bridge}{cache} = 0\n"), "nanomq"), None);
+    assert_eq!(queue(bridge, "nanomq"), None);
+}
+
+#[cfg(feature = "bridge")]
+#[test]
+fn both_waits_of_a_connection_are_taken_over() {
+    let settings = |waits: &str| {
+        let source = format!("connection a\naddress h:1\ntopic a\nrestart_timeout {waits}\n");
+        let all = of_bridge(&source, "mosquitto");
+        all.into_iter().filter(|(key, _)| key.starts_with("retry")).collect::<Vec<_>>()
+    };
+    let (least, most) = ("retry_min_ms", "retry_max_s");
+    assert_eq!(settings("5 30"), [(least, "5000".to_string()), (most, "30".to_string())]);
+    assert_eq!(settings("7"), [(most, "7".to_string())]);
+    let source = "connection a\naddress h:1\ntopic a\nrestart_timeout 30 5\n";
+    let wrongs = text(source, Some("mosquitto")).err().unwrap_or_default().join("\n");
+    assert!(wrongs.contains("t.conf:4: restart_timeout: use SECONDS, or BASE CAP"), "{wrongs}");
+}
+
+/// What is there is not said to be missing: what to write in its place is.
+#[test]
+fn rows_name_what_there_is() {
+    let is_about = |key: &str, words: &[&str]| words.iter().any(|word| key.starts_with(word));
+    let mut named = 0;
+    for row in PROJECTS.iter().flat_map(|project| project.rows.iter().flat_map(|rows| rows.iter()))
+    {
+        let row::To::Nothing(why) = &row.to else { continue };
+        let ours = match row.key {
+            key if is_about(key, &["webhook.", "web.hook.", "connectors.*.", "actions.*."]) => {
+                "[[sink]]"
+            }
+            key if is_about(key, &["rule", "rules."]) => "[[rule]]",
+            key if is_about(key, &["gateway.", "bridges.nng."]) => "[[gateway]]",
+            _ => continue,
+        };
+        assert!(why.contains(ours), "{}: {why}", row.key);
+        named += 1;
+    }
+    assert!(named > 8, "{named}");
+}
+
 #[test]
 fn a_host_is_the_origin_of_both_schemes() {
     let source = "websockets_origin https://a.example:8443\nwebsockets_origin b.example\n";

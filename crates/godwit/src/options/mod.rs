@@ -218,6 +218,28 @@ impl Plan {
         group.map_or(Origin::Default, |group| group.origin.clone())
     }
 
+    /// Tables of the file that have options of their own, and how many there are of each.
+    pub(crate) fn tables(&self) -> Vec<(&'static str, usize)> {
+        let topics = &self.topics;
+        let mut tables = vec![
+            ("listener", self.listeners.len()),
+            ("group", self.groups.len()),
+            ("rule", self.rules.len()),
+            ("rewrite", topics.rewrites.len()),
+            ("auto_subscribe", topics.autos.len()),
+            ("preset", topics.presets.len()),
+            ("cache", topics.caches.len()),
+        ];
+        #[cfg(feature = "bridge")]
+        tables.push(("bridge", self.bridges.len()));
+        #[cfg(feature = "gateway")]
+        tables.push(("gateway", self.gateways.len()));
+        #[cfg(feature = "sink")]
+        tables.push(("sink", self.sinks.len()));
+        tables.retain(|(_, count)| *count > 0);
+        tables
+    }
+
     /// The rows whose value is not the default one, with where it comes from.
     pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static Row, &Given)> {
         table::rows().filter_map(|row| {

@@ -3,6 +3,8 @@
 
 mod backends;
 mod bad_lines;
+#[cfg(feature = "bridge")]
+mod bridge_clouds;
 mod bridge_queues;
 mod bridges;
 mod broker;

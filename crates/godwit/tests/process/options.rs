@@ -114,7 +114,50 @@ fn check_prints_what_differs_and_where_it_comes_from() {
 fn the_sample_file_is_a_valid_file() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/godwit.toml");
     let (code, stdout, _) = run(&["check", "--config", sample.to_str().unwrap()]);
-    assert_eq!((code, stdout.as_str()), (Some(0), "# every option has its default\n"));
+    assert_eq!((code, stdout.as_str()), (Some(0), "# every option for all has its default\n"));
+}
+
+#[cfg(feature = "sink")]
+#[test]
+fn tables_with_options_of_their_own_are_counted() {
+    let file = scratch("check-tables").join("godwit.toml");
+    let sink = |name: &str| {
+        format!("[[sink]]\nname = \"{name}\"\nfilters = [\"a\"]\nfile.path = \"/nowhere/x\"\n")
+    };
+    let rule = "[[rule]]\nname = \"r\"\nsql = 'SELECT * FROM \"a\"'\nsend.to = [\"sink/s\"]\n";
+    std::fs::write(&file, sink("s") + &sink("t") + rule).unwrap();
+    let (code, stdout, _) = run(&["check", "--config", file.to_str().unwrap()]);
+    let said = "# every option for all has its default\n# beside them: 1 [[rule]], 2 [[sink]]\n";
+    assert_eq!((code, stdout.as_str()), (Some(0), said));
+}
+
+/// The files that they name are those of a test, under their names.
+#[cfg(all(feature = "gateway", feature = "sink"))]
+#[test]
+fn examples_of_documents_are_right_as_they_stand() {
+    let folder = scratch("check-documents");
+    crate::certs::make(&folder).unwrap();
+    for (ours, theirs) in [
+        ("ca.pem", "AmazonRootCA1.pem"),
+        ("client.pem", "gateway-7.pem"),
+        ("client.key", "gateway-7.key"),
+    ] {
+        std::fs::rename(folder.join(ours), folder.join(theirs)).unwrap();
+    }
+    for (page, least) in [("bridges", 3), ("gateways", 3), ("sinks", 7)] {
+        let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let text = std::fs::read_to_string(documents.join(format!("{page}.md"))).unwrap();
+        let examples: Vec<&str> = text.split("```toml\n").skip(1).collect();
+        assert!(examples.len() >= least, "{page}: {}", examples.len());
+        for example in examples {
+            let (example, _) = example.split_once("```").unwrap();
+            std::fs::write(folder.join("godwit.toml"), example).unwrap();
+            let mut check = godwit(&["check", "--config", "godwit.toml"]);
+            let output = check.current_dir(&folder).output().unwrap();
+            let why = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{page}.md: {why}\n{example}");
+        }
+    }
 }
 
 #[test]

@@ -255,9 +255,10 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("actions.*.**", SINKS),
     made("sources.mqtt.*",
         "`[[bridge.in]]` of its connector, by the rules that name it", emqx::source),
-    no("sources.*.**", SINKS),
+    no("sources.*.**",
+        "messages come in from MQTT ([[bridge]]), ZeroMQ and nanomsg ([[gateway]]) only"),
     made("rule_engine.rules.*", "a rule that only carries messages over a bridge", emqx::rule),
-    no("rule_engine.**", "there are no rules on messages yet"),
+    no("rule_engine.**", "write each rule as a [[rule]]: the SQL is the same (docs/rules.md)"),
     no("node.**", "the node is a process; data says where it keeps things"),
     no("rpc.**", CLUSTER),
     no("cluster.**", CLUSTER),
@@ -275,7 +276,8 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("topic_metrics.**", "counters are by shard and reason: $SYS/broker/"),
     no("slow_subs.**", "a slow subscriber's drops are counted by session: logs of module drop"),
     no("exhook.**", "there are no hooks; auth.http_url and acl.http_url ask a server"),
-    no("gateway.**", "MQTT is all that is spoken"),
+    no("gateway.**",
+        "a [[gateway]] speaks ZeroMQ or nanomsg (docs/gateways.md), and there is no other"),
     no("plugins.**", "there are no plugins"),
     no("alarm.**", "what is wrong is logged"),
     no("sysmon.**", "the system's own tools watch the process"),
@@ -299,7 +301,8 @@ const USERS: &str = "users are in EMQX's database, which is not read: godwit pas
                      writes them anew, and auth.users names the file";
 const NO_BACKEND: &str = "users come from files, certificates, tokens, HTTP, PostgreSQL, MySQL and \
                           Redis; a server of one's own behind auth.http_url asks any other";
-const SINKS: &str = "there are no sinks yet: a client that subscribes writes elsewhere";
+const SINKS: &str = "write each as a [[sink]], with filters of its own or named by send.to of a \
+                     [[rule]]; which kinds there are, docs/sinks.md says";
 const CLUSTER: &str = "there is one node";
 
 fn strategy(entry: &Entry<'_>) -> Result<Said, String> {

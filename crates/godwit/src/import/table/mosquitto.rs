@@ -157,7 +157,8 @@ pub(in crate::import) const BRIDGES: &[Row] = &[
     far("username", "user_name", text),
     far("remote_password", "password", text),
     far("password", "password", text),
-    made("restart_timeout", "`retry_max_s`: the longest", restart_timeout),
+    made("restart_timeout",
+        "`retry_max_s`; of two numbers the first is `retry_min_ms`", restart_timeout),
     made("round_robin", "`return_s`: never where it is true", round_robin),
     made("start_type", "nothing where it is automatic", start_type),
     no("threshold", "a bridge stays connected"),
@@ -391,11 +392,18 @@ fn outgoing_retain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 
 /// `SECONDS`, or `BASE CAP`.
 fn restart_timeout(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let text = entry.text()?.to_string();
-    let last = text.split_whitespace().last().unwrap_or_default();
-    let number: u64 = last.parse().map_err(|_| "use SECONDS, or BASE CAP".to_string())?;
+    let numbers = entry.text()?.split_whitespace().map(str::parse::<u64>);
+    let numbers: Result<Vec<u64>, _> = numbers.collect();
+    let (base, cap) = match numbers.as_deref() {
+        Ok([cap]) => (None, *cap),
+        Ok([base, cap]) if base <= cap => (Some(*base), *cap),
+        _ => return Err("use SECONDS, or BASE CAP, of which CAP is no less".to_string()),
+    };
     let said = |number: u64| Said::Text(number.to_string());
-    draft.bridge_option("retry_max_s", said(number), entry);
+    if let Some(base) = base {
+        draft.bridge_option("retry_min_ms", said(base.saturating_mul(1000)), entry);
+    }
+    draft.bridge_option("retry_max_s", said(cap), entry);
     Ok(())
 }
 

@@ -90,6 +90,8 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("auth.http_auth.connect_timeout",
         "auth.backend_timeout_ms counts from the question to the answer"),
     all("auth.http_auth.pool_size", "auth.backend_connections_max", count),
+    made("bridges.mqtt.cache.disk_cache_size",
+        "`queue.messages_max` of each bridge", bridge::cache),
     no("bridges.mqtt.cache.**",
         "what goes out waits on the disk; queue.* of each bridge bounds it"),
     made("bridges.mqtt.*.enable", "a bridge that is off is left out", bridge::enabled),
@@ -143,7 +145,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("bridges.mqtt.*.retry_qos_0",
         "queue.qos0 of the bridge says whether QoS 0 waits while the other broker is away"),
     no("bridges.mqtt.*.max_parallel_processes", "nothing to size"),
-    far("bridges.mqtt.*.max_send_queue_len", "queue.messages_max", count),
+    no("bridges.mqtt.*.max_send_queue_len", SEND_QUEUE),
     no("bridges.mqtt.*.max_recv_queue_len",
         "what comes in waits with the other broker while we are slow"),
     no("bridges.mqtt.*.tcp.**",
@@ -164,17 +166,22 @@ pub(in crate::import) const ROWS: &[Row] = &[
          tls.certificate and tls.key reaches AWS IoT Core"),
     no("bridges.nng.**",
         "[[gateway]] with protocol = \"sp\" has nanomsg's sockets: docs/gateways.md"),
-    no("rules.**", "there are no rules on messages yet"),
+    no("rules.**", RULES),
     no("preset.**", "write each as a [[preset]]: client_id, subscriptions (docs/topics.md)"),
     no("exchange_client.**", "there are no streams yet"),
-    no("parquet.**", "there are no columnar files"),
+    no("parquet.**", "a [[sink]] with file.format = \"parquet\" writes them (docs/sinks.md)"),
     no("blf.**", "there are no files of BLF"),
     no("plugin.**", "there are no plugins"),
     no("license.**", "no licence is asked for"),
 ];
 
-const WEBHOOK: &str = "there are no webhooks yet; $SYS/broker/client/ID/online and offline tell \
-                       who comes and goes";
+pub(super) const WEBHOOK: &str = "write it as a [[sink]] with http.url, and with events and \
+                                  filters for what it is told (docs/sinks.md)";
+pub(super) const RULES: &str = "write each as a [[rule]], in the same SQL: it publishes, or names \
+                                in send.to a [[sink]] or a [[bridge]] (docs/rules.md)";
+/// It is what passes from one thread to another there.
+pub(super) const SEND_QUEUE: &str = "queue.messages_max of the bridge bounds all that waits, and \
+                                     session.inflight_max what is under way";
 const QUIC: &str = "the library behind QUIC finds these itself; keep_alive_s and answer_timeout_s \
                     notice a dead line";
 

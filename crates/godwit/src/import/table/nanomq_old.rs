@@ -9,7 +9,7 @@ use super::super::rules;
 use super::super::tables::{header, method, numbered_user, pairs};
 use super::super::tree::Entry;
 use super::super::units::{alone, count, is_true, kibibytes, seconds, seconds_in_ms, text};
-use super::nanomq::{deny_action, log_file, log_folder};
+use super::nanomq::{RULES, SEND_QUEUE, WEBHOOK, deny_action, log_file, log_folder};
 use super::{
     allow_anonymous, in_filter, in_qos, in_topic, log_level, log_target, no_match, out_filter,
     out_qos, out_topic,
@@ -73,9 +73,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     all("auth.http.pool_size", "auth.backend_connections_max", count),
     made("auth.*.login", "a line of `auth.users`, hashed", numbered_user),
     made("auth.*.password", "a line of `auth.users`, hashed", numbered_user),
-    no("web.hook.**",
-        "there are no webhooks yet; $SYS/broker/client/ID/online and offline tell who comes and \
-         goes"),
+    no("web.hook.**", WEBHOOK),
     no("bridge.mqtt.*.bridge_mode",
         "a bridge of 3.1.1 marks itself, and does without where that is refused"),
     made("bridge.mqtt.*.address", "`servers`", bridge::server),
@@ -104,7 +102,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     far("bridge.mqtt.*.will.topic", "status_topic", text),
     no("bridge.mqtt.*.will.**", "status_topic gets 1 and, as the will, 0, both retained"),
     no("bridge.mqtt.*.parallel", THREADS),
-    far("bridge.mqtt.*.max_send_queue_len", "queue.messages_max", count),
+    no("bridge.mqtt.*.max_send_queue_len", SEND_QUEUE),
     no("bridge.mqtt.*.max_recv_queue_len",
         "what comes in waits with the other broker while we are slow"),
     no("bridge.mqtt.*.hybrid_bridging",
@@ -120,12 +118,14 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("bridge.mqtt.*.quic_multi_stream", QUIC),
     no("bridge.mqtt.*.quic_qos_priority", QUIC),
     no("bridge.mqtt.*.quic_0rtt", QUIC),
+    made("bridge.sqlite.enable", "without it there is no cache", bridge::caches),
+    made("bridge.sqlite.disk_cache_size", "`queue.messages_max` of each bridge", bridge::cache),
     no("bridge.sqlite.**", "what goes out waits on the disk; queue.* of each bridge bounds it"),
     no("aws.bridge.**",
         "a bridge with servers = [\"tls://...:443\"], tls.alpn = [\"x-amzn-mqtt-ca\"], \
          tls.certificate and tls.key reaches AWS IoT Core"),
-    no("rule_option.**", "there are no rules on messages yet"),
-    no("rule.**", "there are no rules on messages yet"),
+    no("rule_option.**", RULES),
+    no("rule.**", RULES),
 ];
 
 const QUIC: &str = "the library behind QUIC finds these itself; keep_alive_s and answer_timeout_s \

@@ -51,9 +51,8 @@ impl Appended {
 
     /// Somebody else may have renamed or removed it.
     pub(super) fn is_elsewhere(&self) -> bool {
-        let place = |known: &fs::Metadata| (known.dev(), known.ino());
-        let here = self.file.metadata().map(|known| place(&known));
-        !matches!((here, fs::metadata(&self.path)), (Ok(here), Ok(now)) if here == place(&now))
+        let here = self.file.metadata().map(|known| inode(&known));
+        !matches!((here, inode_at(&self.path)), (Ok(here), Ok(now)) if here == now)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -85,6 +84,18 @@ impl Appended {
         series.remove_oldest(settings.keep)?;
         if settings.sync { sync_folder(&self.path) } else { Ok(()) }
     }
+}
+
+/// Device and number.
+pub(super) type Inode = (u64, u64);
+
+fn inode(known: &fs::Metadata) -> Inode {
+    (known.dev(), known.ino())
+}
+
+/// What a path leads to now.
+pub(super) fn inode_at(path: &Path) -> io::Result<Inode> {
+    fs::metadata(path).map(|known| inode(&known))
 }
 
 /// 0 where time does not count.

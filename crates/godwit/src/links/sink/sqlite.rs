@@ -2,10 +2,11 @@
 
 use super::far::Setback;
 use super::message::{Field, Message, Value};
+use super::rotation::{Inode, inode_at};
 use super::settings::Insertion;
 use super::worker::Blocking;
 use rusqlite::types::Value as Bound;
-use rusqlite::{Connection, Error, ErrorCode, params_from_iter};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, params_from_iter};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,13 @@ pub(crate) struct SqliteSettings {
 
 pub(super) struct Sqlite {
     settings: SqliteSettings,
-    conn: Option<Connection>,
+    open: Option<Open>,
+}
+
+struct Open {
+    conn: Connection,
+    /// Of its file.
+    inode: Inode,
 }
 
 /// Somebody else may be writing.
@@ -27,11 +34,20 @@ const BUSY_MAX: Duration = Duration::from_secs(2);
 
 impl Sqlite {
     pub(super) fn new(settings: &SqliteSettings) -> Sqlite {
-        Sqlite { settings: settings.clone(), conn: None }
+        Sqlite { settings: settings.clone(), open: None }
     }
 
-    fn connect(&self) -> Result<Connection, Error> {
-        let conn = Connection::open(&self.settings.path)?;
+    fn connect(&self) -> Result<Open, String> {
+        // By its path and nothing else: no memory, and no options in it.
+        let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_URI;
+        let path = &self.settings.path;
+        let conn = Connection::open_with_flags(path, flags).map_err(|error| error.to_string())?;
+        let inode = inode_at(path).map_err(|error| error.to_string())?;
+        self.prepare(&conn).map_err(|error| error.to_string())?;
+        Ok(Open { conn, inode })
+    }
+
+    fn prepare(&self, conn: &Connection) -> Result<(), Error> {
         conn.busy_timeout(BUSY_MAX)?;
         // Readers do not wait for us, and what was committed is on the disk all the same.
         conn.pragma_update(None, "journal_mode", "wal")?;
@@ -39,14 +55,27 @@ impl Sqlite {
         for statement in &self.settings.insertion.setup {
             conn.execute_batch(statement)?;
         }
-        conn.prepare(&self.settings.insertion.text)?;
-        Ok(conn)
+        conn.prepare(&self.settings.insertion.text).map(drop)
+    }
+
+    /// Somebody else may have renamed or removed the file, and SQLite would go on with it.
+    fn follow(&mut self) -> Result<(), String> {
+        let is_here = |open: &Open| inode_at(&self.settings.path).is_ok_and(|at| at == open.inode);
+        match &self.open {
+            Some(open) if !is_here(open) => {
+                // What the log beside the path has is of the file that went, and it would be thrown
+                // away, or be taken for the next one's. Where that fails nobody is left to tell.
+                let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+                self.open()
+            }
+            _ => Ok(()),
+        }
     }
 
     fn insert(&mut self, batch: &[Arc<Message>]) -> Result<(), Error> {
         let insertion = &self.settings.insertion;
-        let Some(conn) = &mut self.conn else { return Err(Error::InvalidQuery) };
-        let transaction = conn.transaction()?;
+        let Some(open) = &mut self.open else { return Err(Error::InvalidQuery) };
+        let transaction = open.conn.transaction()?;
         {
             let mut statement = transaction.prepare(&insertion.text)?;
             for message in batch {
@@ -68,12 +97,13 @@ impl Blocking for Sqlite {
     const NAME: &'static str = "sink-sqlite";
 
     fn open(&mut self) -> Result<(), String> {
-        self.conn = None;
-        self.conn = Some(self.connect().map_err(|error| error.to_string())?);
+        self.open = None;
+        self.open = Some(self.connect()?);
         Ok(())
     }
 
     fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+        self.follow().map_err(Setback::down)?;
         self.insert(batch).map_err(|error| match is_for_good(&error) {
             true => Setback::refused(error.to_string()),
             false => Setback::down(error.to_string()),

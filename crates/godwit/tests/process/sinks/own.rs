@@ -389,6 +389,42 @@ fn a_value_that_no_column_takes_is_passed_over() {
 }
 
 #[test]
+fn a_database_that_is_moved_or_removed_is_opened_anew() {
+    let folder = scratch("sink-moved");
+    let path = folder.join("plant/rows.db");
+    let text = format!(
+        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 20\nretry_max_s = 1\n\
+         sql.url = \"sqlite:{}\"\nsql.setup = [\"CREATE TABLE IF NOT EXISTS m (v)\"]\n\
+         sql.statement = \"INSERT INTO m VALUES (${{payload}})\"\n",
+        path.display()
+    );
+    fs::create_dir(folder.join("plant")).unwrap();
+    let edge = Edge::start("sink-moved-options", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let rows = |path: &Path| -> String {
+        let conn = rusqlite::Connection::open(path).unwrap();
+        let rows = "SELECT min(v) || ' to ' || max(v) || ', ' || count(*) FROM m";
+        conn.query_row(rows, [], |row| row.get(0)).unwrap()
+    };
+    edge.count("a", "1", 100..200);
+    edge.wait_for_value("out/messages", |value| value == "100");
+    // Without its log, which has the rows still.
+    fs::rename(&path, folder.join("old.db")).unwrap();
+    edge.count("a", "1", 200..300);
+    edge.wait_for_value("out/messages", |value| value == "200");
+    assert_eq!(rows(&folder.join("old.db")), "100 to 199, 100");
+    assert_eq!(rows(&path), "200 to 299, 100");
+    // Where nothing can be made nothing is acknowledged.
+    fs::remove_dir_all(folder.join("plant")).unwrap();
+    edge.count("a", "1", 300..400);
+    edge.wait_for_value("last_error", |value| value.contains("unable to open"));
+    edge.wait_for_value("out/messages", |value| value == "200");
+    fs::create_dir(folder.join("plant")).unwrap();
+    edge.wait_for_value("out/messages", |value| value == "300");
+    assert_eq!(rows(&path), "300 to 399, 100");
+}
+
+#[test]
 fn wrong_options_say_where_and_what_would_be_right() {
     let folder = scratch("sink-wrong");
     let file = folder.join("godwit.toml");

@@ -1,0 +1,153 @@
+//! What clouds ask of a bridge, asked by a broker of our own: a certificate, a user name and a
+//! password, and by whatever stands in front of it the protocol (ALPN) and the name (SNI).
+
+use crate::bridges::{BOTH, edge};
+use crate::broker::{Broker, Program, godwit, run};
+use crate::doors::{Certs, refs};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+const OURS: &str = "it is the test's own";
+const WHO: &[&str] = &["-V", "5", "-u", "gateway-7", "-P", "secret"];
+
+/// A message of the bridge's other side, which lets only this user in.
+fn carries(near: &Broker, far: &Broker) {
+    let (far_port, near_port) = (far.port(), near.port());
+    let mut reader = godwit(&["sub", "-p", &far_port, "-t", "site/up/#", "-q", "1", "-d"]);
+    reader.args(WHO).args(["-C", "1", "-W", "20"]);
+    let mut reader = Program::start(reader);
+    reader.wait_for("SUBACK");
+    let (code, _, why) = run(&["pub", "-p", &near_port, "-t", "up/a", "-m", "1", "-q", "1"]);
+    assert_eq!(code, Some(0), "{why}");
+    assert_eq!(reader.finish(), (Some(0), "1\n".to_string()));
+}
+
+#[test]
+fn who_has_certificate_user_and_password_comes_in() {
+    let certs = Certs::new("bridge-clouds");
+    let users = certs.path("users");
+    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut asks = certs.set(&[
+        ("tls.certificate", "server.pem"),
+        ("tls.key", "server.key"),
+        ("tls.client_ca", "ca.pem"),
+        ("auth.users", "users"),
+    ]);
+    let words = ["tls.client_certificate=required", "allow_anonymous=false"];
+    asks.extend(words.iter().flat_map(|word| ["--set".to_string(), word.to_string()]));
+    asks.extend(["--listen".to_string(), format!("tls://127.0.0.1:{port}")]);
+    let far = Broker::start(&refs(&asks));
+    let bridge = |name: &str, certificate: &str, password: &str| {
+        let shown = match certificate {
+            "" => String::new(),
+            own => format!(
+                "tls.certificate = \"{}\"\ntls.key = \"{}\"\n",
+                certs.path(&format!("{own}.pem")),
+                certs.path(&format!("{own}.key"))
+            ),
+        };
+        let options = format!(
+            "servers = [\"tls://localhost:{port}\"]\ntls.ca = \"{}\"\n{shown}\
+             user_name = \"gateway-7\"\npassword = \"{password}\"\n{BOTH}",
+            certs.path("ca.pem")
+        );
+        edge(name, &options, &[]).0
+    };
+    let mut near = bridge("bridge-clouds-in", "client", "secret");
+    near.program.wait_for("godwit::bridge connected");
+    carries(&near, &far);
+    for (certificate, password, why) in [
+        ("", "secret", "certificate"),
+        ("stranger", "secret", "UnknownCA"),
+        ("client", "wrong", "user name or password"),
+    ] {
+        let mut near = bridge("bridge-clouds-out", certificate, password);
+        let line = near.program.wait_for("not connected");
+        assert!(line.to_lowercase().contains(&why.to_lowercase()), "{certificate}: {line}");
+        assert!(!line.contains("secret"), "{line}");
+    }
+}
+
+/// What was asked for: by ALPN, and by SNI.
+type Asked = Arc<Mutex<Vec<(Option<String>, Option<String>)>>>;
+
+/// What stands in front of a cloud's broker: it speaks TLS, and hands on whoever asked for `alpn`.
+fn front(certs: &Certs, alpn: &str, to: SocketAddr) -> (u16, Asked) {
+    let chain = CertificateDer::pem_file_iter(certs.path("server.pem")).expect(OURS);
+    let key = PrivateKeyDer::from_pem_file(certs.path("server.key")).expect(OURS);
+    let builder =
+        ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+    let builder = builder.with_safe_default_protocol_versions().expect(OURS).with_no_client_auth();
+    let chain = chain.collect::<Result<Vec<_>, _>>().expect(OURS);
+    let mut config = builder.with_single_cert(chain, key).expect(OURS);
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").expect(OURS);
+    listener.set_nonblocking(true).expect(OURS);
+    let port = listener.local_addr().expect(OURS).port();
+    let asked = Asked::default();
+    let told = asked.clone();
+    thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect(OURS);
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect(OURS);
+            while let Ok((socket, _)) = listener.accept().await {
+                // One after the other: a bridge has one connection.
+                let Ok(mut inner) = acceptor.accept(socket).await else { continue };
+                let said = inner.get_ref().1;
+                let protocol =
+                    said.alpn_protocol().map(|name| String::from_utf8_lossy(name).into());
+                let name = said.server_name().map(String::from);
+                let is_right = protocol.is_some();
+                told.lock().expect(OURS).push((protocol, name));
+                if is_right {
+                    let mut broker = TcpStream::connect(to).await.expect(OURS);
+                    let _ = copy_bidirectional(&mut inner, &mut broker).await;
+                }
+            }
+        });
+    });
+    (port, asked)
+}
+
+#[test]
+fn protocol_and_name_are_asked_for() {
+    let certs = Certs::new("bridge-clouds-alpn");
+    let users = certs.path("users");
+    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
+    let mut asks = certs.set(&[("auth.users", "users")]);
+    asks.extend(["--set".to_string(), "allow_anonymous=false".to_string()]);
+    let far = Broker::start(&refs(&asks));
+    let (port, asked) = front(&certs, "x-amzn-mqtt-ca", far.address);
+    let options = |alpn: &str| {
+        format!(
+            "servers = [\"tls://127.0.0.1:{port}\"]\ntls.ca = \"{}\"\n\
+             tls.server_name = \"localhost\"\nuser_name = \"gateway-7\"\npassword = \"secret\"\n\
+             {alpn}{BOTH}",
+            certs.path("ca.pem")
+        )
+    };
+    let (mut near, _) = edge("bridge-clouds-none", &options(""), &[]);
+    near.program.wait_for("not connected");
+    drop(near);
+    let other = options("tls.alpn = [\"mqtt\"]\n");
+    let (mut near, _) = edge("bridge-clouds-other", &other, &[]);
+    near.program.wait_for("not connected");
+    drop(near);
+    asked.lock().unwrap().clear();
+    let right = options("tls.alpn = [\"mqtt\", \"x-amzn-mqtt-ca\"]\n");
+    let (mut near, _) = edge("bridge-clouds-asked", &right, &[]);
+    near.program.wait_for("godwit::bridge connected");
+    carries(&near, &far);
+    let wanted = (Some("x-amzn-mqtt-ca".to_string()), Some("localhost".to_string()));
+    assert!(asked.lock().unwrap().contains(&wanted), "{asked:?}");
+}
