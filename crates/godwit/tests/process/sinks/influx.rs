@@ -163,6 +163,8 @@ fn influxdb_of_2_is_asked_as_it_wants() {
         web.url().trim_end_matches('/')
     );
     let edge = Edge::start("sink-influx-2", &text, &[]);
+    // Its session has to be there, for what comes before goes past it.
+    edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "21.5", "-q", "1"]);
     edge.wait_for_value("out/messages", |value| value == "1");
     let asked = web.asked();
