@@ -33,9 +33,9 @@ fn take(storage: &[&OsStr], how: &str, kb_max: u64) -> Result<(), String> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|e| format!("idle: {} cannot be run: {e}", release_binary().display()))?;
-    // Everything that start-up touches is touched by then, and the first values of $SYS, which come
-    // after a second: a real wait for a real process.
-    sleep(Duration::from_millis(2500));
+    // Everything that start-up touches is touched by then, and what $SYS touches each time, which
+    // comes after a second and then every ten: a real wait for a real process.
+    sleep(Duration::from_secs(13));
     let resident = resident_kb(&mut child);
     // It may have ended by itself, which `resident_kb` has told; then there is nothing to end.
     let _ = child.kill();

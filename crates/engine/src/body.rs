@@ -270,8 +270,12 @@ impl Body {
     /// Whether the shard has stopped: there will be no further turn. Peers that still read our last
     /// words are waited for, but not for long.
     pub(crate) fn has_ended(&self) -> bool {
-        let alone = self.sockets.len() == self.free.len() + self.freed.len();
-        self.stop_at.is_some_and(|at| alone || self.now >= at)
+        self.stop_at.is_some_and(|at| self.is_alone() || self.now >= at)
+    }
+
+    /// Whether there is no connection.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.sockets.len() == self.free.len() + self.freed.len()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

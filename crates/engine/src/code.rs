@@ -1,14 +1,14 @@
-//! Code and constants that a start needed, and nothing needs afterwards, go from the process's
-//! memory.
+//! Code and constants that a start needed, or the last message, go from the process's memory when
+//! nobody is there.
 //!
-//! The kernel maps a program sixteen pages at a time around whatever is called first, and keeps
-//! what it has mapped: measured, an idle broker of 3.2 MB has 2.4 without it. What is called again
-//! is mapped again, from the page cache.
+//! The kernel maps a program sixteen pages at a time, or many more, around whatever is called
+//! first, and keeps what it has mapped: measured, 4.1 MB of a broker that has told `$SYS` twice,
+//! and 1.1 without it. What is called again is mapped again, from the page cache.
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper")]
 
 use std::ops::Range;
 
-/// To be called once, when the start is over.
+/// Takes 0.1 ms, and what runs next finds its code missing.
 pub fn let_go() {
     #[cfg(target_os = "linux")]
     untouched().into_iter().for_each(drop_pages);

@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Retained trees are walked by recursion, which `topic_levels_max` bounds.
 pub(crate) const STACK_BYTES: usize = 1024 * 1024;
 const EVENTS: usize = 512;
+/// When nobody is there and nothing is to be done for so long, code that was needed may go.
+const STILL: Duration = Duration::from_millis(500);
 /// What one shard says to another arrives in the same turn, and the other's answer.
 const HOPS: usize = 2;
 
@@ -106,6 +108,8 @@ pub(crate) struct Host {
     to_back: Sender<Back>,
     /// Gives no shard away before.
     patient_until: Instant,
+    /// Lets no code go before.
+    clings_until: Instant,
     guests: Vec<JoinHandle<()>>,
     /// All that was done here.
     work: u64,
@@ -128,6 +132,7 @@ impl Host {
             back,
             to_back,
             patient_until: Instant::now(),
+            clings_until: Instant::now(),
             guests: Vec::new(),
             work: 0,
             work_rate: Arc::default(),
@@ -191,10 +196,21 @@ impl Host {
         let timeouts = self.bodies.iter_mut().map(|(body, _)| body.doze(now));
         let timeout = timeouts.fold(ends, |soonest, next| soonest.into_iter().chain(next).min());
         let timeout = if came_back { Some(Duration::ZERO) } else { timeout };
+        if timeout.is_none_or(|long| long >= STILL) && now >= self.clings_until {
+            self.let_go(now);
+        }
         let polled = self.poll.poll(events, timeout);
         self.bodies.iter().for_each(|(body, _)| body.wake_up());
         uninterrupted(polled)?;
         Ok(Instant::now())
+    }
+
+    /// What `$SYS` alone draws in, every ten seconds, is half of what an idle broker takes.
+    fn let_go(&mut self, now: Instant) {
+        if self.bodies.iter().all(|(body, _)| body.is_alone()) {
+            self.clings_until = now + STILL;
+            crate::code::let_go();
+        }
     }
 
     /// Gives each shard that has something to do its turn: first all take in, then they hand each

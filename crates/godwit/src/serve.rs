@@ -189,25 +189,12 @@ impl Process {
     fn run(mut self) -> ExitCode {
         // Not before `start` has returned: what it drops draws code in, too.
         engine::code::let_go();
-        // And once more when the shards have told `$SYS` for the first time, after a second.
-        let mut looks = 75;
         loop {
-            let signals: Vec<_> = match looks {
-                0 => self.signals.wait().collect(),
-                _ => self.signals.pending().collect(),
-            };
-            for signal in signals {
+            for signal in self.signals.wait() {
                 if signal == SIGHUP {
                     self.reload();
                 } else {
                     return self.stop();
-                }
-            }
-            if looks > 0 {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                looks -= 1;
-                if looks == 0 {
-                    engine::code::let_go();
                 }
             }
         }
