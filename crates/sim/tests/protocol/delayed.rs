@@ -219,6 +219,48 @@ crate::transcripts! {
         "##
     }
 
+    fn rules_know_who_said_it_and_from_where_though_it_has_gone() {
+        r##"
+        # user: ann password=x
+        # user: sam password=x
+        # rule: by publish=by/${username} payload=${clientid},${peerhost} : SELECT * FROM "t"
+        s> CONNECT id=s user_name=sam password=x
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "by/#" qos=0
+        s< SUBACK 1 [0]
+        p! from 10.0.0.7
+        p> CONNECT id=p user_name=ann password=x
+        p< CONNACK present=0
+        p> PUBLISH "$delayed/1/t" qos=0 "1"
+        p> DISCONNECT
+        p< CLOSED
+        + 1100ms
+        s< PUBLISH "by/ann" qos=0 "p,10.0.0.7"
+        "##
+    }
+
+    fn and_after_a_power_cut() {
+        r##"
+        # disk: on
+        # user: ann password=x
+        # user: sam password=x
+        # rule: by publish=by/${username} payload=${clientid},${peerhost} : SELECT * FROM "t"
+        p! from 10.0.0.7
+        p> CONNECT id=p user_name=ann password=x
+        p< CONNACK present=0
+        p> PUBLISH 1 "$delayed/5/t" qos=1 "1"
+        p< PUBACK 1
+        ! power
+        p< CLOSED
+        s> CONNECT id=s user_name=sam password=x
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "by/#" qos=0
+        s< SUBACK 1 [0]
+        + 5100ms
+        s< PUBLISH "by/ann" qos=0 "p,10.0.0.7"
+        "##
+    }
+
     fn the_rules_judge_the_topic_behind_the_delay() {
         r##"
         # rules: allow topic=open/#
