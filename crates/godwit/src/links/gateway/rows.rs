@@ -262,7 +262,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
     },
     Row {
         key: "peer.subscriptions_max",
-        kind: count(1, 1_000_000, "subscriptions"),
+        kind: count(1, 100_000, "subscriptions"),
         default: "1000",
         live: true,
         short: "subscriptions of one socket of zmq, of at most 1,024 bytes each",
