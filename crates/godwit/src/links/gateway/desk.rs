@@ -258,14 +258,14 @@ impl Desk {
         self.unanswered.len() < UNANSWERED_MAX
             && self.unanswered_bytes < UNANSWERED_BYTES_MAX
             && self.to_near.len() < UNSENT_BYTES_MAX
-            && !(self.settings().pattern.answers() && self.errands.is_full())
     }
 
     /// What sockets said, as far as there is room. Says whether there was anything.
     pub(super) fn take_in(&mut self) -> bool {
-        let before = self.to_near.len();
+        let (before, answers) = (self.to_near.len(), self.settings().pattern.answers());
         while self.takes_in()
-            && let Some((peer, message)) = self.crowd().take_inbound()
+            && let Some((peer, message)) =
+                self.crowd().take_inbound(|peer| !answers || self.errands.may_tell(peer))
         {
             if self.settings().pattern.asks() {
                 self.answered(message);

@@ -10,6 +10,7 @@ mod crowd;
 mod desk;
 mod errands;
 mod forms;
+mod intake;
 mod peer;
 mod place;
 mod roads;

@@ -248,6 +248,17 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         long: "What goes to all passes by a socket that is slow, and is counted as peer_slow. \
                What goes to one waits in the session here, under its queue options.",
         source: "",
+    Row {
+        key: "peers_bytes_max",
+        kind: bytes(1 << 10, 1 << 31),
+        default: "64MiB",
+        live: true,
+        short: "bytes of messages that are half-way here, of all sockets together",
+        long: "Beyond it the socket that has most of them is disconnected, and its message is \
+               counted as no_room.",
+        source: "",
+        set: |gateway, value| gateway.peers_bytes_max = value.u32(),
+    },
         set: |gateway, value| gateway.queue_messages_max = value.u32(),
     },
     Row {

@@ -5,6 +5,7 @@ use super::place::Place;
 use super::rules::{GateRules, RuleGiven};
 use crate::links::LinkKind;
 use crate::links::bridge::settings::TlsSettings;
+use crate::links::way::READ_BYTES;
 use broker::judge::Secret;
 use patterns::{Family, Limits, Manner, Pattern, Plain};
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub(crate) struct GatewaySettings {
     pub(crate) message_bytes_max: u32,
     pub(crate) subscriptions_max: u32,
     pub(crate) queue_messages_max: u32,
+    pub(crate) peers_bytes_max: u32,
     pub(crate) queue_bytes_max: u32,
     pub(crate) connect_timeout_s: u32,
     pub(crate) answer_timeout_ms: u32,
@@ -147,6 +149,10 @@ impl GatewaySettings {
         match self.family {
             Family::Sp => "sp",
             Family::Zmq => "zmq",
+        if (self.peers_bytes_max as usize) < self.peer_limits().message_bytes_max + READ_BYTES {
+            let why = "peers_bytes_max has to have room for message_bytes_max and 64KiB";
+            return Err(why.to_string());
+        }
         }
     }
 
