@@ -41,8 +41,16 @@ pub(crate) struct Delayed {
     /// By when they are due, and in the order in which they came.
     waiting: BTreeMap<(Now, u64), Waiting>,
     came: u64,
+    /// What each publisher has of it.
+    shares: BTreeMap<Box<str>, Share>,
     /// The only timer that counts.
     timer_at: Option<Now>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    messages: u64,
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -91,14 +99,32 @@ impl Delayed {
         self.timer_at.is_some_and(|at| turn_of(at) == turn)
     }
 
+    /// Whether one client may have one more, where it may have so much of all.
+    fn has_room_for(&self, one: &Waiting, most: (u64, u64), percent: u8) -> bool {
+        let part = |whole: u64| (u128::from(whole) * u128::from(percent)).div_ceil(100) as u64;
+        let own = self.shares.get(&one.by.client_id).copied().unwrap_or_default();
+        own.messages < part(most.0) && own.bytes + one.bytes() <= part(most.1)
+    }
+
     fn put(&mut self, due: Now, one: Waiting) {
+        let own = self.shares.entry(one.by.client_id.clone()).or_default();
+        own.messages += 1;
+        own.bytes += one.bytes();
         self.came += 1;
         self.waiting.insert((due, self.came), one);
     }
 
     fn take_due(&mut self, now: Now) -> Option<Waiting> {
         let first = self.waiting.first_entry().filter(|first| first.key().0 <= now)?;
-        Some(first.remove())
+        let one = first.remove();
+        if let Some(own) = self.shares.get_mut(&one.by.client_id) {
+            own.messages -= 1;
+            own.bytes -= one.bytes();
+            if own.messages == 0 {
+                self.shares.remove(&one.by.client_id);
+            }
+        }
+        Some(one)
     }
 }
 
@@ -124,7 +150,8 @@ impl Shard {
         if self.sessions.is_crowded_by(bytes) {
             return Err(Refusal::QuotaExceeded);
         }
-        if !self.ledger.add_delayed(bytes, most) {
+        let has_part = self.delayed.has_room_for(&one, most, options.delayed_client_percent_max);
+        if !has_part || !self.ledger.add_delayed(bytes, most) {
             return Err(Refusal::DelayedFull);
         }
         if is_kept {
