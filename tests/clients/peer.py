@@ -3,7 +3,7 @@
     peer.py PATTERN bind|connect URL
 
 Says on stderr that it is there, and then a line for what it gets: the last frame. REP answers what
-it was asked; PUSH says numbers from the first argument after its URL on.
+it was asked; PUSH says numbers from the first argument after its URL on, and REQ asks that argument.
 """
 
 import itertools
@@ -29,6 +29,8 @@ def main(pattern, way, url, first="0"):
         for number in itertools.count(int(first)):
             socket.send_multipart([b"in/a", b"%d" % number])
             time.sleep(EACH_S)
+    if pattern == "req":
+        socket.send_string(first)
     while True:
         payload = socket.recv_multipart()[-1].decode().rstrip("x")
         if pattern == "rep":

@@ -37,6 +37,9 @@ def nng_peer(pattern, listens, url, *more):
     return ["sh", "-c", 'echo there >&2; exec "$@" >&2', "sh", *words]
 
 
+KINDS = [("zmq", sockets.gateway, zmq_peer), ("sp", sp, nng_peer)]
+
+
 class Peers(Case):
     def peer(self, command):
         peer = Process(command)
@@ -48,10 +51,10 @@ class Peers(Case):
         peer.signal(signal.SIGKILL)
         self.assertEqual(peer.wait(), -signal.SIGKILL)
 
-    def fill(self, broker, peer):
+    def fill(self, broker, peer, ours="push"):
         """Has it read nothing more, until messages wait in all places where they can."""
         peer.signal(signal.SIGSTOP)
-        self.value(broker, "gateway/push/queue/messages", lambda value: int(value) > 200)
+        self.value(broker, f"gateway/{ours}/queue/messages", lambda value: int(value) > 200)
 
     def numbers(self, peer):
         """What it got, without what it was writing when it was killed."""
@@ -80,31 +83,37 @@ class Peers(Case):
         return url, self.listening(text) if we_listen else self.start(text)
 
     def every_kind(self, *transports):
-        kinds = [("zmq", sockets.gateway, zmq_peer), ("sp", sp, nng_peer)]
         for (family, make, command), transport, we_listen in itertools.product(
-                kinds, transports or ("tcp", "ipc"), (True, False)):
+                KINDS, transports or ("tcp", "ipc"), (True, False)):
             with self.subTest(family=family, transport=transport, we_listen=we_listen):
                 yield make, command, transport, we_listen
 
     def test_a_puller_that_is_killed_loses_what_it_was_given_and_nothing_else(self):
-        for make, command, transport, we_listen in self.every_kind():
-            url, broker = self.broker_of(make, "push", we_listen, transport, OUT)
-            pull = command("pull", not we_listen, url)
+        self.killed_alone("push", "pull")
+
+    def test_one_of_a_pair_that_is_killed_loses_what_it_was_given_and_nothing_else(self):
+        self.killed_alone("pair", "pair", "tcp")
+
+    def killed_alone(self, ours, theirs, *transports):
+        for make, command, transport, we_listen in self.every_kind(*transports):
+            url, broker = self.broker_of(make, ours, we_listen, transport, OUT)
+            is_pair_of_nng = theirs == "pair" and command is nng_peer
+            pull = command("pair0" if is_pair_of_nng else theirs, not we_listen, url)
             first = self.peer(pull)
-            self.joined(broker, "push")
+            self.joined(broker, ours)
             self.stream(broker)
             until(lambda: len(self.numbers(first)) > 100, "no stream")
-            self.fill(broker, first)
+            self.fill(broker, first, ours)
             self.kill(first)
             # By itself: nobody has told it anything.
-            self.joined(broker, "push", 0)
+            self.joined(broker, ours, 0)
             second = self.peer(pull)
             until(lambda: self.numbers(second)[-1:] == [COUNT - 1], "the last one did not come")
             before, after = self.numbers(first), self.numbers(second)
             self.assertEqual(before, list(range(len(before))))
             self.assertEqual(after, list(range(after[0], COUNT)))
             # Each was given away as a whole once, so the first one had all before `after[0]`.
-            self.value(broker, "gateway/push/out/messages", lambda value: value == str(COUNT))
+            self.value(broker, f"gateway/{ours}/out/messages", lambda value: value == str(COUNT))
             self.assertLess(len(before), COUNT - 500, "it was not in the middle")
             broker.stop()
 
@@ -150,6 +159,78 @@ class Peers(Case):
                 until(lambda one=one: self.numbers(one)[-1:] == [COUNT - 1], "no last one")
                 self.assertEqual(self.numbers(one), list(range(COUNT)))
             broker.stop()
+
+    def test_one_on_a_bus_that_is_killed_costs_the_others_nothing(self):
+        for we_listen in (True, False):
+            with self.subTest(we_listen=we_listen):
+                urls = [self.url()] if we_listen else [self.url() for _ in range(2)]
+                where = f'{"listen" if we_listen else "dial"} = {urls}'
+                broker = (self.listening if we_listen else self.start)(sp("bus", where, OUT, ROOM))
+                first, other = (self.peer(nng_peer("bus", not we_listen, url))
+                                for url in urls * (2 // len(urls)))
+                self.joined(broker, "bus", 2)
+                self.stream(broker, padding="")
+                until(lambda: len(self.numbers(first)) > 100, "no stream")
+                self.kill(first)
+                self.joined(broker, "bus", 1)
+                back = self.peer(nng_peer("bus", not we_listen, urls[0]))
+                for one in (other, back):
+                    until(lambda one=one: self.numbers(one)[-1:] == [COUNT - 1], "no last one")
+                self.assertEqual(self.numbers(other), list(range(COUNT)))
+                heard = self.numbers(back)
+                self.assertEqual(heard, list(range(heard[0], COUNT)))
+                broker.stop()
+
+    def test_a_survey_is_answered_by_who_is_left_and_by_who_is_back(self):
+        url, broker = self.broker_of(sp, "surveyor", True, "tcp", OUT, "answer_timeout_ms = 700")
+        first, _other = (self.peer(nng_peer("respondent", False, url, "--data", word))
+                        for word in ("first", "other"))
+        self.joined(broker, "surveyor", 2)
+        mqtt = self.mqtt(broker, "answers")
+
+        def answers(count):
+            mqtt.client.publish("out/a", "who?", qos=1, properties=question(1))
+            got = sorted(mqtt.next()[1] for _ in range(count))
+            mqtt.nothing(1)
+            return got
+
+        self.assertEqual(answers(2), [b"first", b"other"])
+        self.kill(first)
+        self.joined(broker, "surveyor", 1)
+        self.assertEqual(answers(1), [b"other"])
+        self.peer(nng_peer("respondent", False, url, "--data", "back"))
+        self.joined(broker, "surveyor", 2)
+        self.assertEqual(answers(2), [b"back", b"other"])
+
+    def test_who_asks_and_is_killed_is_not_waited_for(self):
+        rules = '[[gateway.in]]\ntopic = "questions"\n'
+        for (family, make, command), (ours, theirs) in itertools.product(
+                KINDS, (("rep", "req"), ("respondent", "surveyor"))):
+            if family == "zmq" and ours == "respondent":
+                continue
+            with self.subTest(family=family, ours=ours):
+                url, broker = self.broker_of(make, ours, True, "tcp", rules, "")
+                mqtt, answers = self.mqtt(broker, "questions"), self.mqtt(broker)
+
+                def asked(url=url, command=command, theirs=theirs, mqtt=mqtt):
+                    more = ("--data", "7") if command is nng_peer else ("7",)
+                    peer = self.peer(command(theirs, False, url, *more))
+                    message = mqtt.got.get(timeout=PATIENCE_S)
+                    self.assertEqual(message.payload, b"7")
+                    return peer, message.properties
+
+                def answer(own, said, answers=answers):
+                    answers.publish(own.ResponseTopic, said, CorrelationData=own.CorrelationData)
+
+                first, its = asked()
+                self.kill(first)
+                self.joined(broker, ours, 0)
+                second, own = asked()
+                answer(its, "too late")
+                answer(own, "12")
+                second.line('^"12"$')
+                self.assertNotIn('"too late"', second.lines)
+                broker.stop()
 
     def hears(self, sub, mqtt):
         def is_heard():

@@ -223,6 +223,26 @@ class Zmq(Case):
                           message.properties.UserProperty), (b"\xff", "x", [("k", "v")]))
         self.value(broker, "gateway/pull/dropped/unreadable", lambda n: n == "2")
 
+    def test_json_brings_back_what_it_was_given(self):
+        """Out by one gateway and in by another: text that looks like a data URL, and names twice."""
+        urls = [self.url(), self.url()]
+        more = 'form = "json"'
+        text = (gateway("push", f'listen = ["{urls[0]}"]', OUT, more)
+                + gateway("pull", f'listen = ["{urls[1]}"]', IN.replace("in/+", "out/+"), more))
+        broker = self.listening(text)
+        pull, push = self.socket("pull", urls[0], False), self.socket("push", urls[1], False)
+        mqtt = self.mqtt(broker, "from/#")
+        twice = [("k", "1"), ("k", "2"), ("k", "data:;base64,/w=="), ("l", "3")]
+        for payload in (b"data:;base64,/w==", b"data:;base64,no", b"\xff", b"data:", b"data:x"):
+            mqtt.publish("out/a", payload, UserProperty=twice, CorrelationData=payload)
+            said = pull.recv()
+            self.assertEqual(json.loads(said)["properties"]["user"],
+                             {"k": ["1", "2", "data:;base64,/w=="], "l": "3"})
+            push.send(said)
+            message = mqtt.got.get(timeout=PATIENCE_S)
+            self.assertEqual((message.payload, message.properties.CorrelationData,
+                              message.properties.UserProperty), (payload, payload, twice))
+
     def test_json_of_sockets_does_not_say_where_answers_go(self):
         more = 'form = "json"'
         theirs = {"response_topic": "elsewhere", "correlation_data": "mine", "content_type": "x"}

@@ -4,6 +4,7 @@
 //! what is said for all. A client that is in several classes is of the first.
 
 use crate::input::{ConnId, Now};
+use crate::limits::LINK_IDS;
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::peer::{ListenerId, Peer};
@@ -96,10 +97,18 @@ impl Options {
 
     /// By the groups that are known of a client, and those that the rules say its user is in.
     pub(crate) fn class_of(&self, user: Option<&str>, groups: &[Arc<str>]) -> Option<ClassId> {
+        // A link that acts as somebody has its own limits nevertheless.
+        if let Some(link) = groups.first().filter(|group| group.starts_with(LINK_IDS)) {
+            return self.class_at(|class| class.name == *link);
+        }
         let permissions = self.permissions.as_ref();
         let members = permissions.map_or(&[][..], |permissions| permissions.groups_of(user));
         let is_in = |name: &Arc<str>| groups.contains(name) || members.contains(name);
-        let at = self.classes.iter().position(|class| is_in(&class.name))?;
+        self.class_at(|class| is_in(&class.name))
+    }
+
+    fn class_at(&self, is_it: impl Fn(&Class) -> bool) -> Option<ClassId> {
+        let at = self.classes.iter().position(is_it)?;
         u8::try_from(at).ok().map(ClassId)
     }
 

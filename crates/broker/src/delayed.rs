@@ -9,16 +9,16 @@ use crate::journal::{Number, Space};
 use crate::limits::{DELAY_S_MAX, DUE_PER_TICK};
 use crate::memory::cost;
 use crate::message::{Draft, Message};
-use crate::mount::parts;
 use crate::options::Durability;
 use crate::outbox::Outbox;
 use crate::publish::awaited;
-use crate::records;
+use crate::records::{self, kind};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use crate::timer::{Timer, turn_of};
 use mqtt::QoS;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) const PREFIX: &str = "$delayed/";
 
@@ -41,22 +41,47 @@ pub(crate) struct Delayed {
     /// By when they are due, and in the order in which they came.
     waiting: BTreeMap<(Now, u64), Waiting>,
     came: u64,
+    /// What each publisher has of it.
+    shares: BTreeMap<Box<str>, Share>,
     /// The only timer that counts.
     timer_at: Option<Now>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    messages: u64,
+    bytes: u64,
+}
+
 #[derive(Debug)]
 struct Waiting {
-    /// What its publisher is known by.
-    client_id: Box<str>,
+    by: Publisher,
     message: Message,
-    /// Where the store has it.
-    number: Option<Number>,
+    /// Where the store has it: see `records::delayed_key`.
+    key: Option<(u8, Number)>,
+}
+
+/// Who said a message that is published later, for rules: it may be gone by then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Publisher {
+    /// What it is known by.
+    pub(crate) client_id: Box<str>,
+    pub(crate) user: Option<Arc<str>>,
+    /// Where it was when it said it.
+    pub(crate) address: Option<Box<str>>,
+}
+
+impl Publisher {
+    fn len(&self) -> usize {
+        let user = self.user.as_ref().map_or(0, |user| user.len());
+        let address = self.address.as_ref().map_or(0, |address| address.len());
+        self.client_id.len() + user + address
+    }
 }
 
 impl Waiting {
     fn bytes(&self) -> u64 {
-        (self.client_id.len() + self.message.bytes()) as u64 + cost::DELAYED
+        (self.by.len() + self.message.bytes()) as u64 + cost::DELAYED
     }
 }
 
@@ -74,14 +99,32 @@ impl Delayed {
         self.timer_at.is_some_and(|at| turn_of(at) == turn)
     }
 
+    /// Whether one client may have one more, where it may have so much of all.
+    fn has_room_for(&self, one: &Waiting, most: (u64, u64), percent: u8) -> bool {
+        let part = |whole: u64| (u128::from(whole) * u128::from(percent)).div_ceil(100) as u64;
+        let own = self.shares.get(&one.by.client_id).copied().unwrap_or_default();
+        own.messages < part(most.0) && own.bytes + one.bytes() <= part(most.1)
+    }
+
     fn put(&mut self, due: Now, one: Waiting) {
+        let own = self.shares.entry(one.by.client_id.clone()).or_default();
+        own.messages += 1;
+        own.bytes += one.bytes();
         self.came += 1;
         self.waiting.insert((due, self.came), one);
     }
 
     fn take_due(&mut self, now: Now) -> Option<Waiting> {
         let first = self.waiting.first_entry().filter(|first| first.key().0 <= now)?;
-        Some(first.remove())
+        let one = first.remove();
+        if let Some(own) = self.shares.get_mut(&one.by.client_id) {
+            own.messages -= 1;
+            own.bytes -= one.bytes();
+            if own.messages == 0 {
+                self.shares.remove(&one.by.client_id);
+            }
+        }
+        Some(one)
     }
 }
 
@@ -95,9 +138,8 @@ impl Shard {
     ) -> Result<(), Refusal> {
         let due = Now(self.now.0 + u64::from(delay_s) * 1000);
         draft.at = due;
-        let client_id = self.sessions.get(id).client_id.clone();
         let message = draft.message().clone();
-        let mut one = Waiting { client_id, message, number: None };
+        let mut one = Waiting { by: self.publisher(id), message, key: None };
         let is_kept = draft.durability != Durability::Memory && draft.qos != QoS::AtMostOnce;
         if is_kept && self.store_is_full {
             return Err(Refusal::StoreFull);
@@ -108,33 +150,34 @@ impl Shard {
         if self.sessions.is_crowded_by(bytes) {
             return Err(Refusal::QuotaExceeded);
         }
-        if !self.ledger.add_delayed(bytes, most) {
+        let has_part = self.delayed.has_room_for(&one, most, options.delayed_client_percent_max);
+        if !has_part || !self.ledger.add_delayed(bytes, most) {
             return Err(Refusal::DelayedFull);
         }
         if is_kept {
-            one.number = Some(self.write_delayed(&one, draft.durability));
+            one.key = Some(self.write_delayed(&one, draft.durability));
         }
         self.delayed.put(due, one);
         self.time_delayed();
         Ok(())
     }
 
-    fn write_delayed(&mut self, one: &Waiting, durability: Durability) -> Number {
+    fn write_delayed(&mut self, one: &Waiting, durability: Durability) -> (u8, Number) {
         let journal = &mut self.sessions.journal;
-        let number = journal.number();
-        let value = records::delayed_value(&one.client_id, one.message.view().as_bytes());
-        journal.change(Space::Sessions, records::delayed_key(number), Some(value));
+        let key = (kind::LATER, journal.number());
+        let value = records::delayed_value(&one.by, one.message.view().as_bytes());
+        journal.change(Space::Sessions, records::delayed_key(key), Some(value));
         if durability == Durability::Sync {
             journal.hurry();
             journal.keeps = true;
         }
-        number
+        key
     }
 
     /// One that the store has. It was taken, so there is room for it, whatever the options say now.
-    pub(crate) fn restore_delayed(&mut self, client_id: &str, message: Message, number: Number) {
+    pub(crate) fn restore_delayed(&mut self, by: Publisher, message: Message, key: (u8, Number)) {
         let due = message.view().at();
-        let one = Waiting { client_id: client_id.into(), message, number: Some(number) };
+        let one = Waiting { by, message, key: Some(key) };
         self.ledger.add_delayed(one.bytes(), (u64::MAX, u64::MAX));
         self.delayed.put(due, one);
         self.time_delayed();
@@ -164,8 +207,8 @@ impl Shard {
 
     /// The batch that has it go is the one in which the store forgets it.
     fn publish_late(&mut self, one: &Waiting, out: &mut Outbox) {
-        if let Some(number) = one.number {
-            let key = records::delayed_key(number);
+        if let Some(key) = one.key {
+            let key = records::delayed_key(key);
             self.sessions.journal.change(Space::Sessions, key, None);
         }
         let mut draft = one.message.view().draft();
@@ -175,11 +218,10 @@ impl Shard {
             draft.retain && self.options.retain_available && self.has_room_to_retain(draft.topic);
         draft.durability = self.durability_of(draft.topic);
         draft.once = awaited(&draft);
-        let (_, said_id) = parts(&one.client_id);
-        let mut ruled = self.rule_late(said_id, &draft, out);
+        let mut ruled = self.rule_late(&one.by, &draft, out);
         ruled.once = draft.once;
         // [MQTT-3.8.3-3]: to its publisher, if that is here, it is the publisher's own.
-        let from = self.sessions.find(&one.client_id);
+        let from = self.sessions.find(&one.by.client_id);
         self.pass_on(&ruled, from, &mut draft, out);
         self.publish_made(ruled, out);
     }

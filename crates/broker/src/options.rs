@@ -101,6 +101,8 @@ pub struct Options {
     pub connections_per_s: u32,
     /// Of messages that are to be published later.
     pub delayed_bytes_max: u64,
+    /// Of both bounds, for one client.
+    pub delayed_client_percent_max: u8,
     pub delayed_messages_max: u32,
     pub durability: Durability,
     /// By topic filter, first match wins.
@@ -248,6 +250,7 @@ impl Default for Options {
             connections_max: 0,
             connections_per_s: 0,
             delayed_bytes_max: 64 * 1024 * 1024,
+            delayed_client_percent_max: 50,
             delayed_messages_max: 100_000,
             durability: Durability::Sync,
             durabilities: Vec::new(),

@@ -2,6 +2,7 @@
 //!
 //! Numbers in keys are big-endian, so that they are in order; those in values are little-endian.
 
+use crate::delayed::Publisher;
 use crate::flight::State;
 use crate::home::Homes;
 use crate::input::{ShardId, Stamp};
@@ -14,12 +15,14 @@ use mqtt::{PacketId, QoS, Version};
 pub(crate) mod kind {
     /// How often the store was opened, and where its last process had what.
     pub(crate) const BOOT: u8 = b'b';
-    /// A message that is to be published later: its number.
+    /// A message that is to be published later, as format 4 had it: its number.
     pub(crate) const DELAYED: u8 = b'd';
     /// A subscription: the session's number, the filter.
     pub(crate) const FILTER: u8 = b'f';
     /// What is left of a session that ended: its queue is to be removed.
     pub(crate) const GRAVE: u8 = b'g';
+    /// A message that is to be published later, with who said it: its number.
+    pub(crate) const LATER: u8 = b'l';
     /// A shared group with a queue of its own: its filter.
     pub(crate) const GROUP: u8 = b'q';
     /// A QoS 2 message that we took and the client has not released: number, packet id.
@@ -66,9 +69,10 @@ pub(crate) enum Body<'a> {
 }
 
 /// Of all that stands here, told by the record that is read first.
-const FORMAT: u8 = 4;
-/// 3 did not know what rules made, and no windows, 2 no owners of sessions either.
-const FORMATS_BEFORE: [u8; 2] = [2, 3];
+const FORMAT: u8 = 5;
+/// 4 knew of a delayed message only its publisher's client id; 3 did not know what rules made, and
+/// no windows, 2 no owners of sessions either.
+const FORMATS_BEFORE: [u8; 3] = [2, 3, 4];
 
 const RETAIN: u8 = 1 << 2;
 const RELEASED: u8 = 1 << 3;
@@ -224,21 +228,35 @@ pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32, bool)> {
     Some((from.byte()?, from.u32()?, !from.0.is_empty()))
 }
 
-pub(crate) fn delayed_key(number: Number) -> Vec<u8> {
-    [&[kind::DELAYED], &number.0.to_be_bytes()[..]].concat()
+/// `LATER`, or `DELAYED` of what a format before has left.
+pub(crate) fn delayed_key((kind, number): (u8, Number)) -> Vec<u8> {
+    [&[kind], &number.0.to_be_bytes()[..]].concat()
 }
 
-/// A message that says as its own time when it is due, and what its publisher is known by.
-pub(crate) fn delayed_value(client_id: &str, message: &[u8]) -> Vec<u8> {
+/// A message that says as its own time when it is due, behind who said it; empty is nobody.
+pub(crate) fn delayed_value(by: &Publisher, message: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
-    put_text(&mut value, client_id);
+    put_text(&mut value, &by.client_id);
+    put_text(&mut value, by.user.as_deref().unwrap_or_default());
+    put_text(&mut value, by.address.as_deref().unwrap_or_default());
     value.extend_from_slice(message);
     value
 }
 
-pub(crate) fn read_delayed(value: &[u8]) -> Option<(&str, Message)> {
+pub(crate) fn read_delayed(kind: u8, value: &[u8]) -> Option<(Publisher, Message)> {
     let mut from = Reader(value);
-    Some((from.text()?, Message::read(from.0)?))
+    let client_id = from.text()?.into();
+    let (mut user, mut address) = ("", "");
+    if kind == kind::LATER {
+        (user, address) = (from.text()?, from.text()?);
+    }
+    let given = |text: &'_ str| !text.is_empty();
+    let by = Publisher {
+        client_id,
+        user: Some(user).filter(|text| given(text)).map(Into::into),
+        address: Some(address).filter(|text| given(text)).map(Into::into),
+    };
+    Some((by, Message::read(from.0)?))
 }
 
 pub(crate) fn received_key(number: Number, id: PacketId) -> Vec<u8> {
@@ -386,6 +404,8 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::Now;
+    use crate::message::Draft;
 
     fn record(owner: Option<&str>) -> SessionRecord {
         SessionRecord {
@@ -437,5 +457,26 @@ mod tests {
             assert_eq!(read_boot(&of(before)), Some((9, homes)));
         }
         assert_eq!([read_boot(&of(1)), read_boot(&of(FORMAT + 1))], [None; 2]);
+    }
+
+    #[test]
+    fn a_delayed_message_is_of_whom_its_record_says() {
+        let message = Message::new(&Draft::new("t", b"1", Now(7)));
+        let bytes = message.view().as_bytes();
+        let by = Publisher {
+            client_id: "c".into(),
+            user: Some("ann".into()),
+            address: Some("192.0.2.1".into()),
+        };
+        let read = |kind, value: &[u8]| read_delayed(kind, value).map(|(by, _)| by);
+        assert_eq!(read(kind::LATER, &delayed_value(&by, bytes)), Some(by));
+        let nobody = Publisher { client_id: "c".into(), user: None, address: None };
+        assert_eq!(read(kind::LATER, &delayed_value(&nobody, bytes)), Some(nobody.clone()));
+        // What a format before has written.
+        let mut before = Vec::new();
+        put_text(&mut before, "c");
+        before.extend_from_slice(bytes);
+        assert_eq!(read(kind::DELAYED, &before), Some(nobody));
+        assert_eq!(read(kind::LATER, &before[..4]), None);
     }
 }

@@ -165,17 +165,20 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unrea
 
 /// Each to where its publisher is at home.
 fn restore_delayed(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unreadable> {
-    stored.scan(Space::Sessions, &[kind::DELAYED], &[], &mut |key, value| {
-        let number = records::numbered(key).map(|(number, _)| number);
-        match (number, records::read_delayed(value)) {
-            (Some(number), Some((client_id, message))) => {
-                let home = usize::from(shards[0].home_of(client_id).0);
-                shards[home].restore_delayed(client_id, message, number);
+    for kind in [kind::DELAYED, kind::LATER] {
+        stored.scan(Space::Sessions, &[kind], &[], &mut |key, value| {
+            let number = records::numbered(key).map(|(number, _)| number);
+            match (number, records::read_delayed(kind, value)) {
+                (Some(number), Some((by, message))) => {
+                    let home = usize::from(shards[0].home_of(&by.client_id).0);
+                    shards[home].restore_delayed(by, message, (kind, number));
+                }
+                _ => shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None),
             }
-            _ => shards[0].sessions.journal.change(Space::Sessions, key.to_vec(), None),
-        }
-        true
-    })
+            true
+        })?;
+    }
+    Ok(())
 }
 
 fn restore_windows(shards: &mut [Shard], stored: &dyn Stored) -> Result<(), Unreadable> {

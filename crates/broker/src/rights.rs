@@ -6,7 +6,7 @@ use crate::classes::{ClassId, Presence};
 use crate::decisions::Decisions;
 use crate::input::{ConnId, Now, SessionId};
 use crate::judge::Pass;
-use crate::limits::RULES_PER_TICK;
+use crate::limits::{LINK_IDS, RULES_PER_TICK};
 use crate::note::Note;
 use crate::options::{Asks, Options};
 use crate::outbox::Outbox;
@@ -15,6 +15,7 @@ use crate::permissions::{Deed, Permissions, Who};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::subscribe::is_below;
 
 /// Who a session's client is, and what was decided of it lately. There is none where everyone may
 /// do everything.
@@ -211,7 +212,12 @@ impl Shard {
 
     /// Whether a kept session is of somebody else, whose messages are not this client's to read.
     pub(crate) fn is_of_another(&self, kept: SessionId, rights: Option<&Rights>) -> bool {
-        match (self.sessions.get(kept).owner(), rights) {
+        let session = self.sessions.get(kept);
+        // A link may act as somebody else from now on; its queue is the link's.
+        if session.client_id.starts_with(LINK_IDS) {
+            return false;
+        }
+        match (session.owner(), rights) {
             (Some(owner), Some(rights)) => owner != rights.owner(),
             _ => false,
         }
@@ -265,6 +271,11 @@ impl Shard {
         // Long before queues have to do without the room.
         let keeps = self.sessions.messages.held() < self.sessions.crowded_at / 2;
         let session = self.sessions.get_mut(id);
+        // What rules of the broker send to a link they were told to by who wrote the options.
+        let is_subscribe = wish.action == Action::Subscribe;
+        if is_subscribe && is_below(&session.client_id, wish.topic) {
+            return Some(true);
+        }
         // Without any its client has not been here since there are rules.
         let Some(rights) = &mut session.rights else { return Some(false) };
         let before = rights.bytes();

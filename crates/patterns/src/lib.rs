@@ -139,6 +139,14 @@ impl Speech {
         }
     }
 
+    /// Bytes of a message of which more is to come, beside those that were not taken.
+    pub fn held(&self) -> usize {
+        match self {
+            Speech::Sp(sp) => sp.held(),
+            Speech::Zmtp(zmtp) => zmtp.held(),
+        }
+    }
+
     pub fn say(&self, message: &Message, out: &mut Vec<u8>) {
         match self {
             Speech::Sp(sp) => sp.say(message, out),

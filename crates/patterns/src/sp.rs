@@ -46,6 +46,10 @@ impl Sp {
         matches!(self.carrier, Carrier::Web { .. })
     }
 
+    pub(crate) fn held(&self) -> usize {
+        self.web.held()
+    }
+
     pub(crate) fn greet(&self, out: &mut Vec<u8>) {
         if !self.is_web() {
             out.extend_from_slice(&header(self.pattern.sp_number()));

@@ -39,6 +39,10 @@ impl Web {
         Web { masks, begun: None }
     }
 
+    pub(crate) fn held(&self) -> usize {
+        self.begun.as_ref().map_or(0, Vec::len)
+    }
+
     /// Hands each whole message on, and answers pings.
     pub(crate) fn take(
         &mut self,

@@ -87,6 +87,10 @@ impl Zmtp {
         if self.plain.is_some() { PLAIN } else { NULL }
     }
 
+    pub(crate) fn held(&self) -> usize {
+        self.frames_bytes
+    }
+
     pub(crate) fn greet(&self, out: &mut Vec<u8>) {
         let mut greeting = [0; GREETING];
         (greeting[0], greeting[8], greeting[9]) = (0xFF, 1, 0x7F);

@@ -21,6 +21,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "connections_max" => options.connections_max = number()? as u32,
         "connections_per_s" => options.connections_per_s = number()? as u32,
         "delayed_bytes_max" => options.delayed_bytes_max = number()?,
+        "delayed_client_percent_max" => options.delayed_client_percent_max = number()? as u8,
         "delayed_messages_max" => options.delayed_messages_max = number()? as u32,
         "durabilities" => {
             let (filter, chosen) = value.split_once(':').ok_or_else(wrong)?;

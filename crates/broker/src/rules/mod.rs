@@ -5,8 +5,10 @@
 //! is stored or delivered; what the rule publishes follows the message. Nothing that a rule does
 //! or fails to do disturbs the message, but for the rules whose business it is to drop it.
 
+use crate::delayed::Publisher;
 use crate::input::SessionId;
 use crate::message::Draft;
+use crate::mount::parts;
 use crate::note::Note;
 use crate::outbox::Outbox;
 use crate::peer::Address;
@@ -329,15 +331,27 @@ impl Shard {
         self.show(draft, is_dup, |shard, found| shard.publisher_for(from, found), out)
     }
 
-    /// The same of a message whose publisher may have gone: what it was called is all that is left.
+    /// The same of a message whose publisher may have gone.
     pub(crate) fn rule_late(
         &mut self,
-        client_id: &str,
+        by: &Publisher,
         draft: &Draft<'_>,
         out: &mut Outbox,
     ) -> Ruled {
-        let who = |_: &mut Shard, _: &[u32]| Who { client_id: client_id.into(), ..Who::default() };
+        let who = |shard: &mut Shard, _: &[u32]| Who {
+            client_id: parts(&by.client_id).1.into(),
+            user: by.user.clone(),
+            address: by.address.as_deref().map(Into::into),
+            id: format!("{:016x}", shard.draw()),
+        };
         self.show(draft, false, who, out)
+    }
+
+    /// Who says something now, as is to be known later.
+    pub(crate) fn publisher(&self, id: SessionId) -> Publisher {
+        let Who { user, address, .. } = self.who(id);
+        let client_id = self.sessions.get(id).client_id.clone();
+        Publisher { client_id, user, address: address.map(Into::into) }
     }
 
     fn show(

@@ -28,7 +28,8 @@ fn all_rules_of_a_message_together_have_a_bound() {
     let mut shard = shard(&rules);
     let payload = vec![b'x'; 3000];
     let draft = Draft::new("t", &payload, Now(0));
-    shard.rule_late("c", &draft, &mut Outbox::new(1));
+    let by = Publisher { client_id: "c".into(), user: None, address: None };
+    shard.rule_late(&by, &draft, &mut Outbox::new(1));
     let all = shard.ruling.all.clone();
     let steps: u64 = all.iter().map(|rule| counted(&rule.tally, "steps")).sum();
     assert!((STEPS_OF_ALL - 40_000..=STEPS_OF_ALL).contains(&steps), "{steps}");

@@ -38,7 +38,7 @@ use std::pin::Pin;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -93,6 +93,8 @@ struct Running {
     served: Served,
     tally: Arc<Tally>,
     stop: watch::Sender<Stop>,
+    /// Options were read again, of which its own are the same.
+    again: Arc<Notify>,
     ended: Task,
 }
 
@@ -227,6 +229,7 @@ impl Links {
                 Some(same) if same.settings.is_same(&settings) => {
                     *lock(&same.tls) = tls;
                     *lock(&same.served) = served;
+                    same.again.notify_one();
                     same
                 }
                 before => self.begin(settings, (tls, served), before),
@@ -246,7 +249,7 @@ impl Links {
         (tls, served): (Option<Arc<ClientConfig>>, Option<Arc<ServerConfig>>),
         before: Option<Running>,
     ) -> Running {
-        let (stop, stopped) = watch::channel(Stop::No);
+        let ((stop, stopped), again) = (watch::channel(Stop::No), Arc::new(Notify::new()));
         let (ends, ended) = watch::channel(());
         let (tls, served) = (Arc::new(Mutex::new(tls)), Arc::new(Mutex::new(served)));
         if let Some(before) = &before {
@@ -262,7 +265,8 @@ impl Links {
             #[cfg(feature = "gateway")]
             LinkSettings::Gateway(own) => {
                 let tls = (tls.clone(), served.clone());
-                Box::pin(Gateway::new(own, tls, self.home.clone(), tally.clone()).run(stopped))
+                let home = (self.home.clone(), again.clone());
+                Box::pin(Gateway::new(own, tls, home, tally.clone()).run(stopped))
             }
             #[cfg(feature = "sink")]
             LinkSettings::Sink(own) => {
@@ -281,7 +285,7 @@ impl Links {
             work.await;
             drop(ends);
         });
-        Running { settings, tls, served, tally, stop, ended }
+        Running { settings, tls, served, tally, stop, again, ended }
     }
 
     fn bridge(

@@ -12,6 +12,7 @@ use mqtt::{
     PropertiesBuf, Property, QoS, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf,
     Unsubscribe, Version,
 };
+use std::iter;
 use std::os::unix::net::UnixStream as Pair;
 use std::sync::Arc;
 use std::thread;
@@ -40,6 +41,16 @@ pub(crate) struct NearTerms {
     pub(crate) takes_retain: bool,
     pub(crate) packet_bytes_max: u32,
 }
+
+/// As whom a link acts, where it is judged like any client of that name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) user: Arc<str>,
+    pub(crate) groups: Vec<Arc<str>>,
+}
+
+/// A filter that this broker does not let a link have, and why.
+pub(crate) type Refused = String;
 
 /// What a link's session is asked to be.
 #[derive(Clone, Copy, Debug)]
@@ -119,18 +130,40 @@ impl Home {
         if is_subscribed && !before.is_empty() {
             return Ok(true);
         }
+        let (present, refused) = self.enter(link_id, None, &before, wanted).await?;
+        refused.into_iter().next().map_or(Ok(present), Err)
+    }
+
+    /// The same for one that may not have everything: the filters that it may not have.
+    pub(crate) async fn prepare_as(
+        &self,
+        link_id: &str,
+        identity: Option<&Identity>,
+        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
+    ) -> Result<Vec<Refused>, String> {
+        let before = self.survey(vec![link_id.into()]).await;
+        self.enter(link_id, identity, &before, wanted).await.map(|(_, refused)| refused)
+    }
+
+    async fn enter(
+        &self,
+        link_id: &str,
+        identity: Option<&Identity>,
+        before: &[Report],
+        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
+    ) -> Result<(bool, Vec<Refused>), String> {
         let wish = Wish { link_id, receive_maximum: 1, is_last: false };
-        let mut near = self.connect(wish).await?;
+        let mut near = self.connect_as(wish, identity).await?;
         let wanted = wanted(near.terms.qos_max);
         let wanted: Vec<(&str, SubscribeOptions)> =
             wanted.iter().map(|(filter, options)| (filter.as_str(), *options)).collect();
         let is_gone = |filter: &&str| wanted.iter().all(|(wanted, _)| wanted != filter);
         let had = before.iter().flat_map(|report| report.filters.iter().map(|one| &**one));
         let gone: Vec<&str> = had.filter(is_gone).collect();
-        near.subscribe(&wanted, &gone).await?;
+        let refused = near.subscribe(&wanted, &gone).await?;
         let present = near.session_present;
         near.goodbye().await?;
-        Ok(present)
+        Ok((present, refused))
     }
 
     /// Ends a session and what waits in it.
@@ -140,14 +173,25 @@ impl Home {
     }
 
     pub(crate) async fn connect(&self, wish: Wish<'_>) -> Result<Near, String> {
+        self.connect_as(wish, None).await
+    }
+
+    /// Without an identity nobody's permissions judge it, and only its maps bound what it does.
+    pub(crate) async fn connect_as(
+        &self,
+        wish: Wish<'_>,
+        identity: Option<&Identity>,
+    ) -> Result<Near, String> {
         let wrong = |error: std::io::Error| format!("no connection to this broker: {error}");
         let (ours, theirs) = Pair::pair().map_err(wrong)?;
         ours.set_nonblocking(true).map_err(wrong)?;
+        let groups = identity.into_iter().flat_map(|own| own.groups.iter().cloned());
         let grant = Grant {
-            user: Some(wish.link_id.into()),
+            user: Some(identity.map_or(wish.link_id.into(), |own| own.user.clone())),
             namespace: Some("".into()),
-            groups: vec![wish.link_id.into()],
-            is_superuser: true,
+            // The first is the class of its limits.
+            groups: iter::once(wish.link_id.into()).chain(groups).collect(),
+            is_superuser: identity.is_none(),
             ..Grant::default()
         };
         self.handle.connect_own(theirs, grant).map_err(wrong)?;
@@ -191,13 +235,11 @@ impl Near {
         &mut self,
         wanted: &[(&str, SubscribeOptions)],
         gone: &[&str],
-    ) -> Result<(), String> {
+    ) -> Result<Vec<Refused>, String> {
         let (mut bytes, properties) = (Vec::new(), Properties::default());
+        let mut all_refused = Vec::new();
         if !wanted.is_empty() {
-            let mut filters = SubscriptionsBuf::default();
-            wanted.iter().for_each(|(filter, options)| _ = filters.push(filter, *options));
-            let (packet_id, filters) = (PacketId::MIN, filters.as_subscriptions());
-            Subscribe { packet_id, properties, filters }.encode(Version::V5, &mut bytes);
+            subscribe(PacketId::MIN, wanted.iter().copied(), &mut bytes);
         }
         if !gone.is_empty() {
             let mut filters = FiltersBuf::default();
@@ -212,7 +254,8 @@ impl Near {
             match first_packet(&self.read, Version::V5) {
                 Some(Packet::SubAck(ack)) => {
                     missing -= 1;
-                    refused(wanted, ack.codes)?;
+                    let filters = wanted.iter().map(|(filter, _)| *filter);
+                    all_refused = refused(filters, ack.codes);
                 }
                 Some(Packet::UnsubAck(_)) => missing -= 1,
                 // A message: it is not acknowledged, and comes again.
@@ -221,7 +264,7 @@ impl Near {
             }
             self.read.drain(..len);
         }
-        Ok(())
+        Ok(all_refused)
     }
 
     pub(crate) async fn goodbye(mut self) -> Result<(), String> {
@@ -240,14 +283,26 @@ impl Near {
     }
 }
 
-fn refused(wanted: &[(&str, SubscribeOptions)], codes: &[u8]) -> Result<(), String> {
-    match wanted.iter().zip(codes).find(|(_, code)| **code >= 0x80) {
-        Some(((filter, _), code)) => {
-            let why = Reason::from_byte(*code).map_or("", Reason::name);
-            Err(format!("this broker does not let it subscribe to {filter}: {why}"))
-        }
-        None => Ok(()),
-    }
+/// Asks for these.
+pub(crate) fn subscribe<'a>(
+    packet_id: PacketId,
+    wanted: impl Iterator<Item = (&'a str, SubscribeOptions)>,
+    out: &mut Vec<u8>,
+) {
+    let (mut filters, properties) = (SubscriptionsBuf::default(), Properties::default());
+    wanted.for_each(|(filter, options)| _ = filters.push(filter, options));
+    let filters = filters.as_subscriptions();
+    Subscribe { packet_id, properties, filters }.encode(Version::V5, out);
+}
+
+/// What SUBACK says no to.
+pub(crate) fn refused<'a>(wanted: impl Iterator<Item = &'a str>, codes: &[u8]) -> Vec<Refused> {
+    let denied = wanted.zip(codes).filter(|(_, code)| **code >= 0x80);
+    let say = |(filter, code): (&str, &u8)| {
+        let why = Reason::from_byte(*code).map_or("", Reason::name);
+        format!("this broker does not let it subscribe to {filter}: {why}")
+    };
+    denied.map(say).collect()
 }
 
 fn connect(wish: Wish<'_>) -> Vec<u8> {

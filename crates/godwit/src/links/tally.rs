@@ -30,9 +30,11 @@ pub(crate) enum Loss {
     Unreadable,
     /// Nobody answered in time.
     NoAnswer,
+    /// It was half-way here when all that is half-way here was too much.
+    NoRoom,
 }
 
-const LOSSES: [&str; 10] = [
+const LOSSES: [&str; 11] = [
     "no_rule",
     "no_name",
     "packet_too_large",
@@ -43,6 +45,7 @@ const LOSSES: [&str; 10] = [
     "peer_slow",
     "unreadable",
     "no_answer",
+    "no_room",
 ];
 const OF_BRIDGES: &[Loss] =
     &[Loss::NoRule, Loss::NoName, Loss::TooLarge, Loss::Refused, Loss::RefusedHere, Loss::Echo];
@@ -54,6 +57,7 @@ const OF_GATEWAYS: &[Loss] = &[
     Loss::PeerSlow,
     Loss::Unreadable,
     Loss::NoAnswer,
+    Loss::NoRoom,
 ];
 const OF_SINKS: &[Loss] = &[Loss::Refused, Loss::EventsFull];
 

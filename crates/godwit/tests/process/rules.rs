@@ -78,9 +78,11 @@ fn rules_come_from_the_file_and_change_live() {
     assert!(all.finish().1.contains("alarms/hall"));
 }
 
+/// In the same words by `godwit check`, at the start and by a reload, which changes nothing.
 #[test]
 fn a_rule_that_is_wrong_is_told_with_its_place() {
     let path = scratch("rules-wrong").join("godwit.toml");
+    let mut broker = Broker::start(&["--config", &write(&path, HOT)]);
     for (from, to, wanted) in [
         ("payload.t > 30", "payload.t > ", "line 2:"),
         ("WHERE", "GROUP BY room HAVING", "a message has no room"),
@@ -99,7 +101,18 @@ fn a_rule_that_is_wrong_is_told_with_its_place() {
         let (code, _, said) = run(&["check", "--config", &file]);
         assert_eq!(code, Some(2), "{from} {to}: {said}");
         assert!(said.contains("godwit.toml:") && said.contains(wanted), "{to}: {said}");
+        assert_eq!(run(&["--memory", "--config", &file]), (code, String::new(), said.clone()));
+        broker.program.signal("HUP");
+        for wrong in said.trim_start_matches("godwit: ").split("\ngodwit: ") {
+            let line = broker.program.wait_for("not reloaded: ");
+            let (_, told) = line.split_once("not reloaded: ").expect("it has been found");
+            // A line of the log is one line.
+            assert_eq!(told.replace("\\n", "\n").trim_end(), wrong.trim_end(), "{line}");
+        }
     }
+    let all = subscriber(&broker, "2");
+    publish(&broker, "rooms/hall/climate", r#"{"t": 52}"#);
+    assert!(all.finish().1.contains("alarms/hall"), "the rule that was there is there");
 }
 
 const COUNTED: &str = r#"[[rule]]

@@ -143,6 +143,7 @@ const KEYS: &[(&str, &str)] = &[
     ("connections_max", "limits.connections_max"),
     ("connections_per_s", "limits.connections_per_s"),
     ("delayed_bytes_max", "delayed.bytes_max"),
+    ("delayed_client_percent_max", "delayed.client_percent_max"),
     ("delayed_messages_max", "delayed.messages_max"),
     ("exclusive_available", "subscription.exclusive_available"),
     ("flapping_ban_s", "flapping.ban_s"),

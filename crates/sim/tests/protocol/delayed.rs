@@ -75,7 +75,7 @@ crate::transcripts! {
 
     fn no_more_wait_than_may() {
         r##"
-        # options: delayed_messages_max=2
+        # options: delayed_messages_max=2 delayed_client_percent_max=100
         s> CONNECT id=s
         s< CONNACK present=0
         s> SUBSCRIBE 1 "t" qos=1
@@ -106,9 +106,51 @@ crate::transcripts! {
         "##
     }
 
+    fn one_client_does_not_fill_it_for_all() {
+        r##"
+        # options: delayed_messages_max=4
+        p> CONNECT id=p request_problem=0
+        p< CONNACK present=0
+        q> CONNECT id=q request_problem=0
+        q< CONNACK present=0
+        p> PUBLISH 1 "$delayed/1/t" qos=1 "1"
+        p< PUBACK 1
+        p> PUBLISH 2 "$delayed/2/t" qos=1 "2"
+        p< PUBACK 2
+        p> PUBLISH 3 "$delayed/1/t" qos=1 "3"
+        p< PUBACK 3 QuotaExceeded
+        q> PUBLISH 1 "$delayed/9/t" qos=1 "4"
+        q< PUBACK 1
+        + 1100ms
+        p> PUBLISH 4 "$delayed/9/t" qos=1 "5"
+        p< PUBACK 4
+        p> PUBLISH 5 "$delayed/9/t" qos=1 "6"
+        p< PUBACK 5 QuotaExceeded
+        ! reload delayed_client_percent_max=75
+        p> PUBLISH 6 "$delayed/9/t" qos=1 "7"
+        p< PUBACK 6
+        "##
+    }
+
+    fn nor_with_few_large_messages() {
+        r##"
+        # options: delayed_bytes_max=600
+        p> CONNECT id=p request_problem=0
+        p< CONNACK present=0
+        q> CONNECT id=q request_problem=0
+        q< CONNACK present=0
+        p> PUBLISH 1 "$delayed/1/t" qos=1 "1"
+        p< PUBACK 1
+        p> PUBLISH 2 "$delayed/1/t" qos=1 "2"
+        p< PUBACK 2 QuotaExceeded
+        q> PUBLISH 1 "$delayed/1/t" qos=1 "3"
+        q< PUBACK 1
+        "##
+    }
+
     fn their_bytes_are_bounded_too() {
         r##"
-        # options: delayed_bytes_max=300
+        # options: delayed_bytes_max=300 delayed_client_percent_max=100
         p> CONNECT id=p request_problem=0
         p< CONNACK present=0
         p> PUBLISH 1 "$delayed/1/t" qos=1 "1"
@@ -216,6 +258,48 @@ crate::transcripts! {
         + 1100ms
         s< PUBLISH "t" qos=0 "1"
         s< PUBLISH "out/p" qos=0 "1"
+        "##
+    }
+
+    fn rules_know_who_said_it_and_from_where_though_it_has_gone() {
+        r##"
+        # user: ann password=x
+        # user: sam password=x
+        # rule: by publish=by/${username} payload=${clientid},${peerhost} : SELECT * FROM "t"
+        s> CONNECT id=s user_name=sam password=x
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "by/#" qos=0
+        s< SUBACK 1 [0]
+        p! from 10.0.0.7
+        p> CONNECT id=p user_name=ann password=x
+        p< CONNACK present=0
+        p> PUBLISH "$delayed/1/t" qos=0 "1"
+        p> DISCONNECT
+        p< CLOSED
+        + 1100ms
+        s< PUBLISH "by/ann" qos=0 "p,10.0.0.7"
+        "##
+    }
+
+    fn and_after_a_power_cut() {
+        r##"
+        # disk: on
+        # user: ann password=x
+        # user: sam password=x
+        # rule: by publish=by/${username} payload=${clientid},${peerhost} : SELECT * FROM "t"
+        p! from 10.0.0.7
+        p> CONNECT id=p user_name=ann password=x
+        p< CONNACK present=0
+        p> PUBLISH 1 "$delayed/5/t" qos=1 "1"
+        p< PUBACK 1
+        ! power
+        p< CLOSED
+        s> CONNECT id=s user_name=sam password=x
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "by/#" qos=0
+        s< SUBACK 1 [0]
+        + 5100ms
+        s< PUBLISH "by/ann" qos=0 "p,10.0.0.7"
         "##
     }
 

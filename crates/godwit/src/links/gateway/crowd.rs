@@ -1,8 +1,10 @@
 //! The peers that are connected now, and what waits for each and from all of them.
 //!
 //! Invariant: nothing here grows without a bound. A peer's queue has one in messages and bytes;
-//! what came from peers has one, and while it is reached none of them is read.
+//! what came from peers has one (`intake`), and while it is reached none of them is read; what is
+//! half-way here has one, of all of them.
 
+use super::intake::{Intake, Waiting};
 use super::settings::GatewaySettings;
 use crate::links::lock;
 use mqtt::PacketId;
@@ -38,8 +40,9 @@ struct Present {
     next: PeerId,
     /// Who was given something last.
     turn: PeerId,
-    inbound: VecDeque<(PeerId, Message)>,
-    inbound_bytes: usize,
+    intake: Intake,
+    /// Of messages that are half-way here, of all of them.
+    held: usize,
     /// What a peer that went was not given.
     returned: VecDeque<Arc<Parcel>>,
     taken: Vec<Receipt>,
@@ -51,15 +54,17 @@ struct Seat {
     queue_bytes: usize,
     /// Everything, where nobody says what they want.
     topics: Option<Topics>,
+    /// Of what it has begun to say.
+    held: usize,
+    /// It held most when all held too much.
+    is_cut: bool,
     wake: Arc<Notify>,
 }
 
 /// What a message costs beside its bytes.
 const PARCEL_BYTES: usize = 64;
-const INBOUND_BYTES_MAX: usize = 1 << 20;
-const INBOUND_MAX: usize = 4096;
 
-fn cost(message: &Message) -> usize {
+pub(super) fn cost(message: &Message) -> usize {
     message.len() + PARCEL_BYTES * (1 + message.frames.len())
 }
 
@@ -96,8 +101,8 @@ impl Crowd {
         let id = present.next;
         let chooses = settings.family == Family::Zmq && settings.pattern.is_subscribed_to();
         let topics = chooses.then(Topics::default);
-        let (queue, queue_bytes) = (VecDeque::new(), 0);
-        present.peers.insert(id, Seat { queue, queue_bytes, topics, wake });
+        let (queue, queue_bytes, held, is_cut) = (VecDeque::new(), 0, 0, false);
+        present.peers.insert(id, Seat { queue, queue_bytes, topics, held, is_cut, wake });
         drop(present);
         self.changed.notify_one();
         Ok(id)
@@ -106,10 +111,11 @@ impl Crowd {
     /// `begun` is what was not written to it as a whole.
     pub(super) fn leave(&self, id: PeerId, begun: impl Iterator<Item = Arc<Parcel>>, keeps: bool) {
         let mut present = lock(&self.present);
-        if let Some(seat) = present.peers.remove(&id)
-            && keeps
-        {
-            present.returned.extend(begun.chain(seat.queue));
+        if let Some(seat) = present.peers.remove(&id) {
+            present.held -= seat.held;
+            if keeps {
+                present.returned.extend(begun.chain(seat.queue));
+            }
         }
         drop(present);
         self.changed.notify_one();
@@ -226,29 +232,46 @@ impl Crowd {
             return true;
         }
         let mut present = lock(&self.present);
-        while !said.is_empty()
-            && present.inbound.len() < INBOUND_MAX
-            && present.inbound_bytes < INBOUND_BYTES_MAX
+        while present.intake.has_room(id)
+            && let Some(message) = said.pop_front()
         {
-            let Some(message) = said.pop_front() else { break };
-            present.inbound_bytes += cost(&message);
-            present.inbound.push_back((id, message));
+            present.intake.push(id, message);
         }
         drop(present);
         self.changed.notify_one();
         said.is_empty()
     }
 
-    pub(super) fn take_inbound(&self) -> Option<(PeerId, Message)> {
+    /// What somebody said who may say it now.
+    pub(super) fn take_inbound(&self, may: impl Fn(PeerId) -> bool) -> Option<(PeerId, Message)> {
         let mut present = lock(&self.present);
-        let was_full =
-            present.inbound.len() >= INBOUND_MAX || present.inbound_bytes >= INBOUND_BYTES_MAX;
-        let (id, message) = present.inbound.pop_front()?;
-        present.inbound_bytes -= cost(&message);
-        if was_full {
-            present.peers.values().for_each(|seat| seat.wake.notify_one());
+        let (id, message, waiting) = present.intake.take(may)?;
+        match waiting {
+            Waiting::All => present.peers.values().for_each(|seat| seat.wake.notify_one()),
+            Waiting::It => present.peers.get(&id).into_iter().for_each(|s| s.wake.notify_one()),
+            Waiting::Nobody => {}
         }
         Some((id, message))
+    }
+
+    /// A peer has so many bytes here of what it has begun to say. Where all together have too many
+    /// those that have most are to go; says whether this one may stay.
+    pub(super) fn hold(&self, id: PeerId, bytes: usize, settings: &GatewaySettings) -> bool {
+        let mut present = lock(&self.present);
+        let present = &mut *present;
+        let Some(seat) = present.peers.get_mut(&id).filter(|seat| !seat.is_cut) else {
+            return false;
+        };
+        present.held = present.held - seat.held + bytes;
+        seat.held = bytes;
+        while present.held > settings.peers_bytes_max as usize
+            && let Some(most) = present.peers.values_mut().max_by_key(|seat| seat.held)
+        {
+            present.held -= std::mem::take(&mut most.held);
+            most.is_cut = true;
+            most.wake.notify_one();
+        }
+        present.peers.get(&id).is_some_and(|seat| !seat.is_cut)
     }
 
     /// What the last connection to the session here owed nobody waits for any more.

@@ -13,12 +13,15 @@ use super::errands::{Asked, Errands, Told};
 use super::forms::{self, Inward};
 use super::peer::{Shared, parcel};
 use super::settings::GatewaySettings;
-use crate::links::near::{NearTerms, acknowledge, name_of_row};
+use crate::links::near::{NearTerms, Refused, acknowledge, name_of_row, refused, subscribe};
 use crate::links::tally::Loss;
-use mqtt::{Packet, PacketId, PacketType, Property, Publish, QoS, Reason, Version};
+use mqtt::{
+    Packet, PacketId, PacketType, Property, Publish, QoS, Reason, SubscribeOptions, Version,
+};
 use patterns::{Manner, Message};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// What it remembers while connections to the session here come and go.
@@ -34,6 +37,11 @@ pub(super) struct Desk {
     /// Which connection to the session here this is.
     epoch: u64,
     answers_at: String,
+    /// The filters that SUBSCRIBE asked for and SUBACK has not answered yet.
+    asked_for: Option<Vec<String>>,
+    refused: Vec<Refused>,
+    /// When they are asked for again.
+    ask_again: Option<Instant>,
 }
 
 /// So many messages, and bytes of them, may wait for this broker's acknowledgement.
@@ -41,6 +49,8 @@ const UNANSWERED_MAX: usize = 1024;
 const UNANSWERED_BYTES_MAX: usize = 4 << 20;
 /// Nothing is added while so much waits to be written to the session here.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
+/// What this broker did not let it subscribe to it asks for again.
+const REFUSED_RETRY: Duration = Duration::from_secs(60);
 
 impl Desk {
     pub(super) fn new(shared: Shared, terms: NearTerms) -> Desk {
@@ -55,6 +65,9 @@ impl Desk {
             errands: Errands::default(),
             epoch: 0,
             answers_at,
+            asked_for: None,
+            refused: Vec::new(),
+            ask_again: None,
         }
     }
 
@@ -74,11 +87,42 @@ impl Desk {
         self.crowd().forget();
         self.errands.forget_receipts();
         self.to_near.clear();
+        self.asked_for = None;
         for (_, packet) in &mut self.unanswered {
             // DUP [MQTT-3.3.1-1].
             packet[0] |= 0x08;
             self.to_near.extend_from_slice(packet);
         }
+    }
+
+    /// Asks for its filters once more, where this broker may say something else by now.
+    pub(super) fn subscribe_again(&mut self) {
+        let is_judged = self.settings().identity().is_some() || !self.refused.is_empty();
+        if !is_judged || self.asked_for.is_some() {
+            return;
+        }
+        let wanted = again(self.settings().wanted(self.terms.qos_max));
+        if wanted.is_empty() {
+            return;
+        }
+        let filters = wanted.iter().map(|(filter, options)| (filter.as_str(), *options));
+        let id = self.give_id();
+        subscribe(id, filters, &mut self.to_near);
+        self.asked_for = Some(wanted.into_iter().map(|(filter, _)| filter).collect());
+    }
+
+    /// What it may not subscribe to: the others are its.
+    pub(super) fn heed(&mut self, refused: Vec<Refused>) {
+        self.ask_again = (!refused.is_empty()).then(|| Instant::now() + REFUSED_RETRY);
+        if refused == self.refused {
+            return;
+        }
+        let Shared { settings, tally, .. } = &self.shared;
+        match refused.is_empty() {
+            true => tally.set_error(String::new()),
+            false => tally.fail(&settings.name, refused.join("; ")),
+        }
+        self.refused = refused;
     }
 
     /// What the session here says: how many bytes of it were taken, or that it is over.
@@ -93,6 +137,10 @@ impl Desk {
             taken += frame.len;
             match Packet::decode(frame, Version::V5).map_err(wrong)? {
                 Packet::Publish(publish) => self.publish(&publish),
+                Packet::SubAck(ack) => {
+                    let asked_for = self.asked_for.take().unwrap_or_default();
+                    self.heed(refused(asked_for.iter().map(String::as_str), ack.codes));
+                }
                 Packet::PubAck(ack) => self.acknowledged(ack.packet_id, ack.reason),
                 Packet::Disconnect(goodbye) => {
                     return Err(format!("this broker ended the connection: {}", goodbye.reason));
@@ -258,14 +306,14 @@ impl Desk {
         self.unanswered.len() < UNANSWERED_MAX
             && self.unanswered_bytes < UNANSWERED_BYTES_MAX
             && self.to_near.len() < UNSENT_BYTES_MAX
-            && !(self.settings().pattern.answers() && self.errands.is_full())
     }
 
     /// What sockets said, as far as there is room. Says whether there was anything.
     pub(super) fn take_in(&mut self) -> bool {
-        let before = self.to_near.len();
+        let (before, answers) = (self.to_near.len(), self.settings().pattern.answers());
         while self.takes_in()
-            && let Some((peer, message)) = self.crowd().take_inbound()
+            && let Some((peer, message)) =
+                self.crowd().take_inbound(|peer| !answers || self.errands.may_tell(peer))
         {
             if self.settings().pattern.asks() {
                 self.answered(message);
@@ -351,12 +399,16 @@ impl Desk {
         }
     }
 
-    /// When somebody has waited long enough for an answer.
+    /// When somebody has waited long enough.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.errands.due()
+        self.errands.due().into_iter().chain(self.ask_again).min()
     }
 
     pub(super) fn look_at_time(&mut self) {
+        if self.ask_again.is_some_and(|at| at <= Instant::now()) {
+            self.ask_again = None;
+            self.subscribe_again();
+        }
         let is_survey = self.settings().pattern.manner() == Manner::All;
         for (topic, receipt) in self.errands.expire(Instant::now()) {
             if !is_survey {
@@ -369,4 +421,14 @@ impl Desk {
             }
         }
     }
+}
+
+/// What is retained comes for those that are new, and for no other.
+pub(super) fn again(
+    mut wanted: Vec<(String, SubscribeOptions)>,
+) -> Vec<(String, SubscribeOptions)> {
+    for (_, options) in &mut wanted {
+        options.retain_handling = options.retain_handling.max(1);
+    }
+    wanted
 }

@@ -1,7 +1,7 @@
 //! Questions that are under way, in both directions, with what is needed to bring the answer back.
 
 use super::crowd::{PeerId, Receipt};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use tokio::time::Instant;
 
@@ -26,28 +26,37 @@ pub(super) struct Told {
 pub(super) struct Errands {
     asked: BTreeMap<u32, Asked>,
     told: BTreeMap<u64, Told>,
-    /// All wait equally long, so the first is due first.
-    asked_order: VecDeque<(Instant, u32)>,
-    told_order: VecDeque<(Instant, u64)>,
+    asked_order: BTreeSet<(Instant, u32)>,
+    told_order: BTreeSet<(Instant, u64)>,
+    /// How many of those that are told are whose.
+    told_of: BTreeMap<PeerId, usize>,
     next_asked: u32,
     next_told: u64,
     random: RandomState,
 }
 
-/// While there are so many of a kind nobody else asks.
+/// While there are so many of a kind nobody else asks, ...
 const MOST: usize = 4096;
+/// ... but for sockets that have fewer than this.
+const MOST_OF_ONE: usize = 16;
 const NUMBERS: u32 = 1 << 31;
 
 impl Errands {
     pub(super) fn is_full(&self) -> bool {
-        self.asked_order.len() >= MOST || self.told_order.len() >= MOST
+        self.asked.len() >= MOST
+    }
+
+    /// Whether a socket may ask one more.
+    pub(super) fn may_tell(&self, peer: PeerId) -> bool {
+        let own = self.told_of.get(&peer);
+        self.told.len() < MOST || own.is_none_or(|own| *own < MOST_OF_ONE)
     }
 
     /// The question's number.
     pub(super) fn ask(&mut self, asked: Asked) -> u32 {
         let number = self.next_asked;
         self.next_asked = (number + 1) % NUMBERS;
-        self.asked_order.push_back((asked.due, number));
+        self.asked_order.insert((asked.due, number));
         self.asked.insert(number, asked);
         number
     }
@@ -55,9 +64,9 @@ impl Errands {
     /// Who asked that; of a survey the next may answer too.
     pub(super) fn asked(&mut self, number: u32, is_last: bool) -> Option<Asked> {
         if is_last {
-            let asked = self.asked.remove(&number);
-            self.forget_answered();
-            return asked;
+            let asked = self.asked.remove(&number)?;
+            self.asked_order.remove(&(asked.due, number));
+            return Some(asked);
         }
         let asked = self.asked.get(&number)?;
         Some(Asked {
@@ -78,49 +87,43 @@ impl Errands {
                 break number;
             }
         };
-        self.told_order.push_back((told.due, number));
+        self.told_order.insert((told.due, number));
+        *self.told_of.entry(told.peer).or_default() += 1;
         self.told.insert(number, told);
         number
     }
 
     pub(super) fn told(&mut self, number: u64) -> Option<Told> {
-        let told = self.told.remove(&number);
-        self.forget_answered();
-        told
-    }
-
-    /// Who was answered needs no place in front.
-    fn forget_answered(&mut self) {
-        let asked = &self.asked;
-        while self.asked_order.front().is_some_and(|(_, number)| !asked.contains_key(number)) {
-            self.asked_order.pop_front();
+        let told = self.told.remove(&number)?;
+        self.told_order.remove(&(told.due, number));
+        if let Some(own) = self.told_of.get_mut(&told.peer) {
+            *own -= 1;
+            if *own == 0 {
+                self.told_of.remove(&told.peer);
+            }
         }
-        let told = &self.told;
-        while self.told_order.front().is_some_and(|(_, number)| !told.contains_key(number)) {
-            self.told_order.pop_front();
-        }
+        Some(told)
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        let asked = self.asked_order.front().map(|(due, _)| *due);
-        let told = self.told_order.front().map(|(due, _)| *due);
+        let asked = self.asked_order.first().map(|(due, _)| *due);
+        let told = self.told_order.first().map(|(due, _)| *due);
         asked.into_iter().chain(told).min()
     }
 
     /// Questions of clients that nobody answered in time; those of sockets are forgotten.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<(Box<str>, Option<Receipt>)> {
         let mut found = Vec::new();
-        while let Some((due, number)) = self.asked_order.front().copied()
+        while let Some((due, number)) = self.asked_order.first().copied()
             && due <= now
         {
-            self.asked_order.pop_front();
+            self.asked_order.pop_first();
             found.extend(self.asked.remove(&number).map(|asked| (asked.topic, asked.receipt)));
         }
-        while let Some((due, number)) = self.told_order.front().copied()
+        while let Some((due, number)) = self.told_order.first().copied()
             && due <= now
         {
-            self.told_order.pop_front();
-            self.told.remove(&number);
+            self.told(number);
         }
         found
     }
@@ -128,7 +131,8 @@ impl Errands {
     /// The connection that they were owed to is gone: it asks again.
     pub(super) fn forget_receipts(&mut self) {
         self.asked.retain(|_, asked| asked.receipt.is_none());
-        self.forget_answered();
+        let asked = &self.asked;
+        self.asked_order.retain(|(_, number)| asked.contains_key(number));
     }
 }
 
@@ -178,13 +182,34 @@ mod tests {
     #[test]
     fn questions_that_are_answered_leave_room_for_others() {
         let (mut errands, now) = (Errands::default(), Instant::now());
+        let (told, later) = (|| Told { peer: 1, envelope: Vec::new(), due: now }, asked(now));
+        // One that nobody answers is in nobody's way.
+        errands.tell(told());
+        errands.ask(later);
         for _ in 0..3 * MOST {
-            assert!(!errands.is_full());
-            let told = Told { peer: 1, envelope: Vec::new(), due: now };
-            let number = errands.tell(told);
-            assert!(errands.told(number).is_some());
+            assert!(errands.may_tell(1) && !errands.is_full());
+            let numbers = (errands.tell(told()), errands.ask(asked(now)));
+            assert!(errands.told(numbers.0).is_some());
+            assert!(errands.asked(numbers.1, true).is_some());
         }
         (0..MOST).for_each(|_| _ = errands.ask(asked(now)));
         assert!(errands.is_full());
+    }
+
+    #[test]
+    fn who_asks_much_leaves_room_for_who_asks_little() {
+        let (mut errands, now) = (Errands::default(), Instant::now());
+        let told = |peer| Told { peer, envelope: Vec::new(), due: now };
+        while errands.may_tell(1) {
+            errands.tell(told(1));
+        }
+        assert_eq!(errands.told.len(), MOST);
+        (0..MOST_OF_ONE).for_each(|_| {
+            assert!(errands.may_tell(2));
+            errands.tell(told(2));
+        });
+        assert!(!errands.may_tell(2) && errands.may_tell(3));
+        errands.expire(now);
+        assert!(errands.may_tell(1) && errands.told_of.is_empty());
     }
 }

@@ -229,8 +229,9 @@ fn bytes(text: &str) -> Vec<u8> {
 
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_string(),
-        Err(_) => format!("{DATA}{}", Base64::encode_string(bytes)),
+        // One that looks like a data URL would be read as what it stands for.
+        Ok(text) if !text.starts_with(DATA) => text.to_string(),
+        _ => format!("{DATA}{}", Base64::encode_string(bytes)),
     }
 }
 
@@ -245,7 +246,7 @@ fn envelope(name: &str, publish: &Publish<'_>) -> Json {
             Property::PayloadFormatIndicator(value) => ("payload_format_indicator", value.into()),
             Property::ResponseTopic(value) => ("response_topic", value.into()),
             Property::UserProperty(name, value) => {
-                user.insert(name.to_string(), value.into());
+                repeat(&mut user, name, value);
                 continue;
             }
             _ => continue,
@@ -262,6 +263,15 @@ fn envelope(name: &str, publish: &Publish<'_>) -> Json {
         "retain": publish.retain,
         "properties": all,
     })
+}
+
+/// A name that comes again has a list: an object has each of its names once.
+fn repeat(user: &mut Object<String, Json>, name: &str, value: &str) {
+    match user.get_mut(name) {
+        None => _ = user.insert(name.to_string(), value.into()),
+        Some(Json::Array(all)) => all.push(value.into()),
+        Some(first) => *first = vec![first.take(), value.into()].into(),
+    }
 }
 
 /// What of an object's properties MQTT has; what does not fit is left out.
@@ -293,8 +303,9 @@ fn properties(settings: &GatewaySettings, object: &Object<String, Json>) -> Prop
         found.push(Property::CorrelationData(&bytes(value)));
     }
     if let Some(Json::Object(user)) = all.get("user") {
-        for (name, value) in user {
-            if let Some(value) = value.as_str().filter(fits).filter(|_| fits(&name.as_str())) {
+        for (name, value) in user.iter().filter(|(name, _)| fits(&name.as_str())) {
+            let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+            for value in all.iter().filter_map(Json::as_str).filter(fits) {
                 found.push(Property::UserProperty(name, value));
             }
         }

@@ -10,6 +10,7 @@ mod crowd;
 mod desk;
 mod errands;
 mod forms;
+mod intake;
 mod peer;
 mod place;
 mod roads;
@@ -25,15 +26,15 @@ pub(crate) use self::rules::RuleGiven;
 pub(crate) use self::trust::trust;
 
 use self::crowd::Crowd;
-use self::desk::Desk;
+use self::desk::{Desk, again};
 use self::peer::Shared;
 use self::roads::Trusted;
 use self::settings::GatewaySettings;
-use super::near::{Home, NearTerms, Wish, rows_for};
+use super::near::{Home, NearTerms, Refused, Wish};
 use super::tally::Tally;
 use super::way::{READ_BYTES, Way};
 use super::{Credentials, Served, Stop, stopped};
-use mqtt::{Disconnect, Properties, QoS, Reason, SubscribeOptions, Version};
+use mqtt::{Disconnect, Properties, QoS, Reason, Version};
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,7 +42,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 use tracing::info;
@@ -50,6 +51,8 @@ pub(crate) struct Gateway {
     shared: Shared,
     home: Arc<Home>,
     trusted: Trusted,
+    /// The options were read again.
+    again: Arc<Notify>,
 }
 
 /// Why the connection to the session here ends.
@@ -69,29 +72,34 @@ impl Gateway {
     pub(crate) fn new(
         settings: &GatewaySettings,
         (dials, serves): (Credentials, Served),
-        home: Arc<Home>,
+        (home, again): (Arc<Home>, Arc<Notify>),
         tally: Arc<Tally>,
     ) -> Gateway {
         let (settings, crowd) = (Arc::new(settings.clone()), Arc::new(Crowd::default()));
         let shared = Shared { settings, crowd, tally };
-        Gateway { shared, home, trusted: Trusted { dials, serves } }
+        Gateway { shared, home, trusted: Trusted { dials, serves }, again }
     }
 
     /// Until `stop` says so.
     pub(crate) async fn run(self, mut stop: watch::Receiver<Stop>) {
         let Shared { settings, crowd, tally } = self.shared.clone();
         let mut told = stop.clone();
-        tokio::select! {
-            () = self.prepare() => {}
+        let refused = tokio::select! {
+            refused = self.prepare(false) => refused,
             () = stopped(&mut told) => return,
-        }
+        };
         let mut roads = self.set_out();
         let terms =
             NearTerms { qos_max: QoS::AtLeastOnce, takes_retain: true, packet_bytes_max: u32::MAX };
         let mut desk = Desk::new(self.shared.clone(), terms);
+        desk.heed(refused);
         loop {
             tokio::select! {
                 () = self.somebody() => {}
+                refused = self.asked_again() => {
+                    desk.heed(refused);
+                    continue;
+                }
                 () = stopped(&mut told) => break,
             }
             match self.work(&mut desk, &mut stop).await {
@@ -129,31 +137,20 @@ impl Gateway {
         roads
     }
 
-    /// The session here exists, and is subscribed, before any socket is there.
-    async fn prepare(&self) {
+    /// The session here exists, and is subscribed, before any socket is there. Comes back with
+    /// what it may not have.
+    async fn prepare(&self, is_again: bool) -> Vec<Refused> {
         let settings = &self.shared.settings;
-        let link_id = settings.link_id();
-        let wanted = |qos_max: QoS| {
-            let rules = settings.rules.outward.iter();
-            let mut wanted: Vec<_> =
-                rules.map(|rule| (rule.map.filter.clone(), rule.options(qos_max))).collect();
-            if settings.pattern.answers() {
-                let qos = QoS::AtLeastOnce.min(qos_max);
-                let options = SubscribeOptions {
-                    qos,
-                    no_local: true,
-                    retain_as_published: false,
-                    retain_handling: 2,
-                };
-                wanted.push((settings.answers_at(), options));
-            }
-            // A socket says once that it took something.
-            let qos = QoS::AtLeastOnce.min(qos_max);
-            wanted.extend(settings.takes_rows.then(|| rows_for(&link_id, qos)));
-            wanted
+        let (link_id, identity) = (settings.link_id(), settings.identity());
+        let wanted = |qos_max: QoS| match is_again {
+            true => again(settings.wanted(qos_max)),
+            false => settings.wanted(qos_max),
         };
-        while let Err(why) = self.home.prepare(&link_id, false, wanted).await {
-            self.shared.tally.fail(&settings.name, why);
+        loop {
+            match self.home.prepare_as(&link_id, identity, wanted).await {
+                Ok(refused) => return refused,
+                Err(why) => self.shared.tally.fail(&settings.name, why),
+            }
             sleep(NEAR_RETRY).await;
         }
     }
@@ -166,21 +163,33 @@ impl Gateway {
         }
     }
 
+    /// Comes back when its permissions may have changed while nobody was there for whom it works,
+    /// with those that it has now.
+    async fn asked_again(&self) -> Vec<Refused> {
+        loop {
+            self.again.notified().await;
+            if self.shared.settings.identity().is_some() {
+                return self.prepare(true).await;
+            }
+        }
+    }
+
     async fn work(&self, desk: &mut Desk, stop: &mut watch::Receiver<Stop>) -> Ended {
         let settings = &self.shared.settings;
         let link_id = settings.link_id();
         let receive_maximum = settings.limits.inflight_max;
         let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
-        let near = match self.home.connect(wish).await {
+        let near = match self.home.connect_as(wish, settings.identity()).await {
             Ok(near) if near.session_present => near,
             Ok(near) => {
                 let _ = near.goodbye().await;
-                self.prepare().await;
+                desk.heed(self.prepare(false).await);
                 return Ended::Alone;
             }
             Err(why) => return Ended::Why(why),
         };
         desk.begin(near.terms);
+        desk.subscribe_again();
         let mut way = Way::new(near.stream, near.read);
         let ended = self.carry(desk, &mut way, stop).await;
         if !matches!(ended, Ended::Why(_)) {
@@ -219,6 +228,11 @@ impl Gateway {
                     }
                 }
                 () = crowd.changed.notified() => {}
+                () = self.again.notified() => {
+                    // Who answers that knows the new permissions.
+                    self.home.survey(vec![settings.link_id().into()]).await;
+                    desk.subscribe_again();
+                }
                 () = time_is_up => desk.look_at_time(),
             }
         }

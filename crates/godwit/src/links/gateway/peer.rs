@@ -1,6 +1,6 @@
 //! One connected socket: its handshake, and then what goes to it and comes from it.
 
-use super::crowd::{Crowd, Parcel, PeerId, Receipt};
+use super::crowd::{Crowd, Parcel, PeerId, Receipt, cost};
 use super::settings::GatewaySettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::tally::{Loss, Tally};
@@ -111,6 +111,7 @@ impl Peer {
         let wake = self.wake.clone();
         loop {
             self.take_heard()?;
+            self.weigh()?;
             self.fill();
             if self.shared.crowd.is_closed() {
                 let _ = timeout(FINISH, self.flush()).await;
@@ -170,6 +171,18 @@ impl Peer {
         }
         crowd.hand_in(self.id, &mut self.said);
         Ok(())
+    }
+
+    /// What it has begun to say counts with what all have, and whoever has most of that goes.
+    fn weigh(&self) -> Result<(), String> {
+        let Shared { settings, crowd, tally } = &self.shared;
+        let said: usize = self.said.iter().map(cost).sum();
+        let held = self.way.unread().len() + self.speech.held() + said;
+        if crowd.hold(self.id, held, settings) {
+            return Ok(());
+        }
+        tally.lose(&settings.name, Loss::NoRoom, "peers_bytes_max is reached");
+        Err(format!("peers_bytes_max is reached, and it held most: {held} bytes"))
     }
 
     /// What waits for it, as it is written.

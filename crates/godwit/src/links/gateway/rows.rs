@@ -10,6 +10,7 @@ use crate::options::table::listeners::mode as file_mode;
 use crate::options::table::{Row, bytes, count};
 use crate::options::value::{Kind, Value};
 use broker::judge::Secret;
+use broker::limits::LINK_IDS;
 use patterns::{Family, Pattern};
 
 const PLACES: Kind =
@@ -20,6 +21,14 @@ const WORD: Kind = Kind::Text {
     of: "a sign like \".\"",
     check: |text| match text.is_empty() || text.contains(['+', '#', '\0']) {
         true => Err("it needs a sign, and none of + and #".to_string()),
+        false => Ok(()),
+    },
+};
+
+const GROUPS: Kind = Kind::List {
+    of: "names of groups",
+    check: |text| match text.is_empty() || text.starts_with(LINK_IDS) {
+        true => Err("a group has a name, which does not begin with $link/".to_string()),
         false => Ok(()),
     },
 };
@@ -240,6 +249,17 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         set: |gateway, value| gateway.peers_max = value.u32(),
     },
     Row {
+        key: "peers_bytes_max",
+        kind: bytes(1 << 10, 1 << 31),
+        default: "64MiB",
+        live: true,
+        short: "bytes of messages that are half-way here, of all sockets together",
+        long: "Beyond it the socket that has most of them is disconnected, and its message is \
+               counted as no_room.",
+        source: "",
+        set: |gateway, value| gateway.peers_bytes_max = value.u32(),
+    },
+    Row {
         key: "peer.queue_messages_max",
         kind: count(1, 1_000_000, "messages"),
         default: "1000",
@@ -261,8 +281,36 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         set: |gateway, value| gateway.queue_bytes_max = value.u32(),
     },
     Row {
+        key: "identity.user",
+        kind: ANY,
+        default: "",
+        live: true,
+        short: "the user as whom the gateway publishes and subscribes here; empty is nobody whom \
+                permissions judge",
+        long: "With it `acl.file` and the server of `acl.http_url` decide about each message and \
+               each filter as for any client of that user: what they refuse is counted as \
+               refused_here, a filter that they refuse stands in the log and in last_error, and \
+               the gateway goes on with the others. Its client id is `$link/gateway/NAME`. \
+               Without it the gateway may do what its own rules say and whatever answers ask for.",
+        source: "",
+        set: |gateway, value| gateway.identity_given.user = value.text().into(),
+    },
+    Row {
+        key: "identity.groups",
+        kind: GROUPS,
+        default: "",
+        live: true,
+        short: "groups that this user is in, beside those that `acl.file` has it in",
+        long: "",
+        source: "",
+        set: |gateway, value| {
+            let names = value.list().iter().map(|name| name.as_str().into());
+            gateway.identity_given.groups = names.collect();
+        },
+    },
+    Row {
         key: "peer.subscriptions_max",
-        kind: count(1, 1_000_000, "subscriptions"),
+        kind: count(1, 100_000, "subscriptions"),
         default: "1000",
         live: true,
         short: "subscriptions of one socket of zmq, of at most 1,024 bytes each",

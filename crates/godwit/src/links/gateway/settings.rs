@@ -5,7 +5,10 @@ use super::place::Place;
 use super::rules::{GateRules, RuleGiven};
 use crate::links::LinkKind;
 use crate::links::bridge::settings::TlsSettings;
+use crate::links::near::{Identity, rows_for};
+use crate::links::way::READ_BYTES;
 use broker::judge::Secret;
+use mqtt::{QoS, SubscribeOptions};
 use patterns::{Family, Limits, Manner, Pattern, Plain};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +31,12 @@ pub(crate) struct GatewaySettings {
     pub(crate) multipart: Multipart,
     pub(crate) user_name: String,
     pub(crate) password: Option<Secret>,
+    /// As whom it acts here; an empty user is nobody that permissions judge.
+    pub(super) identity_given: Identity,
     pub(crate) tls: TlsSettings,
     pub(crate) ipc_mode: u32,
     pub(crate) peers_max: u32,
+    pub(crate) peers_bytes_max: u32,
     pub(crate) message_bytes_max: u32,
     pub(crate) subscriptions_max: u32,
     pub(crate) queue_messages_max: u32,
@@ -96,6 +102,27 @@ impl GatewaySettings {
         Some(Plain { user_name: self.user_name.as_str().into(), password })
     }
 
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity_given).filter(|own| !own.user.is_empty())
+    }
+
+    /// What its session here subscribes to, where a message may have so much QoS.
+    pub(super) fn wanted(&self, qos_max: QoS) -> Vec<(String, SubscribeOptions)> {
+        // A socket says once that it took something.
+        let qos = QoS::AtLeastOnce.min(qos_max);
+        let rules = self.rules.outward.iter();
+        let mut wanted: Vec<_> =
+            rules.map(|rule| (rule.map.filter.clone(), rule.options(qos_max))).collect();
+        if self.pattern.answers() {
+            let (no_local, retain_as_published) = (true, false);
+            let options =
+                SubscribeOptions { qos, no_local, retain_as_published, retain_handling: 2 };
+            wanted.push((self.answers_at(), options));
+        }
+        wanted.extend(self.takes_rows.then(|| rows_for(&self.link_id(), qos)));
+        wanted
+    }
+
     /// Where answers to requests of sockets are published.
     pub(crate) fn answers_at(&self) -> String {
         match self.response_topic.as_str() {
@@ -122,6 +149,10 @@ impl GatewaySettings {
         }
         if (self.queue_bytes_max as usize) < self.peer_limits().message_bytes_max {
             return Err("peer.queue_bytes_max has to have room for message_bytes_max".to_string());
+        }
+        if (self.peers_bytes_max as usize) < self.peer_limits().message_bytes_max + READ_BYTES {
+            let why = "peers_bytes_max has to have room for message_bytes_max and 64KiB";
+            return Err(why.to_string());
         }
         self.check_secrets()
     }
@@ -216,6 +247,9 @@ impl GatewaySettings {
         }
         if !self.user_name.is_empty() && self.family == Family::Sp {
             return Err("sp knows no passwords: use TLS with tls.ca".to_string());
+        }
+        if self.identity().is_none() && !self.identity_given.groups.is_empty() {
+            return Err("identity.groups needs identity.user".to_string());
         }
         let password_len = self.password.as_ref().map_or(0, |password| password.0.len());
         if self.user_name.len() > 255 || password_len > 255 {

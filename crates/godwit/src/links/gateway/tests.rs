@@ -69,6 +69,8 @@ fn what_makes_no_gateway_says_what_would() {
             inside,
             "sp knows no passwords",
         ),
+        (with(PUB, &[("peers_bytes_max", "1MiB")]), out, &[], "room for message_bytes_max"),
+        (with(PUB, &[("identity.groups", "machines")]), out, &[], "needs identity.user"),
         (with(SP_SUB, &[("listen", "wss://127.0.0.1:1")]), &[], inside, "needs tls.certificate"),
         (with(SP_SUB, &[("tls.ca", "ca.pem")]), &[], inside, "none is"),
         (with(PUB, &[("retry_min_ms", "60000")]), out, &[], "more than retry_max_s"),

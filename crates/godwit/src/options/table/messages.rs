@@ -16,6 +16,17 @@ pub(super) const ROWS: &[Row] = &[
         set: |settings, value| settings.broker.delayed_bytes_max = value.number(),
     },
     Row {
+        key: "delayed.client_percent_max",
+        kind: count(1, 100, "percent"),
+        default: "50",
+        live: true,
+        short: "how much of `delayed.messages_max` and `delayed.bytes_max` one client may have",
+        long: "So none of them fills it for all. One message more is refused with 0x97; a broker \
+               with one client that delays has 100.",
+        source: "",
+        set: |settings, value| settings.broker.delayed_client_percent_max = value.number() as u8,
+    },
+    Row {
         key: "delayed.messages_max",
         kind: count(0, u32::MAX as u64, "messages"),
         default: "100000",

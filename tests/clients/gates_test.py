@@ -1,0 +1,212 @@
+"""What a gateway may do here, and what one socket may cost the others: by pyzmq and by bytes."""
+
+import contextlib
+import os
+import signal
+import unittest
+
+import zmq
+
+from sockets import (IN, OUT, PATIENCE_MS, PATIENCE_S, Case, gateway, rss_kib,
+                     stalled_peer)
+
+WHO = 'identity.user = "plant"'
+# Clients without a name are the tests' own.
+ANYONE = '[[rule]]\nallow = "all"\nanonymous = true\n'
+
+
+def allow(deed, *topics, who='user = "plant"'):
+    return f'[[rule]]\nallow = "{deed}"\n{who}\ntopic = {list(topics)}\n'
+
+
+class Gates(Case):
+    gateway = staticmethod(gateway)
+
+    def setUp(self):
+        super().setUp()
+        self.context = zmq.Context()
+        self.addCleanup(lambda: self.context.destroy(0))
+        self.acl = os.path.join(self.folder, "acl.toml")
+
+    def socket(self, kind, url, listens=False):
+        socket = self.context.socket(getattr(zmq, kind.upper()))
+        self.addCleanup(socket.close)
+        socket.linger = 0
+        socket.rcvtimeo = socket.sndtimeo = PATIENCE_MS
+        socket.reconnect_ivl = 20
+        (socket.bind if listens else socket.connect)(url)
+        return socket
+
+    def permit(self, *rules):
+        with open(self.acl, "w") as file:
+            file.write(ANYONE + "".join(rules))
+
+    def judged(self, pattern, theirs, rules, more=WHO, before=""):
+        """A gateway whose permissions are in the file, and a socket at it."""
+        url = self.url()
+        text = before + gateway(pattern, f'listen = ["{url}"]', rules, more)
+        options = ("sys.interval_s=1", "log.modules.gateway=debug", f"acl.file={self.acl}")
+        broker = self.listening(text, options=options)
+        socket = self.socket(theirs, url)
+        self.joined(broker, pattern)
+        return broker, socket
+
+    def reload(self, broker):
+        read = sum("options read again" in line for line in broker.lines)
+        broker.signal(signal.SIGHUP)
+        self.lines(broker, "options read again", read + 1)
+
+    def refused(self, broker, pattern, count):
+        self.value(broker, f"gateway/{pattern}/dropped/refused_here",
+                   lambda value: value == str(count))
+
+    def test_its_identity_says_what_it_may_publish_and_subscribe_to(self):
+        self.permit(allow("publish", "from/a"), allow("subscribe", "out/ok/#"))
+        rules = OUT.replace("out/#", "out/no/#") + OUT.replace("out/#", "out/ok/#") + IN
+        broker, pair = self.judged("pair", "pair", rules)
+        mqtt = self.mqtt(broker, "from/#")
+        broker.line("it subscribe to out/no/#: Not authorized")
+        self.value(broker, "gateway/pair/last_error", lambda value: "out/no/#" in value)
+        for name in (b"in/b", b"in/a", b"in/c", b"in/a"):
+            pair.send_multipart([name, name])
+        self.assertEqual([mqtt.next() for _ in range(2)], [("from/a", b"in/a")] * 2)
+        mqtt.nothing()
+        self.refused(broker, "pair", 2)
+        mqtt.publish("out/no/x", "1")
+        mqtt.publish("out/ok/x", "2")
+        self.assertEqual(pair.recv_multipart(), [b"out/ok/x", b"2"])
+
+        # It may do more, ...
+        self.permit(allow("all", "from/a", "from/b", "out/no/#", "out/ok/#"))
+        self.reload(broker)
+        self.value(broker, "gateway/pair/last_error", lambda value: not value)
+        mqtt.publish("out/no/x", "3")
+        self.assertEqual(pair.recv_multipart(), [b"out/no/x", b"3"])
+        pair.send_multipart([b"in/b", b"now"])
+        self.assertEqual(mqtt.next(), ("from/b", b"now"))
+        # ... and less, without a socket that noticed.
+        self.permit(allow("all", "out/no/#"))
+        self.reload(broker)
+        self.value(broker, "gateway/pair/last_error", lambda value: "out/ok/#" in value)
+        mqtt.publish("out/ok/x", "4")
+        mqtt.publish("out/no/x", "5")
+        self.assertEqual(pair.recv_multipart(), [b"out/no/x", b"5"])
+        pair.send_multipart([b"in/a", b"not now"])
+        self.refused(broker, "pair", 3)
+        mqtt.nothing()
+        self.assertEqual(sum("a socket came" in line for line in broker.lines), 1)
+
+    def test_its_groups_and_its_client_id_stand_in_rules_and_its_queue_stays_its_own(self):
+        self.permit(allow("subscribe", "out/a", who='group = "machines"'),
+                    allow("subscribe", "out/b", who='client_id = "$link/gateway/*"'),
+                    "[groups]\nslow = [\"plant\"]\n")
+        url, data = self.url(), os.path.join(self.folder, "data")
+        more = WHO + '\nidentity.groups = ["machines"]\nqueue.messages_max = 7'
+        rules = OUT.replace("out/#", "out/a") + OUT.replace("out/#", "out/b")
+        # Limits of a group that the user is in are not a link's.
+        slow = '[[group]]\nname = "slow"\nqueue.messages_max = 1\n'
+
+        def text(more):
+            return slow + gateway("push", f'listen = ["{url}"]', rules, more)
+        options = ("sys.interval_s=1", "log.modules.gateway=debug", f"acl.file={self.acl}")
+        broker = self.listening(text(more), "--data", data, options=options)
+        mqtt = self.mqtt(broker)
+        for number in range(3):
+            mqtt.publish("out/a", f"{number}")
+            mqtt.publish("out/b", f"{number}")
+        self.value(broker, "gateway/push/queue/messages", lambda value: value == "6")
+        # Somebody else from now on, and what waits is there.
+        self.permit(allow("subscribe", "out/+", who='user = "other"'))
+        with open(self.config, "w") as file:
+            file.write(text('identity.user = "other"\nqueue.messages_max = 7'))
+        self.reload(broker)
+        pull = self.socket("pull", url)
+        got = [pull.recv_multipart() for _ in range(6)]
+        self.assertEqual(got[::2], [[b"out/a", b"%d" % number] for number in range(3)])
+        mqtt.publish("out/b", "more")
+        self.assertEqual(pull.recv_multipart(), [b"out/b", b"more"])
+
+    def test_what_rules_send_it_needs_no_permission(self):
+        self.permit()
+        rule = ('[[rule]]\nname = "hot"\nsql = """SELECT payload FROM "seen/+\\""""\n'
+                'send.to = ["gateway/push"]\nsend.topic = "hot"\n')
+        broker, pull = self.judged("push", "pull", "", before=rule)
+        self.mqtt(broker).publish("seen/a", "1")
+        self.assertEqual(pull.recv_multipart()[0], b"hot")
+        self.permit()
+        self.reload(broker)
+        self.mqtt(broker).publish("seen/a", "2")
+        self.assertEqual(pull.recv_multipart()[0], b"hot")
+
+    def test_answers_go_where_the_gateway_may_publish_whoever_asked(self):
+        self.permit(allow("subscribe", "out/#"), allow("publish", "answers/#"))
+        broker, rep = self.judged("req", "rep", OUT)
+        mqtt = self.mqtt(broker, "answers/#", "valves/#")
+        for topic in ("valves/main", "answers/me"):
+            mqtt.publish("out/x", topic, ResponseTopic=topic)
+            rep.recv()
+            rep.send(b"open")
+        self.assertEqual(mqtt.next(), ("answers/me", b"open"))
+        mqtt.nothing()
+        self.refused(broker, "req", 1)
+        # Whom nobody judges answers wherever it is asked to.
+        broker, rep = self.judged("req", "rep", OUT, more="")
+        mqtt = self.mqtt(broker, "valves/#")
+        mqtt.publish("out/x", "", ResponseTopic="valves/main")
+        rep.recv()
+        rep.send(b"open")
+        self.assertEqual(mqtt.next(), ("valves/main", b"open"))
+
+    def half_way(self, url, announced, sent):
+        """A socket that pushes, and stops in the middle of a message."""
+        greeting = bytearray(64)
+        greeting[0], greeting[9], greeting[10], greeting[12:16] = 0xFF, 0x7F, 3, b"NULL"
+        ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH"
+        begun = b"\x01\x04in/a" + b"\x02" + announced.to_bytes(8, "big") + bytes(sent)
+        peer = stalled_peer(url, bytes(greeting) + bytes([4, len(ready)]) + ready)
+        self.addCleanup(peer.close)
+        # It may be cut before all of it went.
+        with contextlib.suppress(OSError):
+            peer.sendall(begun)
+        return peer
+
+    def test_messages_that_do_not_end_cost_no_more_than_is_allowed(self):
+        url, more = self.url(), 'peers_bytes_max = "16MiB"'
+        broker = self.listening(gateway("pull", f'listen = ["{url}"]', IN, more))
+        mqtt, before = self.mqtt(broker, "from/#"), rss_kib(broker.child.pid)
+        modest = self.half_way(url, 10_000, 5_000)
+        self.joined(broker, "pull")
+        begun = [self.half_way(url, 1_000_000, 990_000) for _ in range(100)]
+        self.value(broker, "gateway/pull/dropped/no_room", lambda value: int(value) >= 80)
+        self.assertLess(rss_kib(broker.child.pid) - before, 56 * 1024, "99 MB are half-way")
+        # Who has least of it goes on, and so does who comes now.
+        modest.sendall(bytes(5_000))
+        self.assertEqual(mqtt.next(), ("from/a", bytes(10_000)))
+        push = self.socket("push", url)
+        push.send_multipart([b"in/b", b"hello"])
+        self.assertEqual(mqtt.next(), ("from/b", b"hello"))
+        begun.clear()
+
+    def test_who_asks_without_end_keeps_nobody_from_asking(self):
+        rules = '[[gateway.in]]\ntopic = "questions"\n'
+        url, more = self.url(), "answer_timeout_ms = 60000"
+        broker = self.listening(gateway("rep", f'listen = ["{url}"]', rules, more))
+        mqtt, answers = self.mqtt(broker, "questions"), self.mqtt(broker)
+        flood = self.socket("dealer", url)
+        for _ in range(9000):
+            flood.send_multipart([b"", b"?"])
+        for _ in range(4096):
+            self.assertEqual(mqtt.next()[1], b"?")
+        mqtt.nothing()
+        for number in range(3):
+            req = self.socket("req", url)
+            req.send(b"%d" % number)
+            asked = mqtt.got.get(timeout=PATIENCE_S)
+            self.assertEqual(asked.payload, b"%d" % number)
+            answers.publish(asked.properties.ResponseTopic, "yes",
+                            CorrelationData=asked.properties.CorrelationData)
+            self.assertEqual(req.recv(), b"yes")
+
+
+if __name__ == "__main__":
+    unittest.main()
