@@ -1,7 +1,7 @@
 //! What waits for a bridge, and how long.
 
-use crate::bridges::{BOTH, edge, servers, wait_for_value};
-use crate::broker::{Broker, scratch};
+use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value};
+use crate::broker::{Broker, Program, godwit, scratch};
 use crate::clients;
 use std::net::SocketAddr;
 
@@ -67,4 +67,28 @@ fn what_a_filter_brings_that_left_while_nobody_ran_is_let_go_and_counted() {
     assert_eq!(sub.finish(), (Some(0), "down/z\n".to_string()));
     wait_for_value(&near, "in/messages", |value| value == "1");
     wait_for_value(&near, "dropped/no_rule", |value| value == "0" || value.is_empty());
+}
+
+/// It takes 20 unfinished messages of QoS 2, which it cannot say in 3.1.1, and hangs up above.
+#[test]
+fn a_burst_to_mosquitto_gets_through_in_both_versions() {
+    for version in ["3.1.1", "5.0"] {
+        let Some((_mosquitto, port)) = mosquitto(&format!("bridge-burst-{version}")) else {
+            return;
+        };
+        let address: SocketAddr = ([127, 0, 0, 1], port).into();
+        let bridge = servers(address) + &format!("version = \"{version}\"\n") + OUT;
+        let (near, _) = edge("bridge-burst", &bridge, &[]);
+        wait_for_value(&near, "state", |value| value == "1");
+        let port = port.to_string();
+        let wants = ["sub", "-p", &port, "-t", "up/#", "-q", "2", "-C", "900", "-W", "20", "-d"];
+        let mut sub = Program::start(godwit(&wants));
+        sub.wait_for("SUBACK");
+        let burst = ["-t", "up/x", "-m", "%", "-q", "2", "-M", "500", "--repeat", "900"];
+        clients::publish(&near.port(), &burst);
+        let (code, printed) = sub.finish();
+        assert_eq!((code, printed.lines().count()), (Some(0), 900), "{version}");
+        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1", "{version}");
+    }
 }

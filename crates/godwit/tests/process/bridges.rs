@@ -512,7 +512,7 @@ fn free_address() -> SocketAddr {
 }
 
 /// mosquitto on a port of its own, if it is here.
-fn mosquitto(name: &str) -> Option<(Program, u16)> {
+pub(crate) fn mosquitto(name: &str) -> Option<(Program, u16)> {
     mosquitto_with(name, "")
 }
 
