@@ -92,3 +92,18 @@ fn a_burst_to_mosquitto_gets_through_in_both_versions() {
         assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1", "{version}");
     }
 }
+
+#[test]
+fn what_a_queue_kept_is_counted_after_a_start_too() {
+    let data = scratch("bridge-kept-data").display().to_string();
+    let bridge = servers(nowhere()) + OUT;
+    for kept in [30, 60] {
+        let (mut near, _) = edge("bridge-kept", &bridge, &["--data", &data]);
+        near.program.wait_for("not connected");
+        clients::publish(&near.port(), &["-t", "up/x", "-m", "x", "-q", "1", "--repeat", "30"]);
+        // Where its session was connected to once more, one of them is under way.
+        let is_right = |value: &str| value.parse().is_ok_and(|count: u32| count + 1 >= kept);
+        wait_for_value(&near, "queue/messages", is_right);
+        near.program.signal("KILL");
+    }
+}
