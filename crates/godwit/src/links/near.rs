@@ -61,6 +61,12 @@ pub(crate) fn rows_for(link_id: &str, qos_max: QoS) -> (String, SubscribeOptions
     (format!("{link_id}/#"), options)
 }
 
+/// How filters begin that stand for something which a link's session is to remember: they stay,
+/// whatever the link asks for.
+pub(crate) fn notes(link_id: &str) -> String {
+    format!("{link_id}/.notes/")
+}
+
 /// What a rule calls its row, where a link has the topic from a rule.
 pub(crate) fn name_of_row(topic: &str) -> Option<&str> {
     // The kind of link and its name, which has no levels.
@@ -107,30 +113,31 @@ impl Home {
     }
 
     /// The session is there, and subscribes to what is wanted where a message may have so much QoS,
-    /// and to nothing else: what is published from now on waits. Says whether it was there before.
+    /// and to nothing else: what is published from now on waits.
     pub(crate) async fn prepare(
         &self,
         link_id: &str,
         is_subscribed: bool,
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         // To subscribe it has to connect, and what has QoS 0 would come and be lost.
         let before = self.survey(vec![link_id.into()]).await;
         if is_subscribed && !before.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         let wish = Wish { link_id, receive_maximum: 1, is_last: false };
         let mut near = self.connect(wish).await?;
         let wanted = wanted(near.terms.qos_max);
         let wanted: Vec<(&str, SubscribeOptions)> =
             wanted.iter().map(|(filter, options)| (filter.as_str(), *options)).collect();
-        let is_gone = |filter: &&str| wanted.iter().all(|(wanted, _)| wanted != filter);
+        let notes = notes(link_id);
+        let is_gone = |filter: &&str| {
+            !filter.starts_with(&notes) && wanted.iter().all(|(wanted, _)| wanted != filter)
+        };
         let had = before.iter().flat_map(|report| report.filters.iter().map(|one| &**one));
         let gone: Vec<&str> = had.filter(is_gone).collect();
         near.subscribe(&wanted, &gone).await?;
-        let present = near.session_present;
-        near.goodbye().await?;
-        Ok(present)
+        near.goodbye().await
     }
 
     /// Ends a session and what waits in it.
@@ -186,7 +193,8 @@ impl NearTerms {
 }
 
 impl Near {
-    /// The session subscribes to these and to nothing else.
+    /// The session subscribes to these and no longer to those. What else comes meanwhile stands at
+    /// the front of `read` for whoever goes on.
     pub(crate) async fn subscribe(
         &mut self,
         wanted: &[(&str, SubscribeOptions)],
@@ -207,6 +215,7 @@ impl Near {
         }
         let mut missing = usize::from(!wanted.is_empty()) + usize::from(!gone.is_empty());
         self.say(&bytes).await?;
+        let mut others = Vec::new();
         while missing > 0 {
             let len = read_frame(&mut self.stream, &mut self.read).await?;
             match first_packet(&self.read, Version::V5) {
@@ -215,12 +224,12 @@ impl Near {
                     refused(wanted, ack.codes)?;
                 }
                 Some(Packet::UnsubAck(_)) => missing -= 1,
-                // A message: it is not acknowledged, and comes again.
-                Some(_) => {}
+                Some(_) => others.extend_from_slice(&self.read[..len]),
                 None => return Err("this broker did not answer as one".to_string()),
             }
             self.read.drain(..len);
         }
+        self.read.splice(..0, others);
         Ok(())
     }
 
@@ -234,7 +243,7 @@ impl Near {
         Ok(())
     }
 
-    async fn say(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) async fn say(&mut self, bytes: &[u8]) -> Result<(), String> {
         let said = self.stream.write_all(bytes).await;
         said.map_err(|error| format!("this broker does not listen: {error}"))
     }

@@ -1,9 +1,12 @@
 //! What waits for a bridge, and how long.
 
 use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value};
-use crate::broker::{Broker, Program, godwit, scratch};
+use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::clients;
+use crate::line::Line;
 use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
 
 const OUT: &str = "[[bridge.out]]\nfilter = \"up/#\"\n";
 
@@ -106,4 +109,73 @@ fn what_a_queue_kept_is_counted_after_a_start_too() {
         wait_for_value(&near, "queue/messages", is_right);
         near.program.signal("KILL");
     }
+}
+
+/// What was half-way with the only one of its servers that was ever there is not another one's.
+#[test]
+fn qos_2_from_one_of_several_servers_comes_once_through_a_kill() {
+    let far = Broker::start(&["--set", "queue.messages_max=100000"]);
+    let line = Line::to(far.address);
+    let data = scratch("bridge-half-data").display().to_string();
+    let servers = format!("servers = [\"tcp://{}\", \"tcp://{}\"]\n", line.address, nowhere());
+    let more = ["--data", &data, "--set", "queue.messages_max=100000"];
+    let run_near = || edge("bridge-half", &(servers.clone() + BOTH), &more).0;
+    let near = run_near();
+    wait_for_value(&near, "state", |value| value == "1");
+    let session = ["-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2", "-t", "down/#"];
+    run(&[&["sub", "-p", &near.port(), "-W", "1"], &session[..]].concat());
+    // What is taken here from now on the other broker does not hear of.
+    line.mute();
+    let burst = ["-t", "site/down/x", "-m", "x", "-q", "2", "-M", "500", "--repeat", "5000"];
+    clients::publish(&far.port(), &burst);
+    wait_for_value(&near, "in/messages", |value| value.parse().is_ok_and(|count: u32| count > 0));
+    near.program.signal("KILL");
+    drop(near);
+    line.thaw();
+    let near = run_near();
+    let (_, came, _) = run(&[&["sub", "-p", &near.port(), "-W", "5"], &session[..]].concat());
+    assert_eq!(came.lines().count(), 5000);
+}
+
+/// Of a session there that was begun by one before this one here nothing is taken, however often
+/// this one was started before it got there: ids of QoS 2 would mean something else to it.
+#[test]
+fn each_of_several_servers_is_begun_anew_by_a_new_session_through_a_restart() {
+    let (first, second) = (Broker::start(&[]), Broker::start(&[]));
+    let data = scratch("bridge-unmet-data").display().to_string();
+    let run_near = |all: &[SocketAddr]| {
+        let all: Vec<_> = all.iter().map(|one| format!("\"tcp://{one}\"")).collect();
+        let servers = format!("servers = [{}]\n", all.join(", "));
+        edge("bridge-unmet", &(servers + BOTH), &["--data", &data]).0
+    };
+    let end = |mut near: Broker| {
+        near.program.wait_for("godwit::bridge connected");
+        near.program.signal("TERM");
+        near.program.exit_code();
+    };
+    end(run_near(&[second.address]));
+    let publish = |payload: &str| {
+        clients::publish(&second.port(), &["-t", "site/down/x", "-m", payload, "-q", "1"]);
+    };
+    publish("old");
+    std::fs::remove_dir_all(&data).expect("it is this test's own");
+    let both = [first.address, second.address];
+    let near = run_near(&both);
+    let session = ["-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2", "-t", "down/#"];
+    run(&[&["sub", "-p", &near.port(), "-W", "1"], &session[..]].concat());
+    end(near);
+    drop(first);
+    let near = run_near(&both);
+    wait_for_value(&near, "state", |value| value == "1");
+    publish("new");
+    let wants = ["sub", "-p", &near.port(), "-C", "1", "-W", "20"];
+    let (code, came, _) = run(&[&wants[..], &session].concat());
+    assert_eq!((code, came.as_str()), (Some(0), "new\n"));
+    // And no more than once.
+    end(near);
+    publish("waited");
+    let near = run_near(&both);
+    let wants = ["sub", "-p", &near.port(), "-C", "1", "-W", "20"];
+    let (code, came, _) = run(&[&wants[..], &session].concat());
+    assert_eq!((code, came.as_str()), (Some(0), "waited\n"));
 }

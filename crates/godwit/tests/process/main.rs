@@ -16,6 +16,7 @@ mod doors;
 mod folder;
 mod import;
 mod limits;
+mod line;
 mod mixed;
 mod namespaces;
 mod options;
