@@ -2,6 +2,7 @@
 //! like any other, whose name nobody else can have. Its queue is the session's, with the session's
 //! bounds, on the disk where sessions are; what it does not acknowledge is its again.
 
+use super::lock;
 use broker::Options;
 use broker::classes::{Class, Headcount};
 use broker::judge::Grant;
@@ -12,17 +13,26 @@ use mqtt::{
     PropertiesBuf, Property, QoS, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf,
     Unsubscribe, Version,
 };
+use std::collections::HashSet;
 use std::os::unix::net::UnixStream as Pair;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
+use tracing::warn;
 
 /// Whose sessions they are.
 pub(crate) struct Home {
     pub(crate) handle: engine::Handle,
+    /// Links that have just begun and whose sessions were not prepared yet.
+    beginning: Mutex<HashSet<String>>,
+    fewer: Condvar,
 }
+
+/// Longer than it takes with any disk that is not broken.
+const BEGIN_MAX: Duration = Duration::from_secs(10);
 
 /// A session that is connected.
 pub(crate) struct Near {
@@ -99,6 +109,26 @@ pub(crate) fn limits(all: &Options) -> Options {
 }
 
 impl Home {
+    pub(crate) fn new(handle: engine::Handle) -> Home {
+        Home { handle, beginning: Mutex::default(), fewer: Condvar::new() }
+    }
+
+    /// This link's session is waited for.
+    pub(crate) fn expect(&self, link_id: String) {
+        lock(&self.beginning).insert(link_id);
+    }
+
+    /// Until those that are expected are subscribed, or cannot be now: what clients publish from
+    /// then on waits for their links.
+    pub(crate) fn wait_for_sessions(&self) {
+        let beginning = lock(&self.beginning);
+        let waited = self.fewer.wait_timeout_while(beginning, BEGIN_MAX, |all| !all.is_empty());
+        let (mut late, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        for link_id in late.drain() {
+            warn!(target: "godwit::link", link = link_id, "its session is not there yet");
+        }
+    }
+
     /// How these sessions are. Shards answer between two ticks, so somebody else waits for them:
     /// a thread of its own, since those for names of hosts may be waiting for long.
     pub(crate) async fn survey(&self, link_ids: Vec<Box<str>>) -> Vec<Report> {
@@ -115,6 +145,18 @@ impl Home {
     /// The session is there, and subscribes to what is wanted where a message may have so much QoS,
     /// and to nothing else: what is published from now on waits.
     pub(crate) async fn prepare(
+        &self,
+        link_id: &str,
+        is_subscribed: bool,
+        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
+    ) -> Result<(), String> {
+        let prepared = self.try_prepare(link_id, is_subscribed, wanted).await;
+        lock(&self.beginning).remove(link_id);
+        self.fewer.notify_all();
+        prepared
+    }
+
+    async fn try_prepare(
         &self,
         link_id: &str,
         is_subscribed: bool,
