@@ -1,6 +1,6 @@
 //! What waits for a bridge, and how long.
 
-use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value};
+use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value, write};
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::clients;
 use crate::line::Line;
@@ -178,4 +178,58 @@ fn each_of_several_servers_is_begun_anew_by_a_new_session_through_a_restart() {
     let wants = ["sub", "-p", &near.port(), "-C", "1", "-W", "20"];
     let (code, came, _) = run(&[&wants[..], &session].concat());
     assert_eq!((code, came.as_str()), (Some(0), "waited\n"));
+}
+
+/// A rule more makes its session subscribe anew, for which it connects; another server does not.
+#[test]
+fn what_waits_stays_when_rules_change_but_for_qos_0() {
+    let bridge = |rules: &str| servers(nowhere()) + "queue.qos0 = true\n" + OUT + rules;
+    let (mut near, file) = edge("bridge-waits", &bridge(""), &[]);
+    near.program.wait_for("not connected");
+    for qos in ["0", "1", "2"] {
+        let messages = ["-t", "up/x", "-m", "x", "-q", qos, "--repeat", "3"];
+        clients::publish(&near.port(), &messages);
+    }
+    wait_for_value(&near, "queue/messages", |value| value == "9");
+    let change = |near: &mut Broker, rules: &str| {
+        write(&file, &bridge(rules));
+        near.program.signal("HUP");
+        near.program.wait_for("options read again");
+        near.program.wait_for("not connected");
+        thread::sleep(Duration::from_millis(1500));
+    };
+    change(&mut near, "");
+    wait_for_value(&near, "queue/messages", |value| value == "9");
+    change(&mut near, "[[bridge.out]]\nfilter = \"more/#\"\n");
+    // One of them was under way when it left.
+    wait_for_value(&near, "queue/messages", |value| value == "5" || value == "6");
+}
+
+#[test]
+fn a_filter_that_left_while_nobody_ran_brings_nothing_to_its_session_any_more() {
+    let far = Broker::start(&[]);
+    let data = scratch("bridge-out-left-data").display().to_string();
+    let run_near = |rules: &str| {
+        let bridge = servers(far.address) + OUT + rules;
+        let (near, _) = edge("bridge-out-left", &bridge, &["--data", &data]);
+        wait_for_value(&near, "state", |value| value == "1");
+        near
+    };
+    let heard = || clients::subscriber(&far.port(), &["-t", "#", "-C", "1", "-F", "%t"]);
+    let publish = |near: &Broker, topic: &str| {
+        clients::publish(&near.port(), &["-t", topic, "-m", "x", "-q", "1"]);
+    };
+    let mut near = run_near("[[bridge.out]]\nfilter = \"more/#\"\n");
+    let sub = heard();
+    publish(&near, "more/x");
+    assert_eq!(sub.finish(), (Some(0), "more/x\n".to_string()));
+    near.program.signal("TERM");
+    near.program.exit_code();
+    let near = run_near("");
+    let sub = heard();
+    publish(&near, "more/x");
+    publish(&near, "up/x");
+    assert_eq!(sub.finish(), (Some(0), "up/x\n".to_string()));
+    wait_for_value(&near, "out/messages", |value| value == "1");
+    wait_for_value(&near, "dropped/no_rule", |value| value == "0" || value.is_empty());
 }

@@ -19,7 +19,7 @@ pub(crate) fn edge(name: &str, bridge: &str, more: &[&str]) -> (Broker, std::pat
     (Broker::start(&[&["--config", &file_name, "--set", "sys.interval_s=1"], more].concat()), file)
 }
 
-fn write(file: &Path, bridge: &str) {
+pub(crate) fn write(file: &Path, bridge: &str) {
     let text = format!("[[bridge]]\nname = \"b\"\nretry_min_ms = 50\nretry_max_s = 1\n{bridge}");
     std::fs::write(file, text).expect("the file can be written");
 }

@@ -121,7 +121,7 @@ impl Bridge {
             }
         };
         let wanted = |qos_max| {
-            let filter = |rule: &Rule| (rule.map.filter.clone(), rule.options(qos_max));
+            let filter = |rule: &Rule| (rule.map.filter.clone(), rule.first_options(qos_max));
             let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
             let notes = fresh.iter().map(|note| (note.clone(), place::OPTIONS));
             rules.iter().map(filter).chain(rows).chain(notes).collect()

@@ -13,10 +13,11 @@
 
 mod echoes;
 mod properties;
+mod rules;
 
 use self::echoes::{Echoes, MARK};
 use self::properties::carry;
-use crate::links::map::Map;
+pub(crate) use self::rules::{Retained, Rule, Rules};
 use crate::links::near::{NearTerms, acknowledge, name_of_row};
 use crate::links::tally::{Loss, Tally};
 use mqtt::{
@@ -27,59 +28,6 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Which topics go which way.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rules {
-    pub(crate) outward: Vec<Rule>,
-    pub(crate) inward: Vec<Rule>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
-    pub(crate) map: Map,
-    /// At most.
-    pub(crate) qos: QoS,
-    /// Whether RETAIN stays, or goes out.
-    pub(crate) keeps_retain: bool,
-    /// What becomes of messages that are retained already.
-    pub(crate) retained: Retained,
-}
-
-impl Rule {
-    /// How its filter is subscribed to, where a message may have so much QoS.
-    pub(crate) fn options(&self, qos_max: QoS) -> SubscribeOptions {
-        SubscribeOptions {
-            qos: self.qos.min(qos_max),
-            // What came from there does not go back. Of a shared one it would be an error
-            // [MQTT-3.8.3-4].
-            no_local: !self.map.is_shared(),
-            retain_as_published: true,
-            retain_handling: self.retained as u8,
-        }
-    }
-}
-
-/// Retain Handling, by its name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Retained {
-    Always = 0,
-    #[default]
-    Once = 1,
-    Never = 2,
-}
-
-impl Retained {
-    /// By its word in options.
-    pub(crate) fn of(word: &str) -> Retained {
-        match word {
-            "always" => Retained::Always,
-            "never" => Retained::Never,
-            _ => Retained::Once,
-        }
-    }
-}
 
 /// What the other broker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The pipe packet by packet: what goes in on one side, what comes out on which.
 
 use super::*;
+use crate::links::map::Map;
 use mqtt::PropertiesBuf;
 
 fn terms(version: Version) -> Terms {
