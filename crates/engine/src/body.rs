@@ -49,6 +49,8 @@ pub(crate) struct Body {
     pub(crate) rings: Rings,
     pub(crate) control: Receiver<Control>,
     pub(crate) listeners: Vec<Acceptor>,
+    /// The poller tells of them.
+    is_open: bool,
     /// Where there are listeners or connections of QUIC.
     pub(crate) quic: Option<Box<crate::quic::Quic>>,
     /// What is behind every listener of the process.
@@ -137,8 +139,8 @@ impl Body {
         docket: Docket,
         hall: Hall,
         options: &Options,
-    ) -> io::Result<Body> {
-        let mut body = Body {
+    ) -> Body {
+        Body {
             id,
             shard,
             poll,
@@ -151,6 +153,7 @@ impl Body {
             control,
             quic: crate::quic::Quic::at(&listeners, &doors),
             listeners,
+            is_open: false,
             doors,
             clock,
             shelf,
@@ -187,12 +190,18 @@ impl Body {
             readings: Vec::new(),
             stop_at: None,
             goes_down: false,
-        };
-        body.register_listeners()?;
-        Ok(body)
+        }
+    }
+
+    fn open_listeners(&mut self) -> io::Result<()> {
+        self.is_open = true;
+        self.register_listeners()
     }
 
     fn register_listeners(&mut self) -> io::Result<()> {
+        if !self.is_open {
+            return Ok(());
+        }
         for (at, listener) in self.listeners.iter_mut().enumerate() {
             let token = token(self.id, LISTENER_FIRST + at);
             self.registry.register(listener, token, Interest::READABLE)?;
@@ -214,7 +223,7 @@ impl Body {
     fn move_to(&mut self, registry: Registry, with_guest: bool) -> io::Result<()> {
         let from = std::mem::replace(&mut self.registry, registry);
         self.with_guest = with_guest;
-        for listener in &mut self.listeners {
+        for listener in self.listeners.iter_mut().filter(|_| self.is_open) {
             from.deregister(listener)?;
         }
         self.register_listeners()?;
@@ -368,6 +377,7 @@ impl Body {
                     self.shard.handle(self.now, input, &mut self.out);
                 }
                 Control::Doors(doors) => self.change_doors(doors),
+                Control::Open(told) => _ = told.send(self.open_listeners()),
                 Control::Verdict { conn, case, verdict } => {
                     let input = Input::Verdict { conn, case, verdict };
                     self.shard.handle(self.now, input, &mut self.out);

@@ -8,6 +8,7 @@ use broker::judge::Grant;
 use broker::survey::{Report, Which};
 use broker::{Claim, Command, ConnId, ShardId, Verdict};
 use std::convert::Infallible;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -17,6 +18,8 @@ pub(crate) enum Control {
     Command(Command),
     /// The same listeners, with what is behind them now.
     Doors(Arc<[Door]>),
+    /// For shard 0: who knocks is let in from now on.
+    Open(Sender<io::Result<()>>),
     /// The answer to a question of this shard.
     Verdict {
         conn: ConnId,

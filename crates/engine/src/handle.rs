@@ -53,7 +53,7 @@ impl Handle {
         reports.into_iter().flatten().collect()
     }
 
-    fn send_first(&self, control: Control) {
+    pub(crate) fn send_first(&self, control: Control) {
         // A shard that has ended needs nothing.
         let _ = self.controls[0].send(control);
         self.bells[0].ring_out();

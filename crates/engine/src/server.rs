@@ -95,6 +95,8 @@ const WILLS_MS: u64 = 100;
 const DESCRIPTORS_WIDE: u64 = 16_384;
 
 impl Server {
+    /// Its shards run, and nobody is let in before `open`: who comes until then waits in the
+    /// kernel.
     pub fn start(setup: Setup) -> Result<Server, Fault> {
         let many = setup.listeners.len();
         if many > limits::LISTENERS_MAX {
@@ -153,8 +155,7 @@ impl Server {
                 docket,
                 hall.clone(),
                 &setup.options,
-            )
-            .map_err(Fault::Listener)?;
+            );
             host.give(body);
             controls.push(sender);
         }
@@ -174,6 +175,13 @@ impl Server {
     /// For whoever tells and asks shards beside its owner.
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    pub fn open(&self) -> Result<(), Fault> {
+        let (told, opened) = channel();
+        self.handle.send_first(Control::Open(told));
+        // A shard that has ended lets nobody in.
+        opened.recv().unwrap_or(Ok(())).map_err(Fault::Listener)
     }
 
     pub fn command(&self, command: Command) {

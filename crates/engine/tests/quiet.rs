@@ -27,6 +27,7 @@ fn waiting_for_a_client_that_does_not_read_costs_nothing() {
         log: Box::new(|_| {}),
     };
     let server = Server::start(setup).expect("it starts");
+    server.open().expect("it listens");
     let mut client = TcpStream::connect(address).expect("it listens");
     // CONNECT of 3.1.1, SUBSCRIBE to `t`, and 40 MB to it, of which nothing is ever read back.
     client.write_all(b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c").expect("it reads");

@@ -52,6 +52,7 @@ fn the_last_of_all_listeners_serves_and_one_more_is_refused() {
     let addresses = all.iter().map(|listener| listener.local_addr().expect("it is bound"));
     let addresses: Vec<SocketAddr> = addresses.collect();
     let server = Server::start(setup(all)).expect("it starts");
+    server.open().expect("it listens");
     for (at, address) in addresses.into_iter().enumerate() {
         Client::connect(address, &format!("client{at}"));
     }

@@ -165,6 +165,7 @@ impl Process {
             let any = !wanted.is_empty() || has_stored;
             any.then(|| Links::start(&outside, &server, wanted, sys_interval_s))
         };
+        server.open().map_err(|fault| vec![cannot_start(&fault, &folder)])?;
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
         host::notify("READY=1");

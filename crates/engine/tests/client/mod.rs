@@ -58,7 +58,9 @@ pub(crate) fn serve_asking(shards: usize, options: Options, judge: Judge) -> (Se
 fn serve_as(setup: impl FnOnce(TcpListener) -> Setup) -> (Server, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    (Server::start(setup(listener)).expect("it starts"), address)
+    let server = Server::start(setup(listener)).expect("it starts");
+    server.open().expect("it listens");
+    (server, address)
 }
 
 pub(crate) struct Client {

@@ -199,7 +199,7 @@ impl Links {
 
     fn new(outside: &Outside, handle: engine::Handle) -> Links {
         let runtime = outside.runtime.clone();
-        let home = Arc::new(Home { handle });
+        let home = Arc::new(Home::new(handle));
         let reporter = Reporter::new(runtime.clone(), home.clone());
         let (running, leaving) = (BTreeMap::new(), BTreeMap::new());
         Links {
@@ -214,6 +214,7 @@ impl Links {
     }
 
     /// From now on there are these, each with its options: what has not changed goes on as it is.
+    /// Their sessions are there when it returns.
     pub(crate) fn change(&mut self, wanted: Vec<Wanted>, interval_s: u32) {
         let is_wanted = |id: &String| wanted.iter().any(|one| one.settings.link_id() == *id);
         let gone: Vec<_> = self.running.keys().filter(|id| !is_wanted(id)).cloned().collect();
@@ -241,6 +242,7 @@ impl Links {
             (id.clone(), report::Told { name, tally, servers: link.settings.servers() })
         });
         self.reporter.change(told.collect(), interval_s);
+        self.home.wait_for_sessions();
     }
 
     fn begin(
@@ -257,6 +259,7 @@ impl Links {
         }
         let tally = before.as_ref().map(|before| before.tally.clone());
         let tally = tally.unwrap_or_else(|| Arc::new(Tally::of(settings.kind())));
+        self.home.expect(settings.link_id());
         let work: Pin<Box<dyn Future<Output = ()> + Send>> = match &settings {
             LinkSettings::Bridge(own) => {
                 let before = before.as_ref().map(|before| &before.settings);

@@ -2,6 +2,7 @@
 //! like any other, whose name nobody else can have. Its queue is the session's, with the session's
 //! bounds, on the disk where sessions are; what it does not acknowledge is its again.
 
+use super::lock;
 use broker::Options;
 use broker::classes::{Class, Headcount};
 use broker::judge::Grant;
@@ -12,18 +13,27 @@ use mqtt::{
     PropertiesBuf, Property, QoS, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf,
     Unsubscribe, Version,
 };
+use std::collections::HashSet;
 use std::iter;
 use std::os::unix::net::UnixStream as Pair;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
+use tracing::warn;
 
 /// Whose sessions they are.
 pub(crate) struct Home {
     pub(crate) handle: engine::Handle,
+    /// Links that have just begun and whose sessions were not prepared yet.
+    beginning: Mutex<HashSet<String>>,
+    fewer: Condvar,
 }
+
+/// Longer than it takes with any disk that is not broken.
+const BEGIN_MAX: Duration = Duration::from_secs(10);
 
 /// A session that is connected.
 pub(crate) struct Near {
@@ -72,6 +82,12 @@ pub(crate) fn rows_for(link_id: &str, qos_max: QoS) -> (String, SubscribeOptions
     (format!("{link_id}/#"), options)
 }
 
+/// How filters begin that stand for something which a link's session is to remember: they stay,
+/// whatever the link asks for.
+pub(crate) fn notes(link_id: &str) -> String {
+    format!("{link_id}/.notes/")
+}
+
 /// What a rule calls its row, where a link has the topic from a rule.
 pub(crate) fn name_of_row(topic: &str) -> Option<&str> {
     // The kind of link and its name, which has no levels.
@@ -104,6 +120,26 @@ pub(crate) fn limits(all: &Options) -> Options {
 }
 
 impl Home {
+    pub(crate) fn new(handle: engine::Handle) -> Home {
+        Home { handle, beginning: Mutex::default(), fewer: Condvar::new() }
+    }
+
+    /// This link's session is waited for.
+    pub(crate) fn expect(&self, link_id: String) {
+        lock(&self.beginning).insert(link_id);
+    }
+
+    /// Until those that are expected are subscribed, or cannot be now: what clients publish from
+    /// then on waits for their links.
+    pub(crate) fn wait_for_sessions(&self) {
+        let beginning = lock(&self.beginning);
+        let waited = self.fewer.wait_timeout_while(beginning, BEGIN_MAX, |all| !all.is_empty());
+        let (mut late, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        for link_id in late.drain() {
+            warn!(target: "godwit::link", link = link_id, "its session is not there yet");
+        }
+    }
+
     /// How these sessions are. Shards answer between two ticks, so somebody else waits for them:
     /// a thread of its own, since those for names of hosts may be waiting for long.
     pub(crate) async fn survey(&self, link_ids: Vec<Box<str>>) -> Vec<Report> {
@@ -118,20 +154,36 @@ impl Home {
     }
 
     /// The session is there, and subscribes to what is wanted where a message may have so much QoS,
-    /// and to nothing else: what is published from now on waits. Says whether it was there before.
+    /// and to nothing else: what is published from now on waits.
     pub(crate) async fn prepare(
         &self,
         link_id: &str,
         is_subscribed: bool,
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
+        let prepared = self.try_prepare(link_id, is_subscribed, wanted).await;
+        self.has_begun(link_id);
+        prepared
+    }
+
+    fn has_begun(&self, link_id: &str) {
+        lock(&self.beginning).remove(link_id);
+        self.fewer.notify_all();
+    }
+
+    async fn try_prepare(
+        &self,
+        link_id: &str,
+        is_subscribed: bool,
+        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
+    ) -> Result<(), String> {
         // To subscribe it has to connect, and what has QoS 0 would come and be lost.
         let before = self.survey(vec![link_id.into()]).await;
         if is_subscribed && !before.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
-        let (present, refused) = self.enter(link_id, None, &before, wanted).await?;
-        refused.into_iter().next().map_or(Ok(present), Err)
+        let refused = self.enter(link_id, None, &before, wanted).await?;
+        refused.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// The same for one that may not have everything: the filters that it may not have.
@@ -142,7 +194,9 @@ impl Home {
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
     ) -> Result<Vec<Refused>, String> {
         let before = self.survey(vec![link_id.into()]).await;
-        self.enter(link_id, identity, &before, wanted).await.map(|(_, refused)| refused)
+        let prepared = self.enter(link_id, identity, &before, wanted).await;
+        self.has_begun(link_id);
+        prepared
     }
 
     async fn enter(
@@ -151,19 +205,21 @@ impl Home {
         identity: Option<&Identity>,
         before: &[Report],
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
-    ) -> Result<(bool, Vec<Refused>), String> {
+    ) -> Result<Vec<Refused>, String> {
         let wish = Wish { link_id, receive_maximum: 1, is_last: false };
         let mut near = self.connect_as(wish, identity).await?;
         let wanted = wanted(near.terms.qos_max);
         let wanted: Vec<(&str, SubscribeOptions)> =
             wanted.iter().map(|(filter, options)| (filter.as_str(), *options)).collect();
-        let is_gone = |filter: &&str| wanted.iter().all(|(wanted, _)| wanted != filter);
+        let notes = notes(link_id);
+        let is_gone = |filter: &&str| {
+            !filter.starts_with(&notes) && wanted.iter().all(|(wanted, _)| wanted != filter)
+        };
         let had = before.iter().flat_map(|report| report.filters.iter().map(|one| &**one));
         let gone: Vec<&str> = had.filter(is_gone).collect();
         let refused = near.subscribe(&wanted, &gone).await?;
-        let present = near.session_present;
         near.goodbye().await?;
-        Ok((present, refused))
+        Ok(refused)
     }
 
     /// Ends a session and what waits in it.
@@ -230,7 +286,8 @@ impl NearTerms {
 }
 
 impl Near {
-    /// The session subscribes to these and to nothing else.
+    /// The session subscribes to these and no longer to those. What else comes meanwhile stands at
+    /// the front of `read` for whoever goes on.
     pub(crate) async fn subscribe(
         &mut self,
         wanted: &[(&str, SubscribeOptions)],
@@ -249,6 +306,7 @@ impl Near {
         }
         let mut missing = usize::from(!wanted.is_empty()) + usize::from(!gone.is_empty());
         self.say(&bytes).await?;
+        let mut others = Vec::new();
         while missing > 0 {
             let len = read_frame(&mut self.stream, &mut self.read).await?;
             match first_packet(&self.read, Version::V5) {
@@ -258,12 +316,12 @@ impl Near {
                     all_refused = refused(filters, ack.codes);
                 }
                 Some(Packet::UnsubAck(_)) => missing -= 1,
-                // A message: it is not acknowledged, and comes again.
-                Some(_) => {}
+                Some(_) => others.extend_from_slice(&self.read[..len]),
                 None => return Err("this broker did not answer as one".to_string()),
             }
             self.read.drain(..len);
         }
+        self.read.splice(..0, others);
         Ok(all_refused)
     }
 
@@ -277,7 +335,7 @@ impl Near {
         Ok(())
     }
 
-    async fn say(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) async fn say(&mut self, bytes: &[u8]) -> Result<(), String> {
         let said = self.stream.write_all(bytes).await;
         said.map_err(|error| format!("this broker does not listen: {error}"))
     }

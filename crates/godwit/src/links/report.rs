@@ -83,7 +83,8 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         only: &[],
         topic: "out/messages",
-        about: "messages that the other side has",
+        about: "messages that the other side took; of a bridge those that were sent to it, each \
+                time that they were",
         value: |state| state.messages_out.to_string(),
     },
     Row {
@@ -137,7 +138,8 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         only: &[],
         topic: "queue/messages",
-        about: "messages that wait; after a start, until it is connected, those that came since",
+        about: "messages that wait; of those that a start found the first 1,024, or 1 MiB, count, \
+                and the others once they are read",
         value: |state| state.queued.to_string(),
     },
     Row {

@@ -5,7 +5,7 @@ use super::links::{LinkGiven, Tables, name_misfit};
 use super::{Plan, Wrong, overruled};
 use crate::links::bridge::pipe::Rules;
 use crate::links::bridge::settings::{
-    BridgeSettings, INFLIGHT_MAX, LIMIT_KEYS, ROWS, RULE_ROWS, RuleSettings,
+    BridgeSettings, LIMIT_KEYS, ROWS, RULE_ROWS, RuleSettings, inflight_max,
 };
 use crate::links::near;
 use crate::options::settings::Settings;
@@ -79,7 +79,7 @@ impl Plan {
         let bridge = |given: &BridgeGiven| {
             let mut own = overruled(settings, &given.limits).broker;
             if !given.limits.contains_key("session.inflight_max") {
-                own.inflight_max = INFLIGHT_MAX;
+                own.inflight_max = inflight_max(given.settings.version);
             }
             let takes_rows = self.is_sent_to(&given.settings.link_id());
             let limits = near::limits(&own).into();

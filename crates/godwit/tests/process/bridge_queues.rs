@@ -1,9 +1,12 @@
 //! What waits for a bridge, and how long.
 
-use crate::bridges::{BOTH, edge, servers, wait_for_value};
-use crate::broker::{Broker, scratch};
+use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value, write};
+use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::clients;
+use crate::line::Line;
 use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
 
 const OUT: &str = "[[bridge.out]]\nfilter = \"up/#\"\n";
 
@@ -66,5 +69,167 @@ fn what_a_filter_brings_that_left_while_nobody_ran_is_let_go_and_counted() {
     publish("site/down/z", "1");
     assert_eq!(sub.finish(), (Some(0), "down/z\n".to_string()));
     wait_for_value(&near, "in/messages", |value| value == "1");
+    wait_for_value(&near, "dropped/no_rule", |value| value == "0" || value.is_empty());
+}
+
+/// It takes 20 unfinished messages of QoS 2, which it cannot say in 3.1.1, and hangs up above.
+#[test]
+fn a_burst_to_mosquitto_gets_through_in_both_versions() {
+    for version in ["3.1.1", "5.0"] {
+        let Some((_mosquitto, port)) = mosquitto(&format!("bridge-burst-{version}")) else {
+            return;
+        };
+        let address: SocketAddr = ([127, 0, 0, 1], port).into();
+        let bridge = servers(address) + &format!("version = \"{version}\"\n") + OUT;
+        let (near, _) = edge("bridge-burst", &bridge, &[]);
+        wait_for_value(&near, "state", |value| value == "1");
+        let port = port.to_string();
+        let wants = ["sub", "-p", &port, "-t", "up/#", "-q", "2", "-C", "900", "-W", "20", "-d"];
+        let mut sub = Program::start(godwit(&wants));
+        sub.wait_for("SUBACK");
+        let burst = ["-t", "up/x", "-m", "%", "-q", "2", "-M", "500", "--repeat", "900"];
+        clients::publish(&near.port(), &burst);
+        let (code, printed) = sub.finish();
+        assert_eq!((code, printed.lines().count()), (Some(0), 900), "{version}");
+        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1", "{version}");
+    }
+}
+
+#[test]
+fn what_a_queue_kept_is_counted_after_a_start_too() {
+    let data = scratch("bridge-kept-data").display().to_string();
+    let bridge = servers(nowhere()) + OUT;
+    for kept in [30, 60] {
+        let (mut near, _) = edge("bridge-kept", &bridge, &["--data", &data]);
+        near.program.wait_for("not connected");
+        clients::publish(&near.port(), &["-t", "up/x", "-m", "x", "-q", "1", "--repeat", "30"]);
+        // Where its session was connected to once more, one of them is under way.
+        let is_right = |value: &str| value.parse().is_ok_and(|count: u32| count + 1 >= kept);
+        wait_for_value(&near, "queue/messages", is_right);
+        near.program.signal("KILL");
+    }
+}
+
+/// What was half-way with the only one of its servers that was ever there is not another one's.
+#[test]
+fn qos_2_from_one_of_several_servers_comes_once_through_a_kill() {
+    let far = Broker::start(&["--set", "queue.messages_max=100000"]);
+    let line = Line::to(far.address);
+    let data = scratch("bridge-half-data").display().to_string();
+    let servers = format!("servers = [\"tcp://{}\", \"tcp://{}\"]\n", line.address, nowhere());
+    let more = ["--data", &data, "--set", "queue.messages_max=100000"];
+    let run_near = || edge("bridge-half", &(servers.clone() + BOTH), &more).0;
+    let near = run_near();
+    wait_for_value(&near, "state", |value| value == "1");
+    let session = ["-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2", "-t", "down/#"];
+    run(&[&["sub", "-p", &near.port(), "-W", "1"], &session[..]].concat());
+    // What is taken here from now on the other broker does not hear of.
+    line.mute();
+    let burst = ["-t", "site/down/x", "-m", "x", "-q", "2", "-M", "500", "--repeat", "5000"];
+    clients::publish(&far.port(), &burst);
+    wait_for_value(&near, "in/messages", |value| value.parse().is_ok_and(|count: u32| count > 0));
+    near.program.signal("KILL");
+    drop(near);
+    line.thaw();
+    let near = run_near();
+    let (_, came, _) = run(&[&["sub", "-p", &near.port(), "-W", "5"], &session[..]].concat());
+    assert_eq!(came.lines().count(), 5000);
+}
+
+/// Of a session there that was begun by one before this one here nothing is taken, however often
+/// this one was started before it got there: ids of QoS 2 would mean something else to it.
+#[test]
+fn each_of_several_servers_is_begun_anew_by_a_new_session_through_a_restart() {
+    let (first, second) = (Broker::start(&[]), Broker::start(&[]));
+    let data = scratch("bridge-unmet-data").display().to_string();
+    let run_near = |all: &[SocketAddr]| {
+        let all: Vec<_> = all.iter().map(|one| format!("\"tcp://{one}\"")).collect();
+        let servers = format!("servers = [{}]\n", all.join(", "));
+        edge("bridge-unmet", &(servers + BOTH), &["--data", &data]).0
+    };
+    let end = |mut near: Broker| {
+        near.program.wait_for("godwit::bridge connected");
+        near.program.signal("TERM");
+        near.program.exit_code();
+    };
+    end(run_near(&[second.address]));
+    let publish = |payload: &str| {
+        clients::publish(&second.port(), &["-t", "site/down/x", "-m", payload, "-q", "1"]);
+    };
+    publish("old");
+    std::fs::remove_dir_all(&data).expect("it is this test's own");
+    let both = [first.address, second.address];
+    let near = run_near(&both);
+    let session = ["-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2", "-t", "down/#"];
+    run(&[&["sub", "-p", &near.port(), "-W", "1"], &session[..]].concat());
+    end(near);
+    drop(first);
+    let near = run_near(&both);
+    wait_for_value(&near, "state", |value| value == "1");
+    publish("new");
+    let wants = ["sub", "-p", &near.port(), "-C", "1", "-W", "20"];
+    let (code, came, _) = run(&[&wants[..], &session].concat());
+    assert_eq!((code, came.as_str()), (Some(0), "new\n"));
+    // And no more than once.
+    end(near);
+    publish("waited");
+    let near = run_near(&both);
+    let wants = ["sub", "-p", &near.port(), "-C", "1", "-W", "20"];
+    let (code, came, _) = run(&[&wants[..], &session].concat());
+    assert_eq!((code, came.as_str()), (Some(0), "waited\n"));
+}
+
+/// A rule more makes its session subscribe anew, for which it connects; another server does not.
+#[test]
+fn what_waits_stays_when_rules_change_but_for_qos_0() {
+    let bridge = |rules: &str| servers(nowhere()) + "queue.qos0 = true\n" + OUT + rules;
+    let (mut near, file) = edge("bridge-waits", &bridge(""), &[]);
+    near.program.wait_for("not connected");
+    for qos in ["0", "1", "2"] {
+        let messages = ["-t", "up/x", "-m", "x", "-q", qos, "--repeat", "3"];
+        clients::publish(&near.port(), &messages);
+    }
+    wait_for_value(&near, "queue/messages", |value| value == "9");
+    let change = |near: &mut Broker, rules: &str| {
+        write(&file, &bridge(rules));
+        near.program.signal("HUP");
+        near.program.wait_for("options read again");
+        near.program.wait_for("not connected");
+        thread::sleep(Duration::from_millis(1500));
+    };
+    change(&mut near, "");
+    wait_for_value(&near, "queue/messages", |value| value == "9");
+    change(&mut near, "[[bridge.out]]\nfilter = \"more/#\"\n");
+    // One of them was under way when it left.
+    wait_for_value(&near, "queue/messages", |value| value == "5" || value == "6");
+}
+
+#[test]
+fn a_filter_that_left_while_nobody_ran_brings_nothing_to_its_session_any_more() {
+    let far = Broker::start(&[]);
+    let data = scratch("bridge-out-left-data").display().to_string();
+    let run_near = |rules: &str| {
+        let bridge = servers(far.address) + OUT + rules;
+        let (near, _) = edge("bridge-out-left", &bridge, &["--data", &data]);
+        wait_for_value(&near, "state", |value| value == "1");
+        near
+    };
+    let heard = || clients::subscriber(&far.port(), &["-t", "#", "-C", "1", "-F", "%t"]);
+    let publish = |near: &Broker, topic: &str| {
+        clients::publish(&near.port(), &["-t", topic, "-m", "x", "-q", "1"]);
+    };
+    let mut near = run_near("[[bridge.out]]\nfilter = \"more/#\"\n");
+    let sub = heard();
+    publish(&near, "more/x");
+    assert_eq!(sub.finish(), (Some(0), "more/x\n".to_string()));
+    near.program.signal("TERM");
+    near.program.exit_code();
+    let near = run_near("");
+    let sub = heard();
+    publish(&near, "more/x");
+    publish(&near, "up/x");
+    assert_eq!(sub.finish(), (Some(0), "up/x\n".to_string()));
+    wait_for_value(&near, "out/messages", |value| value == "1");
     wait_for_value(&near, "dropped/no_rule", |value| value == "0" || value.is_empty());
 }

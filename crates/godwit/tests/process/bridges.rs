@@ -2,13 +2,11 @@
 //! either side or the line between them goes.
 
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::line::Line;
 use crate::{certs, clients};
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +19,7 @@ pub(crate) fn edge(name: &str, bridge: &str, more: &[&str]) -> (Broker, std::pat
     (Broker::start(&[&["--config", &file_name, "--set", "sys.interval_s=1"], more].concat()), file)
 }
 
-fn write(file: &Path, bridge: &str) {
+pub(crate) fn write(file: &Path, bridge: &str) {
     let text = format!("[[bridge]]\nname = \"b\"\nretry_min_ms = 50\nretry_max_s = 1\n{bridge}");
     std::fs::write(file, text).expect("the file can be written");
 }
@@ -512,7 +510,7 @@ fn free_address() -> SocketAddr {
 }
 
 /// mosquitto on a port of its own, if it is here.
-fn mosquitto(name: &str) -> Option<(Program, u16)> {
+pub(crate) fn mosquitto(name: &str) -> Option<(Program, u16)> {
     mosquitto_with(name, "")
 }
 
@@ -536,63 +534,4 @@ pub(crate) fn mosquitto_with(name: &str, more: &str) -> Option<(Program, u16)> {
         thread::sleep(Duration::from_millis(20));
     }
     Some((started, port))
-}
-
-/// A line between two that can stop to carry anything, without a word.
-struct Line {
-    address: SocketAddr,
-    is_frozen: Arc<AtomicBool>,
-}
-
-impl Line {
-    fn to(far: SocketAddr) -> Line {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
-        let address = listener.local_addr().expect("this host has room for it");
-        let is_frozen = Arc::new(AtomicBool::new(false));
-        let frozen = is_frozen.clone();
-        thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let Ok(far) = TcpStream::connect(far) else { continue };
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let (from, to) = (
-                        from.try_clone().expect("this host has room for it"),
-                        to.try_clone().expect("this host has room for it"),
-                    );
-                    let frozen = frozen.clone();
-                    thread::spawn(move || carry(from, to, &frozen));
-                }
-            }
-        });
-        Line { address, is_frozen }
-    }
-
-    fn freeze(&self) {
-        self.is_frozen.store(true, SeqCst);
-    }
-
-    fn thaw(&self) {
-        self.is_frozen.store(false, SeqCst);
-    }
-}
-
-/// What was carried while the line was frozen is gone, and so are its connections after that.
-fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool) {
-    let mut buffer = [0; 4096];
-    let mut was_frozen = false;
-    let _ = from.set_read_timeout(Some(Duration::from_millis(50)));
-    loop {
-        let read = from.read(&mut buffer);
-        was_frozen |= is_frozen.load(SeqCst);
-        match read {
-            Ok(len) if len > 0 && !was_frozen && to.write_all(&buffer[..len]).is_ok() => {}
-            // Not even an end gets through.
-            Ok(_) if was_frozen => thread::sleep(Duration::from_millis(50)),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            _ => break,
-        }
-        if was_frozen && !is_frozen.load(SeqCst) {
-            break;
-        }
-    }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }

@@ -5,6 +5,7 @@ mod backends;
 mod bad_lines;
 #[cfg(feature = "bridge")]
 mod bridge_clouds;
+mod bridge_peers;
 mod bridge_queues;
 mod bridges;
 mod broker;
@@ -16,6 +17,7 @@ mod doors;
 mod folder;
 mod import;
 mod limits;
+mod line;
 mod mixed;
 mod namespaces;
 mod options;

@@ -115,6 +115,7 @@ impl Line {
     /// Everything that can go on does, until the end, or an answer to the question whether anybody
     /// is there.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<End>> {
+        self.pipe.now = Instant::now().into_std();
         loop {
             match self.step(cx) {
                 Ok(true) => {}

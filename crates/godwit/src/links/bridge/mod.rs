@@ -6,15 +6,17 @@
 pub(crate) mod carry;
 pub(crate) mod far;
 pub(crate) mod pipe;
+mod place;
 pub(crate) mod settings;
 mod tunnel;
 
 use self::carry::{Ended, Line};
 use self::far::{Denied, Far, Manner};
 use self::pipe::{Pipe, Rule};
+use self::place::Places;
 use self::settings::BridgeSettings;
 use super::backoff::{self, seed};
-use super::near::{Home, Wish, rows_for};
+use super::near::{Home, Near, Wish, rows_for};
 use super::tally::Tally;
 use super::{Credentials, Stop, lock, stopped};
 use broker::rules::Told;
@@ -44,16 +46,13 @@ pub(crate) struct Bridge {
 struct Course {
     /// Which server is next, ...
     server: usize,
-    /// ... which had us last, ...
-    last: Option<usize>,
     /// ... and one that has let us in already.
     ready: Option<Far>,
     /// How many times in a row none was reached.
     failures: u32,
     /// The session here has to be begun, and to subscribe.
     is_unprepared: bool,
-    /// It is new, and the other broker's may be of another one.
-    is_new: bool,
+    places: Places,
     gone: Vec<String>,
 }
 
@@ -98,8 +97,9 @@ impl Bridge {
     async fn prepare(&self, course: &mut Course) {
         loop {
             match self.try_prepare().await {
-                Ok(present) => {
-                    (course.is_new, course.is_unprepared) = (!present, false);
+                Ok(places) => {
+                    course.is_unprepared = false;
+                    course.places = places;
                     return;
                 }
                 Err(why) => self.tally.fail(&self.settings.name, why),
@@ -108,15 +108,26 @@ impl Bridge {
         }
     }
 
-    async fn try_prepare(&self) -> Result<bool, String> {
+    async fn try_prepare(&self) -> Result<Places, String> {
         let rules = &self.settings.rules.outward;
         let link_id = self.settings.link_id();
-        let wanted = |qos_max| {
-            let filter = |rule: &Rule| (rule.map.filter.clone(), rule.options(qos_max));
-            let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
-            rules.iter().map(filter).chain(rows).collect()
+        let before = self.home.survey(vec![link_id.as_str().into()]).await;
+        let (places, fresh) = match before.first() {
+            Some(report) => (Places::of(&link_id, &report.filters), Vec::new()),
+            None => {
+                let places = Places::unmet(&link_id, &self.settings.servers);
+                let fresh = places.filters();
+                (places, fresh)
+            }
         };
-        self.home.prepare(&link_id, self.is_subscribed, wanted).await
+        let wanted = |qos_max| {
+            let filter = |rule: &Rule| (rule.map.filter.clone(), rule.first_options(qos_max));
+            let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
+            let notes = fresh.iter().map(|note| (note.clone(), place::OPTIONS));
+            rules.iter().map(filter).chain(rows).chain(notes).collect()
+        };
+        self.home.prepare(&link_id, self.is_subscribed, wanted).await?;
+        Ok(places)
     }
 
     /// Both ends, and what is unfinished between them.
@@ -126,11 +137,7 @@ impl Bridge {
         let far = match course.ready.take() {
             Some(far) => far,
             None => {
-                // A session there remembers ids of QoS 2 messages that one before this one here
-                // gave.
-                let out = &settings.rules.outward;
-                let has_two = out.iter().any(|rule| rule.qos == QoS::ExactlyOnce);
-                let anew = course.is_new && (has_two || settings.takes_rows);
+                let anew = self.begins_anew(course, course.server);
                 self.reach(course.server, anew).await?
             }
         };
@@ -138,7 +145,7 @@ impl Bridge {
         let link_id = settings.link_id();
         let receive_maximum = granted.receive_maximum.min(settings.limits.inflight_max);
         let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
-        let near = self.home.connect(wish).await?;
+        let mut near = self.home.connect(wish).await?;
         if !near.session_present {
             course.is_unprepared = true;
             return Err("its session here was gone".to_string());
@@ -150,16 +157,43 @@ impl Bridge {
             self.tally.clone(),
             seed(),
         );
-        // What a session there has open here is another one's, where that session is another.
-        let is_other = settings.servers.len() > 1 && course.last != Some(course.server);
-        if !granted.session_present || is_other {
-            let reports = self.home.survey(vec![link_id.as_str().into()]).await;
-            reports.iter().for_each(|report| pipe.release(&report.received));
-        }
-        course.last = Some(course.server);
+        self.settle(course, granted.session_present, (&mut near, &mut pipe)).await?;
         pipe.begin(&course.gone);
         pipe.say_status(&settings.status_topic, true);
         Ok(Line::new(near, far, pipe, settings))
+    }
+
+    /// A session there remembers ids of QoS 2 messages that one before this one here gave.
+    fn begins_anew(&self, course: &Course, server: usize) -> bool {
+        let settings = &self.settings;
+        let has_two = settings.rules.outward.iter().any(|rule| rule.qos == QoS::ExactlyOnce);
+        course.places.is_unmet(&settings.servers[server]) && (has_two || settings.takes_rows)
+    }
+
+    /// What the session here has open is another one's, where that at the server is another. It is
+    /// written down where it is now before anything comes from there or goes there.
+    async fn settle(
+        &self,
+        course: &mut Course,
+        is_present: bool,
+        (near, pipe): (&mut Near, &mut Pipe),
+    ) -> Result<(), String> {
+        let link_id = self.settings.link_id();
+        let change = course.places.move_to(&self.settings.servers[course.server]);
+        if change.moves || !is_present {
+            let reports = self.home.survey(vec![link_id.as_str().into()]).await;
+            let received = reports.into_iter().next().map(|report| report.received);
+            pipe.release(&received.unwrap_or_default());
+            near.say(&std::mem::take(&mut pipe.to_near)).await?;
+        }
+        if change.is_empty() {
+            return Ok(());
+        }
+        let wanted: Vec<_> = change.wanted.iter().map(|note| (&**note, place::OPTIONS)).collect();
+        let gone: Vec<&str> = change.gone.iter().map(|note| &**note).collect();
+        near.subscribe(&wanted, &gone).await?;
+        course.places.change(change);
+        Ok(())
     }
 
     /// Lets itself in at a server, where the session begins anew if that is to be.
@@ -200,10 +234,10 @@ impl Bridge {
         self.tally.connects.fetch_add(1, Relaxed);
         self.tally.is_up.store(true, Relaxed);
         self.tell("bridge/connected", &server, None);
-        course.is_new = false;
         let since = Instant::now();
         let is_elsewhere = course.server > 0 && settings.return_s > 0;
-        let ended = line.carry(stop, self.first_answers(is_elsewhere)).await;
+        let anew = self.begins_anew(course, 0);
+        let ended = line.carry(stop, self.first_answers(is_elsewhere, anew)).await;
         self.tally.is_up.store(false, Relaxed);
         self.tell("bridge/disconnected", &server, Some(ended.why()));
         if line.is_answered() {
@@ -233,13 +267,13 @@ impl Bridge {
     }
 
     /// Comes back with the first server once that lets us in, if that is not where we are.
-    async fn first_answers(&self, is_elsewhere: bool) -> Far {
+    async fn first_answers(&self, is_elsewhere: bool, anew: bool) -> Far {
         if !is_elsewhere {
             return std::future::pending().await;
         }
         loop {
             sleep(Duration::from_secs(u64::from(self.settings.return_s))).await;
-            if let Ok(far) = self.reach(0, false).await {
+            if let Ok(far) = self.reach(0, anew).await {
                 return far;
             }
         }

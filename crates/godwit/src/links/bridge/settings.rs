@@ -139,8 +139,12 @@ pub(crate) const LIMIT_KEYS: &[&str] = &[
 ];
 
 /// `session.inflight_max` of a bridge that has none for itself: of what it sends to a broker far
-/// away much is under way at once.
-pub(crate) const INFLIGHT_MAX: u16 = 16_384;
+/// away much is under way at once, if that can say how much it takes.
+pub(crate) fn inflight_max(version: Version) -> u16 {
+    // In 3.1.1 nobody says, and who gets more QoS 2 than it takes hangs up: mosquitto above 20
+    // that are unfinished, EMQX above 100.
+    if version.is_v5() { 16_384 } else { 20 }
+}
 
 pub(crate) const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
 pub(crate) const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
@@ -190,7 +194,9 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         short: "the version of MQTT that is spoken there",
         long: "With 3.1.1 the connection is marked as a bridge's, as mosquitto has it, so that \
                what goes out does not come back; a broker that refuses the mark is spoken to \
-               without it, and what comes back with the same name and payload is dropped here.",
+               without it, and what comes back with the same name and payload is dropped here. \
+               A broker cannot say in 3.1.1 how much it takes at once: 20 messages are under way \
+               unless `session.inflight_max` of the bridge says another number.",
         source: "",
         set: |bridge, value| {
             bridge.version = if value.text() == "5.0" { Version::V5 } else { Version::V311 };

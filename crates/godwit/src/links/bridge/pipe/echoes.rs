@@ -1,44 +1,97 @@
 //! What comes back from a broker to which it was sent.
 
+use mqtt::{Properties, Property};
+use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+/// User Property of 5.0 by which what this process sent is known when it comes back.
+pub(super) const MARK: &str = "godwit-bridge";
+
+/// The mark's value: whose it is, and of which message, so that somebody who answers with the
+/// properties of a question is heard.
+pub(super) fn mark(topic: &str, payload: &[u8]) -> String {
+    static OWN: LazyLock<u64> = LazyLock::new(|| {
+        let mut bytes = [0; 8];
+        // Without it two processes could take each other's messages for their own: then none does.
+        let filled = SystemRandom::new().fill(&mut bytes);
+        filled.expect("the system gives random bytes, TLS needs them too");
+        u64::from_ne_bytes(bytes)
+    });
+    format!("{:016x}{:016x}", *OWN, hash(topic, payload))
+}
+
+/// Whether this process sent that.
+pub(super) fn is_marked(properties: Properties<'_>, topic: &str, payload: &[u8]) -> bool {
+    let mut marks = properties.iter().filter_map(|property| match property {
+        Property::UserProperty(MARK, mark) => Some(mark),
+        _ => None,
+    });
+    marks.next().is_some_and(|said| said == mark(topic, payload))
+}
 
 /// What was sent to a broker that sends everything back, as 3.x has it: what comes in with the same
-/// name and payload is taken for that, so often as it was sent.
+/// name and payload soon after is taken for that, so often as it was sent.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
-    sent: VecDeque<u64>,
-    counts: HashMap<u64, u32>,
+    /// In their order, also those that came back.
+    sent: VecDeque<Sent>,
+    next: u64,
+    /// Numbers of those that did not, in their order.
+    awaited: HashMap<u64, VecDeque<u64>>,
 }
+
+#[derive(Debug)]
+struct Sent {
+    number: u64,
+    hash: u64,
+    at: Instant,
+}
+
+/// What has not come back by then never will: another one got it, or the broker sends nothing back.
+pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 
 impl Echoes {
     const MAX: usize = 16 * 1024;
 
-    pub(super) fn remember(&mut self, topic: &str, payload: &[u8]) {
-        if self.sent.len() == Echoes::MAX
-            && let Some(oldest) = self.sent.pop_front()
-        {
-            self.take(oldest);
-        }
-        let hash = hash(topic, payload);
-        self.sent.push_back(hash);
-        *self.counts.entry(hash).or_default() += 1;
+    pub(super) fn remember(&mut self, topic: &str, payload: &[u8], now: Instant) {
+        self.tidy(now, Echoes::MAX - 1);
+        let (number, hash) = (self.next, hash(topic, payload));
+        self.next += 1;
+        self.sent.push_back(Sent { number, hash, at: now });
+        self.awaited.entry(hash).or_default().push_back(number);
     }
 
-    pub(super) fn forget(&mut self, topic: &str, payload: &[u8]) -> bool {
-        if self.counts.is_empty() {
+    pub(super) fn forget(&mut self, topic: &str, payload: &[u8], now: Instant) -> bool {
+        self.tidy(now, Echoes::MAX);
+        if self.awaited.is_empty() {
             return false;
         }
-        self.take(hash(topic, payload))
+        self.take(hash(topic, payload), |_| true)
     }
 
-    fn take(&mut self, hash: u64) -> bool {
-        let Some(count) = self.counts.get_mut(&hash) else { return false };
-        *count -= 1;
-        if *count == 0 {
-            self.counts.remove(&hash);
+    /// Those that are too old or too many are awaited no more.
+    fn tidy(&mut self, now: Instant, most: usize) {
+        let is_over = |oldest: &Sent| now.saturating_duration_since(oldest.at) >= LIFETIME;
+        while self.sent.len() > most || self.sent.front().is_some_and(is_over) {
+            let Some(Sent { number, hash, .. }) = self.sent.pop_front() else { return };
+            // It may have come back, and an equal one that was sent later has not.
+            self.take(hash, |first| first == number);
         }
-        true
+    }
+
+    fn take(&mut self, hash: u64, is_meant: impl Fn(u64) -> bool) -> bool {
+        let Some(numbers) = self.awaited.get_mut(&hash) else { return false };
+        let takes = numbers.front().is_some_and(|first| is_meant(*first));
+        if takes {
+            numbers.pop_front();
+        }
+        if numbers.is_empty() {
+            self.awaited.remove(&hash);
+        }
+        takes
     }
 }
 

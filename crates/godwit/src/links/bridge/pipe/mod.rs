@@ -12,9 +12,12 @@
 //! [MQTT-4.4.0-1]. What was acknowledged was acknowledged by the broker that has it.
 
 mod echoes;
+mod properties;
+mod rules;
 
-use self::echoes::Echoes;
-use crate::links::map::Map;
+use self::echoes::{Echoes, MARK};
+use self::properties::carry;
+pub(crate) use self::rules::{Retained, Rule, Rules};
 use crate::links::near::{NearTerms, acknowledge, name_of_row};
 use crate::links::tally::{Loss, Tally};
 use mqtt::{
@@ -24,59 +27,7 @@ use mqtt::{
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
-
-/// Which topics go which way.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rules {
-    pub(crate) outward: Vec<Rule>,
-    pub(crate) inward: Vec<Rule>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
-    pub(crate) map: Map,
-    /// At most.
-    pub(crate) qos: QoS,
-    /// Whether RETAIN stays, or goes out.
-    pub(crate) keeps_retain: bool,
-    /// What becomes of messages that are retained already.
-    pub(crate) retained: Retained,
-}
-
-impl Rule {
-    /// How its filter is subscribed to, where a message may have so much QoS.
-    pub(crate) fn options(&self, qos_max: QoS) -> SubscribeOptions {
-        SubscribeOptions {
-            qos: self.qos.min(qos_max),
-            // What came from there does not go back. Of a shared one it would be an error
-            // [MQTT-3.8.3-4].
-            no_local: !self.map.is_shared(),
-            retain_as_published: true,
-            retain_handling: self.retained as u8,
-        }
-    }
-}
-
-/// Retain Handling, by its name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Retained {
-    Always = 0,
-    #[default]
-    Once = 1,
-    Never = 2,
-}
-
-impl Retained {
-    /// By its word in options.
-    pub(crate) fn of(word: &str) -> Retained {
-        match word {
-            "always" => Retained::Always,
-            "never" => Retained::Never,
-            _ => Retained::Once,
-        }
-    }
-}
+use std::time::Instant;
 
 /// What the other broker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +81,8 @@ pub(crate) struct Pipe {
     aliases_out: HashMap<String, u16>,
     aliases_in: HashMap<u16, String>,
     echoes: Echoes,
+    /// As late as whoever carries says that it is.
+    pub(crate) now: Instant,
     properties: PropertiesBuf,
 }
 
@@ -169,6 +122,7 @@ impl Pipe {
             aliases_out: HashMap::new(),
             aliases_in: HashMap::new(),
             echoes: Echoes::default(),
+            now: Instant::now(),
             properties: PropertiesBuf::default(),
         }
     }
@@ -260,22 +214,8 @@ impl Pipe {
             taken += frame.len;
             match decode(frame, Version::V5)? {
                 Packet::Publish(publish) => self.publish_out(&publish),
-                Packet::PubRel(ack) if self.lowered.remove(&ack.packet_id) => {
-                    acknowledge(
-                        PacketType::PubComp,
-                        ack.packet_id,
-                        Reason::Success,
-                        &mut self.to_near,
-                    );
-                }
-                // Of an earlier connection, with what it is no more.
-                Packet::PubRel(ack) if self.terms.qos_max < QoS::ExactlyOnce => {
-                    acknowledge(
-                        PacketType::PubComp,
-                        ack.packet_id,
-                        Reason::Success,
-                        &mut self.to_near,
-                    );
+                Packet::PubRel(ack) if self.is_lower(ack.packet_id) => {
+                    self.answer_near(PacketType::PubComp, Ack { reason: Reason::Success, ..ack });
                 }
                 Packet::PubRel(ack) => self.answer_far(PacketType::PubRel, ack),
                 Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
@@ -335,6 +275,12 @@ impl Pipe {
         // The answer comes back by a rule inward: it has to be said where that takes it from.
         let response = |topic: &str| rules.inward.iter().find_map(|rule| rule.map.invert(topic));
         carry(publish.properties, &mut properties, response);
+        let comes_back = self.comes_back(&name);
+        let is_v5 = self.terms.version.is_v5();
+        if comes_back && is_v5 {
+            let mark = echoes::mark(&name, publish.payload);
+            properties.push(Property::UserProperty(MARK, &mark));
+        }
         let alias = self.alias_for(&name, &mut properties);
         let before = self.to_far.len();
         let packet = Publish {
@@ -356,8 +302,8 @@ impl Pipe {
             return self.lose_out(publish, Loss::TooLarge);
         }
         self.tally.count_out(publish.payload.len());
-        if self.comes_back(&name) {
-            self.echoes.remember(&name, publish.payload);
+        if comes_back && !is_v5 {
+            self.echoes.remember(&name, publish.payload, self.now);
         }
         self.lower(publish, qos);
     }
@@ -397,6 +343,11 @@ impl Pipe {
         }
     }
 
+    /// Whether it has less than QoS 2 there, in this connection or by what it is no more.
+    fn is_lower(&mut self, packet_id: PacketId) -> bool {
+        self.lowered.remove(&packet_id) || self.terms.qos_max < QoS::ExactlyOnce
+    }
+
     /// The session here need not keep it any longer.
     fn lose_out(&mut self, publish: &Publish<'_>, loss: Loss) {
         self.tally.lose(&self.name, loss, publish.topic);
@@ -428,7 +379,7 @@ impl Pipe {
 
     fn publish_in(&mut self, publish: &Publish<'_>) -> Result<(), End> {
         let topic = self.topic_of(publish)?;
-        if self.echoes.forget(&topic, publish.payload) {
+        if self.is_echo(&topic, publish) {
             self.tally.count_echo();
             self.lose_in(publish);
             return Ok(());
@@ -460,6 +411,14 @@ impl Pipe {
         }
         self.tally.count_in(publish.payload.len());
         Ok(())
+    }
+
+    fn is_echo(&mut self, topic: &str, publish: &Publish<'_>) -> bool {
+        if !self.terms.version.is_v5() {
+            return self.echoes.forget(topic, publish.payload, self.now);
+        }
+        // By a filter that is not shared it came for another reason.
+        self.comes_back(topic) && echoes::is_marked(publish.properties, topic, publish.payload)
     }
 
     fn topic_of(&mut self, publish: &Publish<'_>) -> Result<String, End> {
@@ -565,21 +524,6 @@ enum Alias {
     None,
     New,
     Known,
-}
-
-/// Properties that mean the same on both sides. A response topic has another name there.
-fn carry(from: Properties<'_>, to: &mut PropertiesBuf, named: impl Fn(&str) -> Option<String>) {
-    for property in from.iter() {
-        match property {
-            // Of the connection that it came by.
-            Property::SubscriptionIdentifier(_) | Property::TopicAlias(_) => {}
-            Property::ResponseTopic(topic) => {
-                let name = named(topic);
-                to.push(Property::ResponseTopic(name.as_deref().unwrap_or(topic)));
-            }
-            other => _ = to.push(other),
-        }
-    }
 }
 
 fn is_full(ack: Ack<'_>) -> bool {

@@ -1,0 +1,429 @@
+//! What the other broker of a bridge asks of it: limits that are seen on the line between the two,
+//! a subscription that several bridges share, and what is retained.
+
+use crate::bridges::{edge, mosquitto_with, servers, wait_for_value};
+use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::clients::{publish, subscriber};
+use mqtt::{Packet, Property, Publish, QoS, Version};
+use std::any::Any;
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A broker at the other end.
+struct Far {
+    address: SocketAddr,
+    _broker: Box<dyn Any>,
+}
+
+impl Far {
+    fn ours(options: &[&str]) -> Far {
+        let options: Vec<&str> = options.iter().flat_map(|option| ["--set", *option]).collect();
+        let broker = Broker::start(&options);
+        Far { address: broker.address, _broker: Box::new(broker) }
+    }
+
+    /// None where it is not installed.
+    fn mosquitto(name: &str, options: &str) -> Option<Far> {
+        let (program, port) = mosquitto_with(name, options)?;
+        let address = ([127, 0, 0, 1], port).into();
+        Some(Far { address, _broker: Box::new(program) })
+    }
+
+    fn port(&self) -> String {
+        self.address.port().to_string()
+    }
+}
+
+/// A line that notes what a bridge says on it. Answers come late, so that windows fill.
+struct Watch {
+    address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Sent and not acknowledged.
+    open: HashSet<u16>,
+    open_max: usize,
+    packet_bytes_max: usize,
+    alias_max: u16,
+    /// Messages that are named by an alias alone.
+    unnamed: usize,
+}
+
+const ANSWERS_LATE_BY: Duration = Duration::from_millis(20);
+
+impl Watch {
+    /// Of bridges that speak 5.0.
+    fn to(far: SocketAddr) -> Watch {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+        let address = listener.local_addr().expect("it is bound");
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let notes = seen.clone();
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(far) else { continue };
+                *notes.lock().expect("nobody panicked") = Seen::default();
+                let both =
+                    (near.try_clone().expect("a socket"), far.try_clone().expect("a socket"));
+                let (out, back) = (notes.clone(), notes.clone());
+                thread::spawn(move || carry(near, far, |packet| note_out(&out, packet)));
+                thread::spawn(move || {
+                    carry(both.1, both.0, |packet| {
+                        note_answer(&back, packet);
+                    });
+                });
+            }
+        });
+        Watch { address, seen }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("nobody panicked")
+    }
+}
+
+/// Packet by packet, each noted before it goes on.
+fn carry(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) {
+    let (mut read, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        read.extend_from_slice(&buffer[..len]);
+        let mut done = 0;
+        while let Ok(Some(frame)) = mqtt::cut(&read[done..], u32::MAX) {
+            note(&read[done..done + frame.len]);
+            done += frame.len;
+        }
+        if to.write_all(&read[..done]).is_err() {
+            break;
+        }
+        read.drain(..done);
+    }
+    let _ = (from.shutdown(std::net::Shutdown::Both), to.shutdown(std::net::Shutdown::Both));
+}
+
+fn note_out(seen: &Mutex<Seen>, packet: &[u8]) {
+    let Ok(Some(frame)) = mqtt::cut(packet, u32::MAX) else { return };
+    let Ok(Packet::Publish(publish)) = Packet::decode(frame, Version::V5) else { return };
+    let Publish { packet_id, properties, topic, .. } = publish;
+    let mut seen = seen.lock().expect("nobody panicked");
+    seen.packet_bytes_max = seen.packet_bytes_max.max(packet.len());
+    seen.open.extend(packet_id.map(|id| id.get()));
+    seen.open_max = seen.open_max.max(seen.open.len());
+    seen.unnamed += usize::from(topic.is_empty());
+    for property in properties.iter() {
+        if let Property::TopicAlias(alias) = property {
+            seen.alias_max = seen.alias_max.max(alias);
+        }
+    }
+}
+
+fn note_answer(seen: &Mutex<Seen>, packet: &[u8]) {
+    let Ok(Some(frame)) = mqtt::cut(packet, u32::MAX) else { return };
+    let done = match Packet::decode(frame, Version::V5) {
+        Ok(Packet::PubAck(ack) | Packet::PubComp(ack)) => ack,
+        Ok(Packet::PubRec(ack)) if ack.reason.is_error() => ack,
+        _ => return,
+    };
+    thread::sleep(ANSWERS_LATE_BY);
+    seen.lock().expect("nobody panicked").open.remove(&done.packet_id.get());
+}
+
+/// Each line its own message.
+fn publish_lines(port: &str, topic: &str, qos: &str, lines: &[String]) {
+    let wants = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
+    let mut program = Program::start(godwit(&wants));
+    program.write(&lines.join("\n"));
+    assert_eq!(program.finish().0, Some(0));
+}
+
+fn named(name: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{name}{number}")).collect()
+}
+
+const OUT: &str = "[[bridge.out]]\nfilter = \"up/#\"\n";
+
+#[test]
+fn no_more_is_under_way_than_the_other_broker_takes() {
+    let ours = Far::ours(&["connection.receive_maximum=5"]);
+    let theirs = Far::mosquitto("peers-window", "max_inflight_messages 5\n");
+    for far in [Some(ours), theirs].into_iter().flatten() {
+        let line = Watch::to(far.address);
+        let (near, _) = edge("peers-window-near", &(servers(line.address) + OUT), &[]);
+        wait_for_value(&near, "state", |value| value == "1");
+        let form = ["-V", "5", "-t", "up/#", "-q", "2", "-C", "120", "-W", "20"];
+        let sub = subscriber(&far.port(), &form);
+        for qos in ["1", "2"] {
+            publish_lines(&near.port(), "up/x", qos, &named(qos, 60));
+        }
+        let (code, came) = sub.finish();
+        assert_eq!((code, came.lines().count()), (Some(0), 120));
+        assert_eq!(line.seen().open_max, 5);
+        assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
+    }
+}
+
+#[test]
+fn what_is_too_large_for_the_other_broker_is_dropped_alone() {
+    let ours = Far::ours(&["connection.packet_bytes_max=1KiB"]);
+    let theirs = Far::mosquitto("peers-large", "max_packet_size 1024\n");
+    for far in [Some(ours), theirs].into_iter().flatten() {
+        let line = Watch::to(far.address);
+        let (near, _) = edge("peers-large-near", &(servers(line.address) + OUT), &[]);
+        wait_for_value(&near, "state", |value| value == "1");
+        let form = ["-V", "5", "-t", "up/#", "-q", "2", "-C", "6", "-W", "20"];
+        let sub = subscriber(&far.port(), &form);
+        let (large, fits) = ("y".repeat(1024), "z".repeat(950));
+        for qos in ["0", "1", "2"] {
+            for payload in ["x", &large, &fits] {
+                publish(&near.port(), &["-V", "5", "-t", "up/x", "-m", payload, "-q", qos]);
+            }
+        }
+        let (code, came) = sub.finish();
+        assert_eq!((code, came), (Some(0), format!("x\n{fits}\n").repeat(3)));
+        wait_for_value(&near, "dropped/packet_too_large", |value| value == "3");
+        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        assert!((950..=1024).contains(&line.seen().packet_bytes_max));
+        assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
+    }
+}
+
+#[test]
+fn names_are_shortened_as_far_as_the_other_broker_lets_them() {
+    let ours = |most: &str| Some(Far::ours(&[&format!("connection.topic_alias_max={most}")]));
+    let theirs = |most: &str| {
+        Far::mosquitto(&format!("peers-alias-{most}"), &format!("max_topic_alias {most}\n"))
+    };
+    let all = [(ours("2"), 2), (ours("0"), 0), (theirs("2"), 2), (theirs("0"), 0)];
+    for (far, most) in all {
+        let Some(far) = far else { continue };
+        let line = Watch::to(far.address);
+        let (near, _) = edge("peers-alias-near", &(servers(line.address) + OUT), &[]);
+        wait_for_value(&near, "state", |value| value == "1");
+        let form = ["-V", "5", "-t", "up/#", "-q", "1", "-C", "12", "-W", "20", "-F", "%t %p"];
+        let sub = subscriber(&far.port(), &form);
+        let topics = ["up/a", "up/b", "up/c", "up/d"];
+        let mut expected = String::new();
+        for round in ["1", "2", "3"] {
+            for topic in topics {
+                publish(&near.port(), &["-V", "5", "-t", topic, "-m", round, "-q", "1"]);
+                expected += &format!("{topic} {round}\n");
+            }
+        }
+        assert_eq!(sub.finish(), (Some(0), expected));
+        let seen = line.seen();
+        // Two of the names, and each twice more.
+        assert_eq!((seen.alias_max, seen.unnamed), (most, 2 * usize::from(most)));
+    }
+}
+
+/// Both also send what they share, so that some of it comes back to who sent it.
+#[test]
+fn bridges_that_share_a_subscription_split_it_and_nothing_comes_twice() {
+    const COUNT: usize = 200;
+    for version in ["5.0", "3.1.1"] {
+        let ours = Far::ours(&[]);
+        let theirs = Far::mosquitto(&format!("peers-share-{version}"), "");
+        for far in [Some(ours), theirs].into_iter().flatten() {
+            let near = |name: &str| {
+                let rules = "[[bridge.out]]\nfilter = \"all/#\"\n\
+                             [[bridge.in]]\nfilter = \"$share/g/all/#\"\n";
+                let more = format!("version = \"{version}\"\nclient_id = \"{name}\"\n");
+                let bridge = servers(far.address) + &more + rules;
+                let (near, _) = edge(&format!("peers-share-{name}"), &bridge, &[]);
+                wait_for_value(&near, "state", |value| value == "1");
+                // What goes out waits until the other broker has answered what was asked of it.
+                publish(&near.port(), &["-t", "all/ready", "-m", "ready", "-q", "1"]);
+                wait_for_value(&near, "out/messages", |value| value == "1");
+                near
+            };
+            let nears = [near("one"), near("two")];
+            let hears = |broker: &Broker| {
+                subscriber(&broker.port(), &["-V", "5", "-t", "all/+", "-q", "2", "-W", "6"])
+            };
+            let subs = nears.each_ref().map(hears);
+            publish_lines(&far.port(), "all/far", "1", &named("f", COUNT));
+            publish_lines(&far.port(), "all/far", "2", &named("F", COUNT));
+            for (near, own) in nears.iter().zip(["a", "b"]) {
+                publish_lines(&near.port(), "all/near", "1", &named(own, 30));
+            }
+            let came = subs
+                .map(|sub| -> Vec<String> { sub.finish().1.lines().map(str::to_string).collect() });
+            check_shares(&came, COUNT);
+            nears.iter().for_each(|near| {
+                wait_for_value(near, "queue/in_flight", |value| value == "0");
+            });
+        }
+    }
+}
+
+fn check_shares(came: &[Vec<String>; 2], count: usize) {
+    for lines in came {
+        let once: HashSet<&String> = lines.iter().collect();
+        assert_eq!(once.len(), lines.len(), "something came twice: {lines:?}");
+    }
+    let of = |at: usize, name: &str| came[at].iter().filter(|line| line.starts_with(name)).count();
+    for name in ["f", "F"] {
+        let (one, other) = (of(0, name), of(1, name));
+        assert!(one > 0 && other > 0, "{name}: {one} and {other}");
+        assert_eq!(one + other, count, "{name}: {one} and {other}");
+    }
+    // Everyone hears its own by itself, and of the other's what is not given back to that.
+    assert_eq!((of(0, "a"), of(1, "b")), (30, 30));
+    assert!(of(1, "a") <= 30 && of(0, "b") <= 30);
+}
+
+/// Three rules, each with its own word, and messages that are retained before the bridge is there.
+#[test]
+fn retained_messages_go_over_when_a_rule_says_so() {
+    let theirs = Far::mosquitto("peers-retained", "");
+    for far in [Some(Far::ours(&[])), theirs].into_iter().flatten() {
+        let data = scratch("peers-retained-data").display().to_string();
+        let words = ["once", "always", "never"];
+        let retain = |port: &str, way: &str| {
+            for word in words {
+                let topic = format!("{way}/{word}");
+                publish(port, &["-V", "5", "-t", &topic, "-m", "x", "-q", "1", "-r"]);
+            }
+        };
+        let mut before = Broker::start(&["--data", &data]);
+        retain(&before.port(), "out");
+        before.program.signal("TERM");
+        before.program.exit_code();
+        retain(&far.port(), "in");
+        let mut rules = servers(far.address);
+        for (way, word) in ["out", "in"].iter().flat_map(|way| words.map(|word| (way, word))) {
+            rules += &format!(
+                "[[bridge.{way}]]\nfilter = \"{way}/{word}\"\ntopic = \"over/{way}/{word}\"\n\
+                 retained = \"{word}\"\n"
+            );
+        }
+        let over = |port: &str| {
+            let wants = ["sub", "-p", port, "-V", "5", "-t", "over/#", "-W", "1", "-F", "%t %r"];
+            let mut lines: Vec<String> = run(&wants).1.lines().map(str::to_string).collect();
+            lines.sort_unstable();
+            lines
+        };
+        // As it begins, and as it comes back.
+        for count in ["2", "1"] {
+            let (mut near, _) = edge("peers-retained-near", &rules, &["--data", &data]);
+            wait_for_value(&near, "out/messages", |value| value == count);
+            wait_for_value(&near, "in/messages", |value| value == count);
+            assert_eq!(over(&far.port()), ["over/out/always 1", "over/out/once 1"]);
+            assert_eq!(over(&near.port()), ["over/in/always 1", "over/in/once 1"]);
+            thread::sleep(Duration::from_millis(1500));
+            wait_for_value(&near, "out/messages", |value| value == count);
+            wait_for_value(&near, "in/messages", |value| value == count);
+            near.program.signal("TERM");
+            near.program.exit_code();
+        }
+    }
+}
+
+/// Says CONNECT and one message of QoS 1 for each topic at the first moment that somebody accepts.
+fn say_at_once(port: u16, topics: &[String]) -> Vec<u8> {
+    let until = Instant::now() + PATIENCE;
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => break stream,
+            Err(why) => assert!(Instant::now() < until, "nobody listens: {why}"),
+        }
+    };
+    let mut bytes = b"\x10\x0e\0\x04MQTT\x05\x02\0\0\0\0\x01c".to_vec();
+    for (topic, id) in topics.iter().zip(1..) {
+        let publish = Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            topic,
+            packet_id: mqtt::PacketId::new(id),
+            properties: mqtt::Properties::default(),
+            payload: topic.as_bytes(),
+        };
+        publish.encode(Version::V5, &mut bytes);
+    }
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.write_all(&bytes).expect("it reads");
+    let (mut read, mut reasons, mut buffer) = (Vec::new(), Vec::new(), [0; 512]);
+    while reasons.len() < topics.len() {
+        let len = stream.read(&mut buffer).expect("it answers");
+        assert!(len > 0, "it hung up after {read:?}");
+        read.extend_from_slice(&buffer[..len]);
+        while let Ok(Some(frame)) = mqtt::cut(&read, u32::MAX) {
+            if let Ok(Packet::PubAck(ack)) = Packet::decode(frame, Version::V5) {
+                reasons.push(ack.reason.code());
+            }
+            let len = frame.len;
+            read.drain(..len);
+        }
+    }
+    reasons
+}
+
+/// 0x10 would say that nobody subscribes to it.
+#[test]
+fn nothing_goes_past_a_link_in_the_first_moment() {
+    let far = Broker::start(&[]);
+    let folder = scratch("peers-moment");
+    let lines = folder.join("lines");
+    let file = folder.join("godwit.toml");
+    let away = "[[bridge]]\nname = \"away\"\nservers = [\"tcp://127.0.0.1:1\"]\n\
+                [[bridge.out]]\nfilter = \"away/#\"\n";
+    let options = format!(
+        "{away}[[bridge]]\nname = \"b\"\n{}{OUT}[[sink]]\nname = \"s\"\nfilters = [\"sink/#\"]\n\
+         batch.wait_ms = 1\nfile.path = \"{}\"\ncolumns = [\"topic=${{topic}}\"]\n",
+        servers(far.address),
+        lines.display()
+    );
+    std::fs::write(&file, options).expect("this host has room for it");
+    let file = file.display().to_string();
+    let is_sink = cfg!(feature = "sink");
+    for round in 0..20 {
+        let port = crate::clients::unused_port();
+        let url = format!("tcp://127.0.0.1:{port}");
+        let near = Program::start(godwit(&["--memory", "--config", &file, "--listen", &url]));
+        let mut topics = vec![format!("up/{round}"), format!("away/{round}")];
+        topics.extend(is_sink.then(|| format!("sink/{round}")));
+        let reasons = say_at_once(port.parse().expect("a port"), &topics);
+        assert_eq!(reasons, vec![0; topics.len()], "start {round}");
+        let wants = ["sub", "-p", &far.port(), "-t", &topics[0], "-C", "1", "-W", "20"];
+        assert_eq!(run(&wants).0, Some(0), "start {round}");
+        let until = Instant::now() + PATIENCE;
+        let is_written = || {
+            let text = std::fs::read_to_string(&lines).unwrap_or_default();
+            text.contains(&format!("\"sink/{round}\""))
+        };
+        while is_sink && !is_written() {
+            assert!(Instant::now() < until, "start {round}: it is not in the file");
+            thread::sleep(Duration::from_millis(5));
+        }
+        drop(near);
+    }
+}
+
+#[test]
+fn a_link_that_a_reload_brings_is_there_when_it_says_so() {
+    let away = |name: &str| {
+        format!(
+            "[[bridge]]\nname = \"{name}\"\nservers = [\"tcp://127.0.0.1:1\"]\n\
+             [[bridge.out]]\nfilter = \"{name}/#\"\n"
+        )
+    };
+    let file = scratch("peers-reload").join("godwit.toml");
+    let write = |text: &str| std::fs::write(&file, text).expect("this host has room for it");
+    write("");
+    let mut near = Broker::start(&["--config", &file.display().to_string()]);
+    let mut all = String::new();
+    for round in 0..10 {
+        let name = format!("b{round}");
+        all += &away(&name);
+        write(&all);
+        near.program.signal("HUP");
+        near.program.wait_for("options read again");
+        let reasons = say_at_once(near.address.port(), &[format!("{name}/x")]);
+        assert_eq!(reasons, [0], "{name}");
+    }
+}

@@ -1,0 +1,74 @@
+//! A line between two that can stop to carry anything, without a word.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+pub(crate) struct Line {
+    pub(crate) address: SocketAddr,
+    is_frozen: Arc<AtomicBool>,
+    is_mute: Arc<AtomicBool>,
+}
+
+impl Line {
+    pub(crate) fn to(far: SocketAddr) -> Line {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+        let address = listener.local_addr().expect("this host has room for it");
+        let (is_frozen, is_mute): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
+        let (frozen, mute) = (is_frozen.clone(), is_mute.clone());
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(far) else { continue };
+                for (from, to, stops) in [(&near, &far, &mute), (&far, &near, &frozen)] {
+                    let (from, to) = (
+                        from.try_clone().expect("this host has room for it"),
+                        to.try_clone().expect("this host has room for it"),
+                    );
+                    let stops = stops.clone();
+                    thread::spawn(move || carry(from, to, &stops));
+                }
+            }
+        });
+        Line { address, is_frozen, is_mute }
+    }
+
+    pub(crate) fn freeze(&self) {
+        self.mute();
+        self.is_frozen.store(true, SeqCst);
+    }
+
+    /// What is said towards the far end does not get there.
+    pub(crate) fn mute(&self) {
+        self.is_mute.store(true, SeqCst);
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.is_mute.store(false, SeqCst);
+        self.is_frozen.store(false, SeqCst);
+    }
+}
+
+/// What was carried while the line was frozen is gone, and so are its connections after that.
+fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool) {
+    let mut buffer = [0; 4096];
+    let mut was_frozen = false;
+    let _ = from.set_read_timeout(Some(Duration::from_millis(50)));
+    loop {
+        let read = from.read(&mut buffer);
+        was_frozen |= is_frozen.load(SeqCst);
+        match read {
+            Ok(len) if len > 0 && !was_frozen && to.write_all(&buffer[..len]).is_ok() => {}
+            // Not even an end gets through.
+            Ok(_) if was_frozen => thread::sleep(Duration::from_millis(50)),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            _ => break,
+        }
+        if was_frozen && !is_frozen.load(SeqCst) {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
