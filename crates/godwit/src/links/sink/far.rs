@@ -70,6 +70,11 @@ impl Far {
         }
     }
 
+    /// Whether it is a thread of ours, and a disk.
+    pub(super) fn is_here(&self) -> bool {
+        matches!(self, Far::Files(_) | Far::Parquet(_) | Far::Sqlite(_))
+    }
+
     /// Makes sure that somebody is there.
     pub(super) async fn connect(&mut self) -> Result<(), String> {
         match self {

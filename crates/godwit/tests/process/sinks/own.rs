@@ -389,6 +389,39 @@ fn a_value_that_no_column_takes_is_passed_over() {
 }
 
 #[test]
+fn large_files_in_a_batch_that_takes_longer_get_each_row_once() {
+    let folder = scratch("sink-many");
+    let text = format!(
+        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 20\nretry_max_s = 1\n\
+         timeout_ms = 20\nbatch.messages_max = 100\nbatch.wait_ms = 10000\n\
+         columns = [\"p=${{payload}}\"]\nfile.format = \"csv\"\n\
+         file.path = \"{}/${{topic[2]}}.csv\"\n",
+        folder.display()
+    );
+    // More than are open at a time, and a look through all of them takes longer than timeout_ms.
+    let old = format!("p\r\n{}", "what was there\r\n".repeat(65_536));
+    let path = |number: u32| folder.join(format!("{number}.csv"));
+    (0..100).for_each(|number| fs::write(path(number), &old).unwrap());
+    let edge = Edge::start("sink-many-options", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    for round in 1..=2 {
+        for number in 0..100 {
+            edge.publish(&["-t", &format!("a/{number}"), "-m", "new", "-q", "1"]);
+        }
+        let all = (round * 100).to_string();
+        edge.wait_for_value("out/messages", |value| value == all);
+        for number in 0..100 {
+            let found = fs::read_to_string(path(number)).unwrap();
+            let new = found.strip_prefix(&old).unwrap();
+            assert_eq!(new, "new\r\n".repeat(round), "{number}.csv");
+        }
+    }
+    edge.wait_for_value("out/failures", |value| value == "0");
+    edge.wait_for_value("last_error", |value| value.contains("it is waited for"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn a_database_that_is_moved_or_removed_is_opened_anew() {
     let folder = scratch("sink-moved");
     let path = folder.join("plant/rows.db");
