@@ -1,9 +1,11 @@
 //! A sink that writes lines into files.
 
-use super::far::Setback;
+use super::ahead::Ahead;
+use super::far::{Setback, What};
 use super::message::Message;
 use super::rotation::{Appended, Left};
 use super::settings::{FileFormat, FileSettings};
+use super::template::Template;
 use super::worker::Blocking;
 use std::collections::BTreeMap;
 use std::io;
@@ -16,6 +18,7 @@ pub(super) struct Files {
     open: BTreeMap<PathBuf, Open>,
     /// How those were left that had to make room for others.
     left: BTreeMap<PathBuf, Left>,
+    ahead: Ahead,
     /// Counts batches.
     now: u64,
 }
@@ -32,17 +35,19 @@ const LEFT_MAX: usize = 4096;
 
 impl Files {
     pub(super) fn new(settings: &FileSettings) -> Files {
-        let (open, left) = (BTreeMap::new(), BTreeMap::new());
-        Files { settings: Arc::new(settings.clone()), open, left, now: 0 }
+        let (open, left, ahead) = (BTreeMap::new(), BTreeMap::new(), Ahead::default());
+        Files { settings: Arc::new(settings.clone()), open, left, ahead, now: 0 }
     }
 
-    /// After trouble nothing is believed of the file that had it, and everything of the others:
-    /// where each trouble cost all their ends, a disk would be busy looking for them.
-    fn write(&mut self, path: &PathBuf, messages: &[&Message]) -> Result<(), String> {
-        let written = self.follow(path).and_then(|()| self.write_lines(path, messages));
-        written.map_err(|error| {
+    /// Or how many are written, and why not all. After trouble nothing is believed of the file that
+    /// had it, and everything of the others: where each trouble cost all their ends, a disk would
+    /// be busy looking for them.
+    fn write(&mut self, path: &PathBuf, messages: &[&Message]) -> Result<(), (usize, What)> {
+        let mut written = 0;
+        let lines = self.follow(path).and_then(|()| self.append_all(path, messages, &mut written));
+        lines.map_err(|error| {
             self.open.remove(path);
-            format!("{}: {error}", path.display())
+            (written, What::Down { why: format!("{}: {error}", path.display()), after: None })
         })
     }
 
@@ -54,15 +59,21 @@ impl Files {
         self.file(path).map(drop)
     }
 
-    fn write_lines(&mut self, path: &PathBuf, messages: &[&Message]) -> io::Result<()> {
+    fn append_all(
+        &mut self,
+        path: &PathBuf,
+        messages: &[&Message],
+        written: &mut usize,
+    ) -> io::Result<()> {
         let (settings, mut lines) = (self.settings.clone(), Vec::new());
-        for message in messages {
+        for (at, message) in messages.iter().enumerate() {
             let before = lines.len();
             self.line(message, &mut lines);
             if self.file(path)?.is_over(before, lines.len() - before, &settings) {
                 // What came before this one fits still.
                 let line = lines.split_off(before);
                 self.append(path, &lines)?;
+                *written = at;
                 if let Some(full) = self.open.remove(path) {
                     full.file.retire(&settings)?;
                 }
@@ -124,17 +135,25 @@ impl Files {
     }
 }
 
-/// Messages in the order of each file.
-pub(super) fn by_path<'a>(
-    settings: &FileSettings,
-    batch: &'a [Arc<Message>],
-) -> BTreeMap<PathBuf, Vec<&'a Message>> {
-    let mut by_path: BTreeMap<PathBuf, Vec<&Message>> = BTreeMap::new();
-    for message in batch {
-        let path = PathBuf::from(settings.path.fill_path(message));
-        by_path.entry(path).or_default().push(message);
+/// What becomes of each message: `write` gets those of a file, in their order, and says how many of
+/// them it has although something went wrong.
+pub(super) fn write_by_path(
+    path_of: &Template,
+    sent: &[&Arc<Message>],
+    mut write: impl FnMut(&PathBuf, &[&Message]) -> Result<(), (usize, What)>,
+) -> Vec<Result<(), What>> {
+    let mut by_path: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
+    for (at, message) in sent.iter().enumerate() {
+        by_path.entry(path_of.fill_path(message).into()).or_default().push(at);
     }
-    by_path
+    let mut said = vec![Ok(()); sent.len()];
+    for (path, all) in by_path {
+        let messages: Vec<&Message> = all.iter().map(|at| &**sent[*at]).collect();
+        if let Err((written, what)) = write(&path, &messages) {
+            all[written..].iter().for_each(|at| said[*at] = Err(what.clone()));
+        }
+    }
+    said
 }
 
 /// Without what is open: its thread opens its own.
@@ -157,12 +176,12 @@ impl Blocking for Files {
         }
     }
 
+    /// What one file has is not written again because another one has trouble.
     fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
         self.now += 1;
-        for (path, messages) in by_path(&self.settings, batch) {
-            // Of several files some may have been written: what comes again is there twice.
-            self.write(&path, &messages).map_err(Setback::down)?;
-        }
-        Ok(())
+        let (sent, settings) = (self.ahead.missing(batch), self.settings.clone());
+        let write = |path: &PathBuf, messages: &[&Message]| self.write(path, messages);
+        let said = write_by_path(&settings.path, &sent, write);
+        self.ahead.settle(batch, &sent, said)
     }
 }

@@ -98,6 +98,14 @@ impl Edge {
     }
 }
 
+pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Places are looked at side by side.
 fn own<P: Place>(_: &P, name: &str) -> String {
     format!("{name}-{}", P::NAME)
@@ -131,7 +139,7 @@ pub(super) fn wait_for(place: &impl Place, what: &str, is_right: impl Fn(&[Row])
     }
 }
 
-fn numbers(topic: &str, numbers: Range<u32>) -> Vec<Row> {
+pub(super) fn numbers(topic: &str, numbers: Range<u32>) -> Vec<Row> {
     numbers.map(|number| (topic.to_string(), number.to_string())).collect()
 }
 

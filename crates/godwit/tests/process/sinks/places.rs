@@ -33,15 +33,15 @@ struct Files<F> {
 }
 
 /// How a file has its rows.
-trait Format {
+pub(super) trait Format {
     const NAME: &'static str;
     /// Of the file that the options name, and of those beside it.
     fn rows(path: &Path) -> Vec<Row>;
 }
 
-struct Json;
-struct Csv;
-struct Parquet;
+pub(super) struct Json;
+pub(super) struct Csv;
+pub(super) struct Parquet;
 
 impl Format for Json {
     const NAME: &'static str = "json";
