@@ -4,7 +4,7 @@ use super::contract::{Edge, OURS, Place, Row, stands};
 use super::log::{Log, Stored};
 use super::tls::certificates;
 use crate::broker::PATIENCE;
-use crate::servers::{Started, folder, free_port, run};
+use crate::servers::{Started, folder, free_port, is_installed, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,12 +44,8 @@ fn jars() -> PathBuf {
     target.join("clients/kafka")
 }
 
-fn is_installed() -> bool {
-    let is_there = jars().is_dir() && Command::new("java").arg("-version").output().is_ok();
-    if !is_there {
-        println!("left out: Kafka is not installed, `cargo x test` does it");
-    }
-    is_there
+fn has_kafka() -> bool {
+    is_installed("Java", "java") && is_installed("Kafka", jars())
 }
 
 impl Kafka {
@@ -172,7 +168,7 @@ impl Drop for Kafka {
 
 #[test]
 fn kafka_stands_the_contract() {
-    if is_installed() {
+    if has_kafka() {
         let mut kafka = Kafka::new("sink-kafka", 1);
         kafka.make(TOPIC, &[1], "8388608");
         stands(&mut kafka);
@@ -196,7 +192,7 @@ fn of_keys(kafka: &Kafka, topic: &str, leaders: &[i32]) -> BTreeMap<String, (i32
 
 #[test]
 fn keys_of_kafka_keep_their_order_whoever_leads_them() {
-    if !is_installed() {
+    if !has_kafka() {
         return;
     }
     let mut kafka = Kafka::new("sink-kafka-own-server", 2);

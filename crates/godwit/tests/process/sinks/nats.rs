@@ -2,13 +2,12 @@
 
 use super::contract::{Edge, OURS, Place, Row, stands, wait_for};
 use super::tls::certificates;
-use crate::servers::{Started, folder, free_port};
+use crate::servers::{Started, folder, free_port, is_installed};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
@@ -218,17 +217,9 @@ impl Client {
     }
 }
 
-fn is_installed() -> bool {
-    let is_there = Command::new("nats-server").arg("--version").output().is_ok();
-    if !is_there {
-        println!("left out: NATS is not installed");
-    }
-    is_there
-}
-
 #[test]
 fn nats_stands_the_contract() {
-    if is_installed() {
+    if is_installed("NATS", "nats-server") {
         let mut nats = Nats::new("sink-nats", &format!("{USERS}\nmax_payload: 8MB"));
         nats.make(&json!({}));
         stands(&mut nats);
@@ -251,7 +242,7 @@ fn is_rows(nats: &Nats, wanted: &[(&str, &str)]) {
 
 #[test]
 fn streams_of_nats_wait_for_room_and_pass_over_what_is_too_large() {
-    if !is_installed() {
+    if !is_installed("NATS", "nats-server") {
         return;
     }
     let tls = certificates("sink-nats-own-tls");
@@ -324,7 +315,7 @@ fn streams_of_nats_wait_for_room_and_pass_over_what_is_too_large() {
 
 #[test]
 fn nats_by_token_and_only_with_tls() {
-    if !is_installed() {
+    if !is_installed("NATS", "nats-server") {
         return;
     }
     let tls = certificates("sink-nats-token-tls");
@@ -376,7 +367,7 @@ fn relay(to: u16, is_deaf: &Arc<AtomicBool>) -> u16 {
 
 #[test]
 fn what_nats_has_although_nobody_heard_so_is_stored_once() {
-    if !is_installed() {
+    if !is_installed("NATS", "nats-server") {
         return;
     }
     let nats = Nats::new("sink-nats-again-server", USERS);
@@ -407,7 +398,7 @@ fn what_nats_has_although_nobody_heard_so_is_stored_once() {
 
 #[test]
 fn another_server_of_nats_is_used_while_one_is_away() {
-    if !is_installed() {
+    if !is_installed("NATS", "nats-server") {
         return;
     }
     let [mut first, mut second] = ["first", "second"].map(|name| {

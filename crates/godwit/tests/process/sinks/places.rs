@@ -4,7 +4,9 @@ use super::contract::{
     OURS, Place, Row, a_broker_that_is_killed_loses_nothing, sink_of_rows, stands,
 };
 use crate::broker::{PATIENCE, scratch};
-use crate::servers::{Started, as_user, folder, free_port, give, install_mariadb, run};
+use crate::servers::{
+    Started, as_user, folder, free_port, give, install_mariadb, is_installed, run,
+};
 use crate::stub::{Said, Web};
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
@@ -311,8 +313,7 @@ pub(super) struct Postgres {
 impl Postgres {
     /// Unless it is not installed.
     pub(super) fn new(name: &str) -> Option<Postgres> {
-        if !Path::new(&program("initdb")).exists() {
-            println!("left out: PostgreSQL is not installed");
+        if !is_installed("PostgreSQL", program("initdb")) {
             return None;
         }
         let folder = folder(name, "postgres");
@@ -416,8 +417,7 @@ const MYSQL_TABLE: &str = "CREATE DATABASE godwit CHARACTER SET utf8mb4;
 impl Mysql {
     /// Unless it is not installed.
     pub(super) fn new(name: &str) -> Option<Mysql> {
-        if Command::new("mariadbd").arg("--version").output().is_err() {
-            println!("left out: MariaDB is not installed");
+        if !is_installed("MariaDB", "mariadbd") {
             return None;
         }
         let folder = folder(name, "mysql");

@@ -3,7 +3,7 @@
 use super::contract::{Edge, OURS, Place, Row, stands, wait_for};
 use super::places::row_of;
 use super::tls::certificates;
-use crate::servers::{Started, folder, free_port, give};
+use crate::servers::{Started, folder, free_port, give, is_installed};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -99,24 +99,16 @@ impl Drop for Redis {
     }
 }
 
-fn is_installed() -> bool {
-    let is_there = Command::new("redis-server").arg("--version").output().is_ok();
-    if !is_there {
-        println!("left out: Redis is not installed");
-    }
-    is_there
-}
-
 #[test]
 fn redis_stands_the_contract() {
-    if is_installed() {
+    if is_installed("Redis", "redis-server") {
         stands(&mut Redis::new("sink-redis"));
     }
 }
 
 #[test]
 fn streams_of_redis_wait_for_room_and_pass_over_what_is_no_stream() {
-    if !is_installed() {
+    if !is_installed("Redis", "redis-server") {
         return;
     }
     let redis = Redis::new("sink-redis-own-server");
