@@ -1,6 +1,7 @@
 //! Sinks into InfluxDB, with a real one of 1.x.
 
 use super::contract::{Edge, OURS, Place, Row, sink, stands, wait_for};
+use super::relay::Relay;
 use crate::servers::{Started, folder, free_port, is_installed};
 use crate::stub::{Said, Web};
 use serde_json::Value;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 struct Influx {
     folder: PathBuf,
     port: u16,
+    relay: Relay,
     started: Option<Started>,
 }
 
@@ -19,7 +21,8 @@ const WHO: &str = "godwit:it%27s";
 
 impl Influx {
     fn new(name: &str) -> Influx {
-        let mut influx = Influx { folder: folder(name, "root"), port: free_port(), started: None };
+        let (folder, port) = (folder(name, "root"), free_port());
+        let mut influx = Influx { folder, port, relay: Relay::to(port), started: None };
         influx.start();
         influx.ask("CREATE USER godwit WITH PASSWORD 'it\\'s' WITH ALL PRIVILEGES");
         influx.ask("CREATE DATABASE plant");
@@ -91,6 +94,10 @@ impl Place for Influx {
 
     fn clear(&mut self) {
         self.ask("DROP MEASUREMENT m");
+    }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
     }
 }
 

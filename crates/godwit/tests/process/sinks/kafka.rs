@@ -2,6 +2,7 @@
 
 use super::contract::{Edge, OURS, Place, Row, stands};
 use super::log::{Log, Stored};
+use super::relay::Relay;
 use super::tls::certificates;
 use crate::broker::PATIENCE;
 use crate::servers::{Started, folder, free_port, is_installed, run};
@@ -23,6 +24,8 @@ struct Kafka {
 
 struct Node {
     plain: u16,
+    /// Which it says that it listens at.
+    relay: Relay,
     tls: u16,
     started: Option<Started>,
 }
@@ -60,7 +63,10 @@ impl Kafka {
         fs::write(folder.join("server.pem"), both).expect(OURS);
         let _ = fs::remove_dir_all(certificates);
         fs::write(folder.join("log4j2.yaml"), LOGS).expect(OURS);
-        let node = |_| Node { plain: free_port(), tls: free_port(), started: None };
+        let node = |_| {
+            let plain = free_port();
+            Node { plain, relay: Relay::to(plain), tls: free_port(), started: None }
+        };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let mut kafka = Kafka { folder, nodes, controller: free_port(), from: 0 };
         for at in 0..kafka.nodes.len() {
@@ -81,8 +87,9 @@ impl Kafka {
     /// The file that one of them reads.
     fn write_options(&self, at: usize) -> String {
         let (folder, controller) = (self.folder.display(), self.controller);
-        let Node { plain, tls, .. } = &self.nodes[at];
+        let Node { plain, relay, tls, .. } = &self.nodes[at];
         let here = format!("PLAINTEXT://127.0.0.1:{plain},SASL_SSL://localhost:{tls}");
+        let said = relay.instead(&here);
         let (roles, more) = match at {
             0 => ("broker,controller", format!(",CONTROLLER://127.0.0.1:{controller}")),
             _ => ("broker", String::new()),
@@ -92,7 +99,7 @@ impl Kafka {
             "process.roles={roles}\nnode.id={}\n\
              controller.quorum.voters=1@127.0.0.1:{controller}\n\
              controller.listener.names=CONTROLLER\nlisteners={here}{more}\n\
-             advertised.listeners={here}\nlog.dirs={folder}/{at}\n\
+             advertised.listeners={said}\nlog.dirs={folder}/{at}\n\
              listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,\
              SASL_SSL:SASL_SSL\n\
              sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n\
@@ -156,6 +163,10 @@ impl Place for Kafka {
 
     fn clear(&mut self) {
         self.from = self.log(0).expect("it is there").end(TOPIC, 0);
+    }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.nodes[0].relay)
     }
 }
 

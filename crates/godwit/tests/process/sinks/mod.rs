@@ -10,6 +10,7 @@ mod log;
 mod nats;
 mod own;
 mod places;
+mod relay;
 mod sql_tls;
 mod streams;
 #[allow(

@@ -3,6 +3,7 @@
 use super::contract::{
     OURS, Place, Row, a_broker_that_is_killed_loses_nothing, sink_of_rows, stands,
 };
+use super::relay::Relay;
 use crate::broker::{PATIENCE, scratch};
 use crate::servers::{
     Started, as_user, folder, free_port, give, install_mariadb, is_installed, run,
@@ -10,6 +11,7 @@ use crate::servers::{
 use crate::stub::{Said, Web};
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -111,22 +113,32 @@ impl<F: Format> Place for Files<F> {
         F::rows(&self.path())
     }
 
-    /// A file where the folder should be.
+    /// A file where the folder should be, at once: what a sink makes in between would be lost.
     fn stop(&mut self) {
-        let below = self.folder.join("below");
-        let _ = fs::rename(&below, self.folder.join("away"));
-        fs::write(&below, "in the way").expect(OURS);
+        let [below, away] = ["below", "away"].map(|name| self.folder.join(name));
+        fs::write(&away, "in the way").expect(OURS);
+        match below.exists() {
+            true => swap(&below, &away),
+            false => fs::rename(&away, &below).expect(OURS),
+        }
     }
 
     fn start(&mut self) {
-        let below = self.folder.join("below");
-        fs::remove_file(&below).expect(OURS);
-        let _ = fs::rename(self.folder.join("away"), &below);
+        let [below, away] = ["below", "away"].map(|name| self.folder.join(name));
+        match away.exists() {
+            true => swap(&below, &away),
+            false => fs::rename(&below, &away).expect(OURS),
+        }
+        fs::remove_file(&away).expect(OURS);
     }
 
     fn clear(&mut self) {
         let _ = fs::remove_dir_all(self.folder.join("below"));
     }
+}
+
+fn swap(one: &Path, other: &Path) {
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect(OURS);
 }
 
 /// As RFC 4180 has it; a record without its end does not count.
@@ -170,12 +182,14 @@ fn files_of_parquet_stand_the_contract() {
 struct Hook {
     web: Option<Web>,
     port: u16,
+    relay: Relay,
     rows: Arc<Mutex<Vec<Row>>>,
 }
 
 impl Hook {
     fn new() -> Hook {
-        let mut hook = Hook { web: None, port: free_port(), rows: Arc::default() };
+        let (port, rows) = (free_port(), Arc::default());
+        let mut hook = Hook { web: None, port, relay: Relay::to(port), rows };
         hook.start();
         hook
     }
@@ -210,6 +224,10 @@ impl Place for Hook {
 
     fn clear(&mut self) {
         self.rows.lock().expect(OURS).clear();
+    }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
     }
 }
 
@@ -307,6 +325,7 @@ fn program(name: &str) -> String {
 pub(super) struct Postgres {
     pub(super) folder: PathBuf,
     pub(super) port: u16,
+    relay: Relay,
     started: Option<Started>,
 }
 
@@ -325,7 +344,8 @@ impl Postgres {
         initdb.args(["-A", "scram-sha-256", "-U", "godwit", "--no-sync", "-E", "UTF8"]);
         initdb.args(["--locale=C", "--no-instructions"]);
         run(initdb, "");
-        let mut place = Postgres { folder, port: free_port(), started: None };
+        let port = free_port();
+        let mut place = Postgres { folder, port, relay: Relay::to(port), started: None };
         place.start();
         place.ask("CREATE TABLE m (n SERIAL PRIMARY KEY, topic TEXT, payload TEXT)");
         Some(place)
@@ -383,6 +403,10 @@ impl Place for Postgres {
         self.ask("TRUNCATE m");
     }
 
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
+    }
+
     fn takes_nul(&self) -> bool {
         false
     }
@@ -405,6 +429,7 @@ fn postgres_stands_the_contract() {
 pub(super) struct Mysql {
     pub(super) folder: PathBuf,
     pub(super) port: u16,
+    relay: Relay,
     started: Option<Started>,
 }
 
@@ -426,7 +451,8 @@ impl Mysql {
         // A statement a line.
         fs::write(&first, MYSQL_TABLE.replace("\n    ", "\n")).expect(OURS);
         give(&first, "mysql");
-        let mut place = Mysql { folder, port: free_port(), started: None };
+        let port = free_port();
+        let mut place = Mysql { folder, port, relay: Relay::to(port), started: None };
         place.serve(&[format!("--init-file={}", first.display())]);
         Some(place)
     }
@@ -495,6 +521,15 @@ impl Place for Mysql {
 
     fn clear(&mut self) {
         self.ask("DELETE FROM m");
+    }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
+    }
+
+    /// It is asked a statement at a time.
+    fn late_ms(&self) -> u64 {
+        3
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::contract::{Edge, OURS, Place, Row, stands, wait_for};
 use super::places::row_of;
+use super::relay::Relay;
 use super::tls::certificates;
 use crate::servers::{Started, folder, free_port, give, is_installed};
 use std::fs;
@@ -11,6 +12,7 @@ use std::process::Command;
 struct Redis {
     folder: PathBuf,
     plain: u16,
+    relay: Relay,
     tls: u16,
     started: Option<Started>,
 }
@@ -27,7 +29,8 @@ impl Redis {
             give(&folder.join(name), USER);
         }
         let _ = fs::remove_dir_all(certificates);
-        let mut redis = Redis { folder, plain: free_port(), tls: free_port(), started: None };
+        let (plain, tls) = (free_port(), free_port());
+        let mut redis = Redis { folder, plain, relay: Relay::to(plain), tls, started: None };
         redis.start();
         redis
     }
@@ -89,6 +92,10 @@ impl Place for Redis {
 
     fn clear(&mut self) {
         self.ask(&["FLUSHALL"]);
+    }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
     }
 }
 
