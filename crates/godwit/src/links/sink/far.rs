@@ -33,9 +33,15 @@ pub(super) enum What {
     Down { why: String, after: Option<Duration> },
 }
 
+impl What {
+    pub(super) fn down(why: String) -> What {
+        What::Down { why, after: None }
+    }
+}
+
 impl Setback {
     pub(super) fn down(why: String) -> Setback {
-        Setback { taken: 0, what: What::Down { why, after: None } }
+        Setback { taken: 0, what: What::down(why) }
     }
 
     pub(super) fn refused(why: String) -> Setback {

@@ -47,7 +47,7 @@ impl Files {
         let lines = self.follow(path).and_then(|()| self.append_all(path, messages, &mut written));
         lines.map_err(|error| {
             self.open.remove(path);
-            (written, What::Down { why: format!("{}: {error}", path.display()), after: None })
+            (written, What::down(format!("{}: {error}", path.display())))
         })
     }
 

@@ -278,8 +278,7 @@ impl Blocking for Parquet {
         let sent = self.ahead.missing(batch);
         let said = write_by_path(&self.settings.path, &sent, |path, messages| {
             let columns = self.read(messages).map_err(|why| (0, What::Refused(why)))?;
-            let down =
-                |error| What::Down { why: format!("{}: {error}", path.display()), after: None };
+            let down = |error| What::down(format!("{}: {error}", path.display()));
             self.write(path, &columns).map_err(|error| (0, down(error)))
         });
         self.ahead.settle(batch, &sent, said)
