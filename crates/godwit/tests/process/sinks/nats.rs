@@ -392,6 +392,7 @@ fn another_server_of_nats_is_used_while_one_is_away() {
     let publish = |edge: &Edge, payload: &str| {
         edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
     };
+    edge.wait_for_value("state", |value| value == "1");
     publish(&edge, "1");
     is_rows(&second, &[("a", "1")]);
     drop(silent);
