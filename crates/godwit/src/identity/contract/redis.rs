@@ -5,7 +5,7 @@ use super::super::remote::url::Url;
 use super::super::remote::{Bounds, Remote};
 use super::super::tables::redis::{Command, Redis, RedisSettings};
 use super::super::tables::resp::SCHEMES;
-use super::servers::{Started, folder, free_port, give, run};
+use super::servers::{Started, folder, free_port, give, is_installed, run};
 use super::*;
 use crate::runtime::Runtime;
 use carrier::Trust;
@@ -95,8 +95,7 @@ fn serve(folder: &Path, plain: u16, tls: u16) -> Started {
 
 #[test]
 fn redis_stands_the_contract() {
-    if std::process::Command::new("redis-server").arg("--version").output().is_err() {
-        println!("left out: Redis is not installed");
+    if !is_installed("Redis", "redis-server") {
         return;
     }
     let mut server = Server::start();

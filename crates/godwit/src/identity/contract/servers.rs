@@ -2,7 +2,7 @@
 //! none outlives the test, however that ends.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -10,6 +10,22 @@ use std::thread;
 
 pub(super) struct Started {
     child: Child,
+}
+
+/// Whether a program is here, by its path or by its name. Where it is not the test is left out, but
+/// in `cargo x test`, which has installed all of them.
+pub(super) fn is_installed(what: &str, program: impl AsRef<Path>) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&folders);
+    let is_there = folders.any(|folder| folder.join(program.as_ref()).exists());
+    let is_wanted = std::env::var_os("GODWIT_TEST_ALL").is_some();
+    assert!(is_there || !is_wanted, "{what} is not installed, and GODWIT_TEST_ALL wants it");
+    if !is_there {
+        // Not `eprintln`, which nobody sees of a test that passes.
+        let line = format!("left out: {what} is not installed, `cargo x test` does it\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+    is_there
 }
 
 /// A part of the shell ends the server as soon as nobody holds the other end of its input, which
@@ -64,7 +80,6 @@ pub(super) fn as_user(user: &str, program: &str) -> Command {
 }
 
 pub(super) fn run(mut command: Command, input: &str) {
-    use std::io::Write;
     let piped = command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = piped.stderr(Stdio::piped()).spawn().expect("a program that is installed");
     child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");

@@ -7,7 +7,7 @@ use super::message::Message;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ahead(HashSet<u64>);
 
 impl Ahead {

@@ -33,9 +33,15 @@ pub(super) enum What {
     Down { why: String, after: Option<Duration> },
 }
 
+impl What {
+    pub(super) fn down(why: String) -> What {
+        What::Down { why, after: None }
+    }
+}
+
 impl Setback {
     pub(super) fn down(why: String) -> Setback {
-        Setback { taken: 0, what: What::Down { why, after: None } }
+        Setback { taken: 0, what: What::down(why) }
     }
 
     pub(super) fn refused(why: String) -> Setback {
@@ -68,6 +74,11 @@ impl Far {
             Target::Stream(own) => Far::Stream(Stream::new(own, tls)),
             Target::Web(own) => Far::Web(Web::new(own, tls)),
         }
+    }
+
+    /// Whether it is a thread of ours, and a disk.
+    pub(super) fn is_here(&self) -> bool {
+        matches!(self, Far::Files(_) | Far::Parquet(_) | Far::Sqlite(_))
     }
 
     /// Makes sure that somebody is there.

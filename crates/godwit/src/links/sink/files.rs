@@ -1,11 +1,14 @@
 //! A sink that writes lines into files.
 
-use super::far::Setback;
+use super::ahead::Ahead;
+use super::far::{Setback, What};
 use super::message::Message;
-use super::rotation::Appended;
+use super::rotation::{Appended, Left};
 use super::settings::{FileFormat, FileSettings};
+use super::template::Template;
 use super::worker::Blocking;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +16,9 @@ pub(super) struct Files {
     settings: Arc<FileSettings>,
     /// Those that were written lately.
     open: BTreeMap<PathBuf, Open>,
+    /// How those were left that had to make room for others.
+    left: BTreeMap<PathBuf, Left>,
+    ahead: Ahead,
     /// Counts batches.
     now: u64,
 }
@@ -24,33 +30,57 @@ struct Open {
 
 /// Names may come from topics, and descriptors are few.
 const OPEN_MAX: usize = 64;
+/// Some hundred bytes each.
+const LEFT_MAX: usize = 4096;
 
 impl Files {
     pub(super) fn new(settings: &FileSettings) -> Files {
-        Files { settings: Arc::new(settings.clone()), open: BTreeMap::new(), now: 0 }
+        let (open, left, ahead) = (BTreeMap::new(), BTreeMap::new(), Ahead::default());
+        Files { settings: Arc::new(settings.clone()), open, left, ahead, now: 0 }
     }
 
-    fn write(&mut self, path: PathBuf, messages: &[&Message]) -> Result<(), String> {
-        let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
-        let (settings, mut lines) = (self.settings.clone(), Vec::new());
-        if self.open.get(&path).is_some_and(|open| open.file.is_elsewhere()) {
-            self.open.remove(&path);
+    /// Or how many are written, and why not all. After trouble nothing is believed of the file that
+    /// had it, and everything of the others: where each trouble cost all their ends, a disk would
+    /// be busy looking for them.
+    fn write(&mut self, path: &PathBuf, messages: &[&Message]) -> Result<(), (usize, What)> {
+        let mut written = 0;
+        let lines = self.follow(path).and_then(|()| self.append_all(path, messages, &mut written));
+        lines.map_err(|error| {
+            self.open.remove(path);
+            (written, What::down(format!("{}: {error}", path.display())))
+        })
+    }
+
+    /// Opens it, also where it was open and is not as we left it.
+    fn follow(&mut self, path: &PathBuf) -> io::Result<()> {
+        if self.open.get(path).is_some_and(|open| open.file.is_elsewhere()) {
+            self.open.remove(path);
         }
-        for message in messages {
+        self.file(path).map(drop)
+    }
+
+    fn append_all(
+        &mut self,
+        path: &PathBuf,
+        messages: &[&Message],
+        written: &mut usize,
+    ) -> io::Result<()> {
+        let (settings, mut lines) = (self.settings.clone(), Vec::new());
+        for (at, message) in messages.iter().enumerate() {
             let before = lines.len();
             self.line(message, &mut lines);
-            let file = self.file(&path).map_err(wrong)?;
-            if file.is_over(before, lines.len() - before, &settings) {
+            if self.file(path)?.is_over(before, lines.len() - before, &settings) {
                 // What came before this one fits still.
                 let line = lines.split_off(before);
-                self.append(&path, &lines).map_err(wrong)?;
-                if let Some(full) = self.open.remove(&path) {
-                    full.file.retire(&settings).map_err(wrong)?;
+                self.append(path, &lines)?;
+                *written = at;
+                if let Some(full) = self.open.remove(path) {
+                    full.file.retire(&settings)?;
                 }
                 lines = line;
             }
         }
-        self.append(&path, &lines).map_err(wrong)
+        self.append(path, &lines)
     }
 
     fn line(&self, message: &Message, out: &mut Vec<u8>) {
@@ -63,7 +93,7 @@ impl Files {
         }
     }
 
-    fn append(&mut self, path: &PathBuf, lines: &[u8]) -> std::io::Result<()> {
+    fn append(&mut self, path: &PathBuf, lines: &[u8]) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
         }
@@ -75,33 +105,55 @@ impl Files {
         self.file(path)?.append(&[&header, lines].concat(), sync)
     }
 
-    fn file(&mut self, path: &PathBuf) -> std::io::Result<&mut Appended> {
+    fn file(&mut self, path: &PathBuf) -> io::Result<&mut Appended> {
         if !self.open.contains_key(path) {
             if self.open.len() >= OPEN_MAX {
-                let oldest = self.open.iter().min_by_key(|(_, open)| open.used);
-                let oldest = oldest.map(|(path, _)| path.clone());
-                oldest.map(|path| self.open.remove(&path));
+                self.close_oldest();
             }
-            let file = Appended::open(path, &self.settings)?;
+            let left = self.left.remove(path);
+            let file = Appended::open(path, &self.settings, left)?;
             self.open.insert(path.clone(), Open { file, used: 0 });
         }
         let open = self.open.get_mut(path).expect("it was put there");
         open.used = self.now;
         Ok(&mut open.file)
     }
+
+    fn close_oldest(&mut self) {
+        let oldest = self.open.iter().min_by_key(|(_, open)| open.used);
+        let oldest = oldest.map(|(path, _)| path.clone());
+        let Some((path, open)) = oldest.and_then(|path| self.open.remove_entry(&path)) else {
+            return;
+        };
+        // Paths that nobody comes back to, as with a date in them, would stay for good.
+        if self.left.len() >= LEFT_MAX {
+            self.left.clear();
+        }
+        if let Ok(left) = open.file.close() {
+            self.left.insert(path, left);
+        }
+    }
 }
 
-/// Messages in the order of each file.
-pub(super) fn by_path<'a>(
-    settings: &FileSettings,
-    batch: &'a [Arc<Message>],
-) -> BTreeMap<PathBuf, Vec<&'a Message>> {
-    let mut by_path: BTreeMap<PathBuf, Vec<&Message>> = BTreeMap::new();
-    for message in batch {
-        let path = PathBuf::from(settings.path.fill_path(message));
-        by_path.entry(path).or_default().push(message);
+/// What becomes of each message: `write` gets those of a file, in their order, and says how many of
+/// them it has although something went wrong.
+pub(super) fn write_by_path(
+    path_of: &Template,
+    sent: &[&Arc<Message>],
+    mut write: impl FnMut(&PathBuf, &[&Message]) -> Result<(), (usize, What)>,
+) -> Vec<Result<(), What>> {
+    let mut by_path: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
+    for (at, message) in sent.iter().enumerate() {
+        by_path.entry(path_of.fill_path(message).into()).or_default().push(at);
     }
-    by_path
+    let mut said = vec![Ok(()); sent.len()];
+    for (path, all) in by_path {
+        let messages: Vec<&Message> = all.iter().map(|at| &**sent[*at]).collect();
+        if let Err((written, what)) = write(&path, &messages) {
+            all[written..].iter().for_each(|at| said[*at] = Err(what.clone()));
+        }
+    }
+    said
 }
 
 /// Without what is open: its thread opens its own.
@@ -114,24 +166,22 @@ impl Clone for Files {
 impl Blocking for Files {
     const NAME: &'static str = "sink-files";
 
-    /// After trouble nothing is believed of what was open.
     fn open(&mut self) -> Result<(), String> {
-        self.open.clear();
         match self.settings.path.only_text() {
             Some(path) => {
                 let wrong = |error| format!("{path}: {error}");
-                self.file(&PathBuf::from(&path)).map(drop).map_err(wrong)
+                self.follow(&PathBuf::from(&path)).map_err(wrong)
             }
             None => Ok(()),
         }
     }
 
+    /// What one file has is not written again because another one has trouble.
     fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
         self.now += 1;
-        for (path, messages) in by_path(&self.settings, batch) {
-            // Of several files some may have been written: what comes again is there twice.
-            self.write(path, &messages).map_err(Setback::down)?;
-        }
-        Ok(())
+        let (sent, settings) = (self.ahead.missing(batch), self.settings.clone());
+        let write = |path: &PathBuf, messages: &[&Message]| self.write(path, messages);
+        let said = write_by_path(&settings.path, &sent, write);
+        self.ahead.settle(batch, &sent, said)
     }
 }

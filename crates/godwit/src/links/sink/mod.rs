@@ -43,6 +43,7 @@ use super::near::{Home, Wish, rows_for};
 use super::tally::{Loss, Tally};
 use super::{Credentials, Stop, stopped};
 use mqtt::{QoS, SubscribeOptions};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -182,15 +183,12 @@ impl Sink {
         heard: &mut Heard,
         stop: &mut watch::Receiver<Stop>,
     ) -> Ended {
-        let within = Duration::from_millis(u64::from(self.settings.timeout_ms));
         let reached = tokio::select! {
-            reached = timeout(within, self.far.connect()) => reached,
+            reached = self.reach() => reached,
             () = stopped(stop) => return Ended::Stopped,
         };
-        match reached {
-            Ok(Ok(())) => {}
-            Ok(Err(why)) => return Ended::Failed(why),
-            Err(_) => return Ended::Failed(self.too_slow()),
+        if let Err(why) = reached {
+            return Ended::Failed(why);
         }
         let link_id = self.settings.link_id();
         let receive_maximum = self.settings.limits.inflight_max;
@@ -327,15 +325,14 @@ impl Sink {
     }
 
     async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
-        let within = Duration::from_millis(u64::from(self.settings.timeout_ms));
-        match timeout(within, self.far.take(batch)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(Setback::down(self.too_slow())),
-        }
+        let (is_here, work) = (self.far.is_here(), self.far.take(batch));
+        let taken = within(&self.settings, &self.tally, is_here, work).await;
+        taken.unwrap_or_else(|why| Err(Setback::down(why)))
     }
 
-    fn too_slow(&self) -> String {
-        format!("no answer within {} ms", self.settings.timeout_ms)
+    async fn reach(&mut self) -> Result<(), String> {
+        let (is_here, work) = (self.far.is_here(), self.far.connect());
+        within(&self.settings, &self.tally, is_here, work).await.unwrap_or_else(Err)
     }
 
     fn count(&self, taken: &[Arc<Message>]) {
@@ -367,6 +364,30 @@ impl Sink {
         info!(target: "godwit::sink", sink = name, %target, "connected");
         self.tally.connects.fetch_add(1, Relaxed);
         self.tally.is_up.store(true, Relaxed);
+    }
+}
+
+/// Or why it is given up. What a thread of ours has begun it ends, and whoever gave that up would
+/// have it done twice: where the far side is here it is said in the log and waited for.
+async fn within<T>(
+    settings: &SinkSettings,
+    tally: &Tally,
+    is_here: bool,
+    work: impl Future<Output = T>,
+) -> Result<T, String> {
+    let mut work = pin!(work);
+    let limit_ms = settings.timeout_ms;
+    let done = timeout(Duration::from_millis(limit_ms.into()), work.as_mut()).await;
+    match done {
+        Ok(done) => Ok(done),
+        Err(_) if is_here => {
+            tally.is_up.store(false, Relaxed);
+            let target = &settings.target;
+            let why = format!("{target}: no answer within {limit_ms} ms, it is waited for");
+            tally.fail(&settings.name, why);
+            Ok(work.await)
+        }
+        Err(_) => Err(format!("no answer within {limit_ms} ms")),
     }
 }
 

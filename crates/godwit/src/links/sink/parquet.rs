@@ -1,8 +1,9 @@
 //! A sink whose batches are files of Parquet, one each. Such a file ends with what tells where its
 //! columns are, so nothing can be added to it later; it gets its name once it is whole.
 
-use super::far::Setback;
-use super::files::by_path;
+use super::ahead::Ahead;
+use super::far::{Setback, What};
+use super::files::write_by_path;
 use super::message::{Message, Value};
 use super::rotation::{self, Series};
 use super::settings::FileSettings;
@@ -18,7 +19,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What a column's values are.
@@ -47,6 +48,7 @@ pub(super) const TYPES: &[(&str, ColumnType)] = &[
 pub(super) struct Parquet {
     settings: Arc<FileSettings>,
     properties: WriterPropertiesPtr,
+    ahead: Ahead,
 }
 
 /// Values of one column, and of each row whether it has one.
@@ -76,7 +78,8 @@ pub(super) fn parse_type(text: &str) -> Result<(String, ColumnType), String> {
 impl Parquet {
     pub(super) fn new(settings: &FileSettings) -> Parquet {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
-        Parquet { settings: Arc::new(settings.clone()), properties: Arc::new(properties.build()) }
+        let (settings, properties) = (Arc::new(settings.clone()), Arc::new(properties.build()));
+        Parquet { settings, properties, ahead: Ahead::default() }
     }
 
     fn columns(&self) -> impl Iterator<Item = (&str, &Template, ColumnType)> {
@@ -270,16 +273,15 @@ impl Blocking for Parquet {
         }
     }
 
+    /// Of a file where something does not fit nothing is written.
     fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
-        // Nothing is written where something does not fit.
-        let read = |(path, messages): (PathBuf, Vec<&Message>)| Ok((path, self.read(&messages)?));
-        let read: Result<Vec<_>, String> =
-            by_path(&self.settings, batch).into_iter().map(read).collect();
-        for (path, columns) in read.map_err(Setback::refused)? {
-            let wrong = |error| Setback::down(format!("{}: {error}", path.display()));
-            self.write(&path, &columns).map_err(wrong)?;
-        }
-        Ok(())
+        let sent = self.ahead.missing(batch);
+        let said = write_by_path(&self.settings.path, &sent, |path, messages| {
+            let columns = self.read(messages).map_err(|why| (0, What::Refused(why)))?;
+            let down = |error| What::down(format!("{}: {error}", path.display()));
+            self.write(path, &columns).map_err(|error| (0, down(error)))
+        });
+        self.ahead.settle(batch, &sent, said)
     }
 }
 

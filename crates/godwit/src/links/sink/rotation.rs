@@ -8,8 +8,8 @@ use super::settings::{FileFormat, FileSettings};
 use crate::timestamp::Timestamp;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,25 +21,53 @@ pub(super) struct Appended {
     period: u64,
 }
 
+/// A file that was closed after a whole line. Where it is still so, nobody has to look for its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Left {
+    inode: Inode,
+    len: u64,
+}
+
+impl Left {
+    fn of(known: &fs::Metadata) -> Left {
+        Left { inode: inode(known), len: known.len() }
+    }
+}
+
 impl Appended {
     /// A line that a crash cut off was never acknowledged, comes again, and goes.
-    pub(super) fn open(path: &Path, settings: &FileSettings) -> io::Result<Appended> {
+    pub(super) fn open(
+        path: &Path,
+        settings: &FileSettings,
+        left: Option<Left>,
+    ) -> io::Result<Appended> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
-        let whole = whole_lines(&file, settings.format)?;
-        if whole < file.metadata()?.len() {
+        let known = file.metadata()?;
+        let is_as_left = left == Some(Left::of(&known));
+        let whole = match settings.format {
+            _ if is_as_left => known.len(),
+            FileFormat::Csv => whole_rows(&file)?,
+            FileFormat::Json => whole_lines(&file, known.len())?,
+        };
+        if whole < known.len() {
             file.set_len(whole)?;
         }
         file.seek(SeekFrom::Start(whole))?;
-        if settings.sync {
+        if settings.sync && !is_as_left {
             sync_folder(path)?;
         }
-        let written = if whole == 0 { SystemTime::now() } else { file.metadata()?.modified()? };
+        let written = if whole == 0 { SystemTime::now() } else { known.modified()? };
         let period = period(written, settings);
         Ok(Appended { path: path.to_path_buf(), file, len: whole, period })
+    }
+
+    pub(super) fn close(self) -> io::Result<Left> {
+        let inode = self.file.metadata().map(|known| inode(&known))?;
+        Ok(Left { inode, len: self.len })
     }
 
     /// Whether so many bytes more belong into another one, where so many wait to be written.
@@ -49,10 +77,12 @@ impl Appended {
         len > 0 && (is_large || self.period != period(SystemTime::now(), settings))
     }
 
-    /// Somebody else may have renamed or removed it.
+    /// Somebody else may have renamed or removed it, cut it or written into it.
     pub(super) fn is_elsewhere(&self) -> bool {
-        let here = self.file.metadata().map(|known| inode(&known));
-        !matches!((here, inode_at(&self.path)), (Ok(here), Ok(now)) if here == now)
+        let here = self.file.metadata().map(|known| Left::of(&known));
+        let now = fs::metadata(&self.path).map(|known| Left::of(&known));
+        let ours = |here: Left| here.len == self.len;
+        !matches!((here, now), (Ok(here), Ok(now)) if here == now && ours(here))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -185,20 +215,35 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Bytes up to the end of the last whole line. In CSV a line break within quotes ends none.
-fn whole_lines(file: &File, format: FileFormat) -> io::Result<u64> {
-    let mut reader = BufReader::with_capacity(READ_BYTES, file);
+/// Bytes up to the end of the last whole line, looked for from the end.
+fn whole_lines(file: &File, len: u64) -> io::Result<u64> {
+    let (mut end, mut buffer) = (len, vec![0; READ_BYTES]);
+    while end > 0 {
+        let begin = end.saturating_sub(READ_BYTES as u64);
+        let part = &mut buffer[..(end - begin) as usize];
+        file.read_exact_at(part, begin)?;
+        if let Some(at) = part.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + at as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
+
+/// The same of CSV, where a line break within quotes ends no row: which quotes those are only the
+/// beginning tells.
+fn whole_rows(mut file: &File) -> io::Result<u64> {
     let (mut at, mut whole, mut is_quoted) = (0_u64, 0_u64, false);
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        let len = reader.read(&mut buffer)?;
+        let len = file.read(&mut buffer)?;
         if len == 0 {
             return Ok(whole);
         }
         for byte in &buffer[..len] {
             at += 1;
             match byte {
-                b'"' if format == FileFormat::Csv => is_quoted = !is_quoted,
+                b'"' => is_quoted = !is_quoted,
                 b'\n' if !is_quoted => whole = at,
                 _ => {}
             }
@@ -237,11 +282,46 @@ mod tests {
         ] {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, torn).unwrap();
-            let mut file = Appended::open(&path, &settings(format)).unwrap();
+            let mut file = Appended::open(&path, &settings(format), None).unwrap();
             assert_eq!(fs::read(&path).unwrap(), whole);
             file.append(b"3\n", true).unwrap();
             assert_eq!(fs::read(&path).unwrap(), [whole, b"3\n"].concat());
         }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_long_line_is_found_from_behind() {
+        let folder = folder("long");
+        let path = folder.join("a");
+        for before in [0, 1, READ_BYTES - 2, READ_BYTES - 1, READ_BYTES, 2 * READ_BYTES] {
+            for torn in [0, 1, READ_BYTES - 1, READ_BYTES, READ_BYTES + 1, 3 * READ_BYTES] {
+                let whole = [vec![b'a'; before], b"\n".to_vec()].concat();
+                fs::write(&path, [whole.clone(), vec![b'b'; torn]].concat()).unwrap();
+                Appended::open(&path, &settings(FileFormat::Json), None).unwrap();
+                assert!(fs::read(&path).unwrap() == whole, "{before} {torn}");
+            }
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A quote that is never closed is what a look from the beginning would stop at.
+    #[test]
+    fn only_a_file_that_is_as_it_was_left_is_not_read() {
+        let folder = folder("left");
+        let (path, settings) = (folder.join("a"), settings(FileFormat::Csv));
+        let open = |left| Appended::open(&path, &settings, left).unwrap();
+        let mut file = open(None);
+        file.append(b"\"1\r\n", false).unwrap();
+        let left = file.close().unwrap();
+        let file = open(Some(left));
+        assert!(!file.is_empty() && !file.is_elsewhere());
+        fs::write(&path, "\"1\r\n2\r\n").unwrap();
+        assert!(file.is_elsewhere(), "somebody else writes");
+        assert!(open(Some(left)).is_empty(), "it was read");
+        fs::write(folder.join("b"), "\"1\r\n").unwrap();
+        fs::rename(folder.join("b"), &path).unwrap();
+        assert!(open(Some(left)).is_empty(), "it is another one");
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -252,7 +332,7 @@ mod tests {
         fs::write(folder.join("a.log.mine"), "not ours").unwrap();
         let settings = settings(FileFormat::Json);
         for number in 0..5 {
-            let mut file = Appended::open(&path, &settings).unwrap();
+            let mut file = Appended::open(&path, &settings, None).unwrap();
             assert!(!file.is_over(0, 100, &settings), "an empty one is never too large");
             file.append(format!("line {number}\n").as_bytes(), false).unwrap();
             assert!(!file.is_over(0, 3, &settings) && file.is_over(0, 4, &settings));

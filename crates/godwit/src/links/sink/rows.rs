@@ -145,7 +145,7 @@ const OWN: &[Row<SinkSettings>] = &[
         default: "10000",
         live: true,
         short: "how long connecting may take, and taking a batch",
-        long: "",
+        long: "A disk of this host that takes longer is told in the log, and waited for.",
         source: "",
         set: |sink, value| sink.timeout_ms = value.u32(),
     },

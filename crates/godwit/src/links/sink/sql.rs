@@ -86,9 +86,7 @@ impl<D: Made> Tables<D> {
                 self.conn = Some((server, conn));
                 What::Refused(why)
             }
-            Err(Denied::Trouble(Trouble::Answered(why) | Trouble::Broken(why))) => {
-                What::Down { why, after: None }
-            }
+            Err(Denied::Trouble(Trouble::Answered(why) | Trouble::Broken(why))) => What::down(why),
         };
         Err(Setback { taken: 0, what })
     }

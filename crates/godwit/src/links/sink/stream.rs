@@ -63,7 +63,7 @@ impl Stream {
         self.conn = Some(conn);
         let outcome = |said| match said {
             Said::Denied(why) if why.starts_with("WRONGTYPE") => Err(What::Refused(why)),
-            Said::Denied(why) => Err(What::Down { why, after: None }),
+            Said::Denied(why) => Err(What::down(why)),
             _ => Ok(()),
         };
         self.ahead.settle(batch, &sent, said.into_iter().map(outcome).collect())

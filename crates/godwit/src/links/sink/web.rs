@@ -127,7 +127,6 @@ impl Web {
     }
 
     async fn send(&mut self, body: Vec<u8>) -> Result<(), What> {
-        let down = |why| What::Down { why, after: None };
         let site = self.site();
         let path = match self.settings.url.path.as_str() {
             "" => "/".to_string(),
@@ -138,7 +137,7 @@ impl Web {
         for is_again in [false, true] {
             let mut conn = match self.conn.take() {
                 Some(conn) if !conn.is_closed() => conn,
-                _ => site.connect().await.map_err(down)?,
+                _ => site.connect().await.map_err(What::down)?,
             };
             let (method, headers) = (&self.settings.method, &self.headers);
             match site.request(&mut conn, method, &path, headers, body.clone()).await {
@@ -147,8 +146,8 @@ impl Web {
                     let after = answer.retry_after_s.map(Duration::from_secs);
                     return outcome(&self.settings.refused, answer.status, after, &answer.body);
                 }
-                Err(Trouble::Answered(why)) => return Err(down(why)),
-                Err(Trouble::Broken(why)) if is_again => return Err(down(why)),
+                Err(Trouble::Answered(why)) => return Err(What::down(why)),
+                Err(Trouble::Broken(why)) if is_again => return Err(What::down(why)),
                 Err(Trouble::Broken(_)) => {}
             }
         }

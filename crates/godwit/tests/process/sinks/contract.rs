@@ -1,6 +1,8 @@
 //! What every sink stands: right rows in the right order, somebody who is not there yet, who goes
-//! and comes back, who has no room; kills; hostile names and payloads; options that change.
+//! and comes back, who is slow, or away until the queue is full; kills; hostile names and payloads;
+//! options that change.
 
+use super::relay::Relay;
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
 use crate::clients;
 use std::collections::HashSet;
@@ -29,6 +31,14 @@ pub(super) trait Place {
     fn takes_nul(&self) -> bool {
         true
     }
+    /// The way to its server, if it has one. Without, it is slow by being away every now and then.
+    fn relay(&self) -> Option<&Relay> {
+        None
+    }
+    /// How late an answer of a slow server is.
+    fn late_ms(&self) -> u64 {
+        150
+    }
 }
 
 pub(super) fn stands(place: &mut impl Place) {
@@ -36,6 +46,8 @@ pub(super) fn stands(place: &mut impl Place) {
     what_is_written_stays_a_value(place);
     who_is_not_there_yet_gets_it_later(place);
     who_goes_and_comes_back_loses_nothing(place);
+    who_is_slow_gets_all_of_it_in_larger_batches(place);
+    who_is_away_when_the_queue_is_full_gets_what_the_options_keep(place);
     let text = sink(place, "\"a\"", "");
     a_broker_that_is_killed_loses_nothing(place, &text);
     rows_of_rules_come_like_messages(place);
@@ -84,7 +96,7 @@ impl Edge {
         count(&self.broker.port(), topic, qos, numbers)
     }
 
-    pub(super) fn wait_for_value(&self, value: &str, is_right: impl Fn(&str) -> bool) {
+    pub(super) fn wait_for_value(&self, value: &str, mut is_right: impl FnMut(&str) -> bool) {
         let (port, topic) = (self.broker.port(), format!("$SYS/broker/sink/s/{value}"));
         let until = Instant::now() + PATIENCE;
         loop {
@@ -98,16 +110,32 @@ impl Edge {
     }
 }
 
+pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Places are looked at side by side.
 fn own<P: Place>(_: &P, name: &str) -> String {
     format!("{name}-{}", P::NAME)
 }
 
 fn count(port: &str, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
+    count_at(port, topic, qos, numbers, Duration::ZERO)
+}
+
+/// So long between two of them.
+fn count_at(port: &str, topic: &str, qos: &str, numbers: Range<u32>, pace: Duration) -> Duration {
     let begun = Instant::now();
     let arguments = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
     let mut publisher = Program::start(godwit(&arguments));
-    numbers.for_each(|number| publisher.write(&format!("{number}\n")));
+    for number in numbers {
+        publisher.write(&format!("{number}\n"));
+        thread::sleep(pace);
+    }
     assert_eq!(publisher.finish().0, Some(0));
     begun.elapsed()
 }
@@ -131,7 +159,7 @@ pub(super) fn wait_for(place: &impl Place, what: &str, is_right: impl Fn(&[Row])
     }
 }
 
-fn numbers(topic: &str, numbers: Range<u32>) -> Vec<Row> {
+pub(super) fn numbers(topic: &str, numbers: Range<u32>) -> Vec<Row> {
     numbers.map(|number| (topic.to_string(), number.to_string())).collect()
 }
 
@@ -209,6 +237,90 @@ fn what_is_written_stays_a_value(place: &mut impl Place) {
         assert!(line.contains("reason=refused") && line.contains("a/nul"), "{line}");
         edge.wait_for_value("dropped/refused", |value| value == "1");
     }
+}
+
+const PUBLISHED: u32 = 600;
+const PACE: Duration = Duration::from_millis(3);
+
+fn who_is_slow_gets_all_of_it_in_larger_batches(place: &mut impl Place) {
+    place.clear();
+    let (relay, late_ms) = (place.relay(), place.late_ms());
+    let text = sink(place, "\"a\"", "");
+    let text = relay.map_or(text.clone(), |relay| relay.instead(&text));
+    let edge = Edge::start(&own(place, "sink-slow"), &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let has_relay = relay.is_some_and(|relay| {
+        relay.late(late_ms);
+        true
+    });
+    let port = edge.broker.port();
+    let publishing = thread::spawn(move || count_at(&port, "a", "1", 0..PUBLISHED, PACE));
+    while !has_relay && !publishing.is_finished() {
+        place.stop();
+        thread::sleep(Duration::from_millis(120));
+        place.start();
+        thread::sleep(Duration::from_millis(60));
+    }
+    let took = publishing.join().expect("it publishes");
+    assert!(took < PACE * PUBLISHED * 3, "the publisher lost its pace: {took:?}");
+    wait_for_all(place, "slow", &numbers("a", 0..PUBLISHED));
+    edge.wait_for_value("out/messages", |value| value == PUBLISHED.to_string());
+    edge.wait_for_value("dropped/queue_full", |value| value == "0");
+    if let Some(relay) = place.relay() {
+        // Batches as small as those of a quick one would take a minute.
+        let is_few = |value: &str| value.parse::<u32>().is_ok_and(|all| all < PUBLISHED / 10);
+        edge.wait_for_value("out/batches", is_few);
+        edge.wait_for_value("out/failures", |value| value == "0");
+        relay.late(0);
+    }
+}
+
+/// The oldest go while there is no place, and then, by another option, the newest.
+fn who_is_away_when_the_queue_is_full_gets_what_the_options_keep(place: &mut impl Place) {
+    place.clear();
+    place.stop();
+    let data = scratch(&own(place, "sink-full-data")).display().to_string();
+    let limits = |bytes_max: &str, policy: &str| {
+        let limits = format!("queue.bytes_max = \"{bytes_max}\"\nqueue.policy = \"{policy}\"\n");
+        sink(place, "\"a\"", &limits)
+    };
+    let (oldest, newest) = (limits("64KiB", "drop_oldest"), limits("96KiB", "drop_newest"));
+    let more = ["--data", &data, "--set", "connection.packet_bytes_max=64KiB"];
+    let mut edge = Edge::start(&own(place, "sink-full"), &oldest, &more);
+    // Its session is there when it has looked for somebody.
+    edge.wait_for_value("last_error", |value| !value.is_empty());
+    let padded = |number: u32| format!("number {number:0>250}");
+    let file = edge.file.with_file_name("payloads");
+    let publish = |edge: &Edge, numbers: Range<u32>| {
+        let lines: Vec<String> = numbers.map(padded).collect();
+        std::fs::write(&file, lines.join("\n")).expect(OURS);
+        let begun = Instant::now();
+        edge.publish_lines(&["-t", "a", "-q", "1"], &file);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(10), "the publisher waited: {took:?}");
+    };
+    let value = |edge: &Edge, name: &str| -> u32 {
+        let mut found = 0;
+        edge.wait_for_value(name, |value| value.parse().map(|value| found = value).is_ok());
+        found
+    };
+    publish(&edge, 0..1000);
+    edge.wait_for_value("dropped/queue_full", |value| value != "0");
+    let first = 1000 - value(&edge, "queue/messages");
+    assert!((700..800).contains(&first), "{first} of the oldest are gone");
+    edge.wait_for_value("dropped/queue_full", |value| value == first.to_string());
+    edge.reload(&newest);
+    publish(&edge, 1000..2000);
+    edge.wait_for_value("dropped/queue_full", |value| value != first.to_string());
+    let end = first + value(&edge, "queue/messages");
+    assert!((1090..1150).contains(&end), "{end} is the first that was dropped");
+    let dropped = first + 2000 - end;
+    edge.wait_for_value("dropped/queue_full", |value| value == dropped.to_string());
+    place.start();
+    let wanted: Vec<Row> = (first..end).map(|number| ("a".into(), padded(number))).collect();
+    wait_for(place, "full", |rows| rows == wanted);
+    edge.wait_for_value("queue/bytes", |value| value == "0");
+    edge.wait_for_value("dropped/queue_full", |value| value == dropped.to_string());
 }
 
 fn who_is_not_there_yet_gets_it_later(place: &mut impl Place) {

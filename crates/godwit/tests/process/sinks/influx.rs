@@ -1,18 +1,19 @@
 //! Sinks into InfluxDB, with a real one of 1.x.
 
 use super::contract::{Edge, OURS, Place, Row, sink, stands, wait_for};
-use crate::servers::{Started, folder, free_port};
+use super::relay::Relay;
+use crate::servers::{Started, folder, free_port, is_installed};
 use crate::stub::{Said, Web};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::Command;
 
 struct Influx {
     folder: PathBuf,
     port: u16,
+    relay: Relay,
     started: Option<Started>,
 }
 
@@ -20,7 +21,8 @@ const WHO: &str = "godwit:it%27s";
 
 impl Influx {
     fn new(name: &str) -> Influx {
-        let mut influx = Influx { folder: folder(name, "root"), port: free_port(), started: None };
+        let (folder, port) = (folder(name, "root"), free_port());
+        let mut influx = Influx { folder, port, relay: Relay::to(port), started: None };
         influx.start();
         influx.ask("CREATE USER godwit WITH PASSWORD 'it\\'s' WITH ALL PRIVILEGES");
         influx.ask("CREATE DATABASE plant");
@@ -93,6 +95,10 @@ impl Place for Influx {
     fn clear(&mut self) {
         self.ask("DROP MEASUREMENT m");
     }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
+    }
 }
 
 impl Drop for Influx {
@@ -102,24 +108,16 @@ impl Drop for Influx {
     }
 }
 
-fn is_installed() -> bool {
-    let is_there = Command::new("influxd").arg("version").output().is_ok();
-    if !is_there {
-        println!("left out: InfluxDB is not installed");
-    }
-    is_there
-}
-
 #[test]
 fn influxdb_stands_the_contract() {
-    if is_installed() {
+    if is_installed("InfluxDB", "influxd") {
         stands(&mut Influx::new("sink-influx"));
     }
 }
 
 #[test]
 fn influxdb_gets_values_with_their_types_and_one_bad_line_keeps_no_other_back() {
-    if !is_installed() {
+    if !is_installed("InfluxDB", "influxd") {
         return;
     }
     let influx = Influx::new("sink-influx-own-server");

@@ -2,9 +2,10 @@
 
 use super::contract::{Edge, OURS, Place, Row, stands};
 use super::log::{Log, Stored};
+use super::relay::Relay;
 use super::tls::certificates;
 use crate::broker::PATIENCE;
-use crate::servers::{Started, folder, free_port, run};
+use crate::servers::{Started, folder, free_port, is_installed, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ struct Kafka {
 
 struct Node {
     plain: u16,
+    /// Which it says that it listens at.
+    relay: Relay,
     tls: u16,
     started: Option<Started>,
 }
@@ -44,12 +47,8 @@ fn jars() -> PathBuf {
     target.join("clients/kafka")
 }
 
-fn is_installed() -> bool {
-    let is_there = jars().is_dir() && Command::new("java").arg("-version").output().is_ok();
-    if !is_there {
-        println!("left out: Kafka is not installed, `cargo x test` does it");
-    }
-    is_there
+fn has_kafka() -> bool {
+    is_installed("Java", "java") && is_installed("Kafka", jars())
 }
 
 impl Kafka {
@@ -64,7 +63,10 @@ impl Kafka {
         fs::write(folder.join("server.pem"), both).expect(OURS);
         let _ = fs::remove_dir_all(certificates);
         fs::write(folder.join("log4j2.yaml"), LOGS).expect(OURS);
-        let node = |_| Node { plain: free_port(), tls: free_port(), started: None };
+        let node = |_| {
+            let plain = free_port();
+            Node { plain, relay: Relay::to(plain), tls: free_port(), started: None }
+        };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let mut kafka = Kafka { folder, nodes, controller: free_port(), from: 0 };
         for at in 0..kafka.nodes.len() {
@@ -85,8 +87,9 @@ impl Kafka {
     /// The file that one of them reads.
     fn write_options(&self, at: usize) -> String {
         let (folder, controller) = (self.folder.display(), self.controller);
-        let Node { plain, tls, .. } = &self.nodes[at];
+        let Node { plain, relay, tls, .. } = &self.nodes[at];
         let here = format!("PLAINTEXT://127.0.0.1:{plain},SASL_SSL://localhost:{tls}");
+        let said = relay.instead(&here);
         let (roles, more) = match at {
             0 => ("broker,controller", format!(",CONTROLLER://127.0.0.1:{controller}")),
             _ => ("broker", String::new()),
@@ -96,7 +99,7 @@ impl Kafka {
             "process.roles={roles}\nnode.id={}\n\
              controller.quorum.voters=1@127.0.0.1:{controller}\n\
              controller.listener.names=CONTROLLER\nlisteners={here}{more}\n\
-             advertised.listeners={here}\nlog.dirs={folder}/{at}\n\
+             advertised.listeners={said}\nlog.dirs={folder}/{at}\n\
              listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,\
              SASL_SSL:SASL_SSL\n\
              sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n\
@@ -161,6 +164,10 @@ impl Place for Kafka {
     fn clear(&mut self) {
         self.from = self.log(0).expect("it is there").end(TOPIC, 0);
     }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.nodes[0].relay)
+    }
 }
 
 impl Drop for Kafka {
@@ -172,7 +179,7 @@ impl Drop for Kafka {
 
 #[test]
 fn kafka_stands_the_contract() {
-    if is_installed() {
+    if has_kafka() {
         let mut kafka = Kafka::new("sink-kafka", 1);
         kafka.make(TOPIC, &[1], "8388608");
         stands(&mut kafka);
@@ -196,7 +203,7 @@ fn of_keys(kafka: &Kafka, topic: &str, leaders: &[i32]) -> BTreeMap<String, (i32
 
 #[test]
 fn keys_of_kafka_keep_their_order_whoever_leads_them() {
-    if !is_installed() {
+    if !has_kafka() {
         return;
     }
     let mut kafka = Kafka::new("sink-kafka-own-server", 2);

@@ -1,13 +1,16 @@
 //! Sinks on the real program, with the real thing at their other end. `contract` is what all of
-//! them stand, `places` are what they lead to, `own` is what only one of them does.
+//! them stand, `places` are what they lead to, `own`, `files` and those that are called
+//! after a place are what only some of them do.
 
 mod contract;
+mod files;
 mod influx;
 mod kafka;
 mod log;
 mod nats;
 mod own;
 mod places;
+mod relay;
 mod sql_tls;
 mod streams;
 #[allow(

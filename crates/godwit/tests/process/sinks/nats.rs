@@ -1,21 +1,20 @@
 //! Sinks into streams of NATS (JetStream), with a real server.
 
 use super::contract::{Edge, OURS, Place, Row, stands, wait_for};
+use super::relay::{NEVER, Relay};
 use super::tls::certificates;
-use crate::servers::{Started, folder, free_port};
+use crate::servers::{Started, folder, free_port, is_installed};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::thread;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 struct Nats {
     folder: PathBuf,
     port: u16,
+    relay: Relay,
     /// Of its configuration.
     own: String,
     started: Option<Started>,
@@ -32,7 +31,8 @@ impl Nats {
     fn new(name: &str, own: &str) -> Nats {
         let folder = folder(name, "root");
         let own = own.replace("FOLDER", &folder.display().to_string());
-        let mut nats = Nats { folder, port: free_port(), own, started: None };
+        let port = free_port();
+        let mut nats = Nats { folder, port, relay: Relay::to(port), own, started: None };
         nats.start();
         nats
     }
@@ -108,6 +108,10 @@ impl Place for Nats {
 
     fn clear(&mut self) {
         self.order("PURGE", &json!({}));
+    }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
     }
 }
 
@@ -218,17 +222,9 @@ impl Client {
     }
 }
 
-fn is_installed() -> bool {
-    let is_there = Command::new("nats-server").arg("--version").output().is_ok();
-    if !is_there {
-        println!("left out: NATS is not installed");
-    }
-    is_there
-}
-
 #[test]
 fn nats_stands_the_contract() {
-    if is_installed() {
+    if is_installed("NATS", "nats-server") {
         let mut nats = Nats::new("sink-nats", &format!("{USERS}\nmax_payload: 8MB"));
         nats.make(&json!({}));
         stands(&mut nats);
@@ -251,7 +247,7 @@ fn is_rows(nats: &Nats, wanted: &[(&str, &str)]) {
 
 #[test]
 fn streams_of_nats_wait_for_room_and_pass_over_what_is_too_large() {
-    if !is_installed() {
+    if !is_installed("NATS", "nats-server") {
         return;
     }
     let tls = certificates("sink-nats-own-tls");
@@ -324,7 +320,7 @@ fn streams_of_nats_wait_for_room_and_pass_over_what_is_too_large() {
 
 #[test]
 fn nats_by_token_and_only_with_tls() {
-    if !is_installed() {
+    if !is_installed("NATS", "nats-server") {
         return;
     }
     let tls = certificates("sink-nats-token-tls");
@@ -344,45 +340,14 @@ fn nats_by_token_and_only_with_tls() {
     let _ = fs::remove_dir_all(tls);
 }
 
-/// A port that leads to another, until nothing comes back from there.
-fn relay(to: u16, is_deaf: &Arc<AtomicBool>) -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let port = listener.local_addr().expect("it is bound").port();
-    let is_deaf = is_deaf.clone();
-    thread::spawn(move || {
-        for near in listener.incoming() {
-            let near = near.expect("a connection");
-            let far = TcpStream::connect(("127.0.0.1", to)).expect("a server");
-            let ways = [(near.try_clone(), far.try_clone()), (far.try_clone(), near.try_clone())];
-            for (at, (from, to)) in ways.into_iter().enumerate() {
-                let (mut from, mut to) = (from.expect(OURS), to.expect(OURS));
-                let is_deaf = is_deaf.clone();
-                thread::spawn(move || {
-                    let mut bytes = [0; 65536];
-                    while let Ok(len @ 1..) = from.read(&mut bytes) {
-                        if (at == 0 || !is_deaf.load(SeqCst))
-                            && to.write_all(&bytes[..len]).is_err()
-                        {
-                            break;
-                        }
-                    }
-                    let _ = to.shutdown(Shutdown::Both);
-                });
-            }
-        }
-    });
-    port
-}
-
 #[test]
 fn what_nats_has_although_nobody_heard_so_is_stored_once() {
-    if !is_installed() {
+    if !is_installed("NATS", "nats-server") {
         return;
     }
     let nats = Nats::new("sink-nats-again-server", USERS);
     nats.make(&json!({}));
-    let is_deaf = Arc::new(AtomicBool::new(false));
-    let port = relay(nats.port, &is_deaf);
+    let (relay, port) = (&nats.relay, nats.relay.port);
     let text = format!(
         "[[sink]]\nname = \"s\"\nfilters = [\"a\"]\ntimeout_ms = 500\nretry_min_ms = 50\n\
          retry_max_s = 1\nnats.url = \"nats://{WHO}@127.0.0.1:{port}\"\n\
@@ -390,13 +355,13 @@ fn what_nats_has_although_nobody_heard_so_is_stored_once() {
     );
     let edge = Edge::start("sink-nats-again", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
-    is_deaf.store(true, SeqCst);
+    relay.late(NEVER);
     for (qos, from) in [("1", 0), ("2", 40)] {
         edge.count("a", qos, from..from + 40);
     }
     wait_for(&nats, "it has them", |rows| rows.len() >= 40);
     edge.wait_for_value("last_error", |value| value.contains("no answer within 500 ms"));
-    is_deaf.store(false, SeqCst);
+    relay.late(0);
     edge.wait_for_value("out/messages", |value| value == "80");
     edge.wait_for_value("queue/in_flight", |value| value == "0");
     let wanted: Vec<Row> = (0..80).map(|number| ("a".into(), number.to_string())).collect();
@@ -407,7 +372,7 @@ fn what_nats_has_although_nobody_heard_so_is_stored_once() {
 
 #[test]
 fn another_server_of_nats_is_used_while_one_is_away() {
-    if !is_installed() {
+    if !is_installed("NATS", "nats-server") {
         return;
     }
     let [mut first, mut second] = ["first", "second"].map(|name| {
@@ -427,6 +392,7 @@ fn another_server_of_nats_is_used_while_one_is_away() {
     let publish = |edge: &Edge, payload: &str| {
         edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
     };
+    edge.wait_for_value("state", |value| value == "1");
     publish(&edge, "1");
     is_rows(&second, &[("a", "1")]);
     drop(silent);

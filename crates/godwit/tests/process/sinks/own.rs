@@ -1,130 +1,18 @@
-//! What only some sinks do: rotation and full disks, what an HTTP server says, events, values that
-//! a column does not take.
+//! What only some sinks do: what an HTTP server says, events, values that a column does not take,
+//! options that are wrong.
 
-use super::contract::Edge;
-use super::places::{parquet_files, row_of};
+use super::contract::{Edge, wait_until};
+use super::places::row_of;
 use super::tls::{certificates, served};
-use crate::broker::{PATIENCE, run, scratch};
+use crate::broker::{run, scratch};
 use crate::servers::free_port;
 use crate::stub::{Said, Web};
-use parquet::file::reader::SerializedFileReader;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-#[test]
-fn files_are_by_topic_and_rotate() {
-    let folder = scratch("sink-rotates");
-    let text = format!(
-        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nbatch.wait_ms = 0\n\
-         file.path = \"{}/${{topic[2]}}.jsonl\"\nfile.rotate_bytes = 1024\nfile.keep = 3\n",
-        folder.display()
-    );
-    let edge = Edge::start("sink-rotates-options", &text, &[]);
-    edge.wait_for_value("state", |value| value == "1");
-    for topic in ["a/x", "a/..", "a/y/z"] {
-        edge.publish(&["-t", topic, "-m", "1", "-q", "1"]);
-    }
-    let all = ["x.jsonl", "%2E..jsonl", "y.jsonl"];
-    wait_until("a file a topic", || all.iter().all(|name| folder.join(name).exists()));
-    edge.count("a/x", "1", 0..200);
-    edge.wait_for_value("out/messages", |value| value == "203");
-    let names = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name());
-    let old = names.filter(|name| name.to_string_lossy().starts_with("x.jsonl.")).count();
-    assert_eq!(old, 3);
-    let largest =
-        fs::read_dir(&folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
-    assert!(largest.max().unwrap() <= 1024);
-    assert_eq!(edge.file.parent().unwrap().read_dir().unwrap().count(), 1, "nothing is elsewhere");
-}
-
-#[test]
-fn parquet_has_types_and_whole_files() {
-    let folder = scratch("sink-parquet");
-    let text = format!(
-        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nrefused_tries = 1\nbatch.wait_ms = 300\n\
-         file.path = \"{}/${{topic[1]}}.parquet\"\nfile.format = \"parquet\"\nfile.keep = 2\n\
-         columns = [\"at=${{timestamp_ms}}\", \"n=${{payload.n}}\", \"v=${{payload.v}}\", \
-         \"is=${{payload.is}}\", \"raw=${{payload}}\", \"where=at ${{topic}}\"]\n\
-         file.types = [\"at=timestamp_ms\", \"n=int64\", \"v=double\", \"is=boolean\", \
-         \"raw=bytes\"]\n",
-        folder.display()
-    );
-    let mut edge = Edge::start("sink-parquet-options", &text, &[]);
-    edge.wait_for_value("state", |value| value == "1");
-    // What a process that was killed leaves.
-    fs::write(folder.join("a.unfinished"), "PAR1").unwrap();
-    let file = edge.file.with_file_name("payloads");
-    fs::write(&file, "{\"n\":7,\"v\":0.5,\"is\":true}\n{\"n\":21.0,\"v\":3}\n{\"n\":\"x\"}\n{}\n")
-        .unwrap();
-    edge.publish_lines(&["-t", "a", "-q", "1"], &file);
-    let line = edge.broker.program.wait_for("not passed on");
-    assert!(line.contains("column n: \\\"x\\\" is no int64"), "{line}");
-    edge.wait_for_value("out/messages", |value| value == "3");
-    let rows = |path: &Path| -> Vec<String> {
-        let reader = SerializedFileReader::try_from(path).unwrap();
-        let rows = reader.into_iter().map(Result::unwrap);
-        rows.map(|row| row.to_string()).collect()
-    };
-    let found: Vec<String> = parquet_files(&folder).iter().flat_map(|path| rows(path)).collect();
-    let wanted =
-        ["n: 7, v: 0.5, is: true", "n: 21, v: 3.0, is: null", "n: null, v: null, is: null"];
-    assert_eq!(found.len(), 3);
-    for (row, wanted) in found.iter().zip(wanted) {
-        assert!(row.contains(wanted) && row.contains("where: \"at a\""), "{row} {wanted}");
-    }
-    assert!(!folder.join("a.unfinished").exists());
-    for number in ["4", "5", "6"] {
-        edge.publish(&["-t", "a", "-q", "1", "-m", "{}"]);
-        edge.wait_for_value("out/messages", |value| value == number);
-    }
-    assert_eq!(parquet_files(&folder).len(), 2, "the oldest go");
-}
-
-#[test]
-fn a_full_disk_is_waited_for() {
-    let folder = scratch("sink-full");
-    let shown = folder.display().to_string();
-    let mount = ["-t", "tmpfs", "-o", "size=64k", "none", &shown];
-    if !Command::new("mount").args(mount).status().is_ok_and(|status| status.success()) {
-        println!("left out: mount(8) is for root");
-        return;
-    }
-    let text = format!(
-        "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 50\nretry_max_s = 1\n\
-         columns = [\"p=${{payload}}\"]\nfile.path = \"{shown}/rows\"\n"
-    );
-    let edge = Edge::start("sink-full-options", &text, &[]);
-    edge.wait_for_value("state", |value| value == "1");
-    let ballast = folder.join("ballast");
-    fs::write(&ballast, vec![7; 56 << 10]).unwrap();
-    let took = edge.count("a", "1", 0..2000);
-    edge.wait_for_value("state", |value| value == "0");
-    edge.wait_for_value("last_error", |value| value.contains("No space left"));
-    let torn = fs::read_to_string(folder.join("rows")).unwrap();
-    assert!(torn.is_empty() || torn.ends_with('\n'), "a line is whole or not there");
-    fs::remove_file(&ballast).unwrap();
-    edge.wait_for_value("queue/messages", |value| value == "0");
-    edge.wait_for_value("queue/in_flight", |value| value == "0");
-    let rows = fs::read_to_string(folder.join("rows")).unwrap();
-    drop(edge);
-    assert!(Command::new("umount").arg(&shown).status().unwrap().success());
-    let wanted: Vec<String> = (0..2000).map(|number| format!("{{\"p\":{number}}}")).collect();
-    assert!(rows.lines().eq(&wanted), "{} rows", rows.lines().count());
-    assert!(took < Duration::from_secs(10), "the publisher waited: {took:?}");
-}
 
 /// A server that knows what to say, and what it was told in between.
 fn server(

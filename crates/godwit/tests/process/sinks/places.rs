@@ -3,11 +3,15 @@
 use super::contract::{
     OURS, Place, Row, a_broker_that_is_killed_loses_nothing, sink_of_rows, stands,
 };
+use super::relay::Relay;
 use crate::broker::{PATIENCE, scratch};
-use crate::servers::{Started, as_user, folder, free_port, give, install_mariadb, run};
+use crate::servers::{
+    Started, as_user, folder, free_port, give, install_mariadb, is_installed, run,
+};
 use crate::stub::{Said, Web};
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -33,15 +37,15 @@ struct Files<F> {
 }
 
 /// How a file has its rows.
-trait Format {
+pub(super) trait Format {
     const NAME: &'static str;
     /// Of the file that the options name, and of those beside it.
     fn rows(path: &Path) -> Vec<Row>;
 }
 
-struct Json;
-struct Csv;
-struct Parquet;
+pub(super) struct Json;
+pub(super) struct Csv;
+pub(super) struct Parquet;
 
 impl Format for Json {
     const NAME: &'static str = "json";
@@ -109,22 +113,32 @@ impl<F: Format> Place for Files<F> {
         F::rows(&self.path())
     }
 
-    /// A file where the folder should be.
+    /// A file where the folder should be, at once: what a sink makes in between would be lost.
     fn stop(&mut self) {
-        let below = self.folder.join("below");
-        let _ = fs::rename(&below, self.folder.join("away"));
-        fs::write(&below, "in the way").expect(OURS);
+        let [below, away] = ["below", "away"].map(|name| self.folder.join(name));
+        fs::write(&away, "in the way").expect(OURS);
+        match below.exists() {
+            true => swap(&below, &away),
+            false => fs::rename(&away, &below).expect(OURS),
+        }
     }
 
     fn start(&mut self) {
-        let below = self.folder.join("below");
-        fs::remove_file(&below).expect(OURS);
-        let _ = fs::rename(self.folder.join("away"), &below);
+        let [below, away] = ["below", "away"].map(|name| self.folder.join(name));
+        match away.exists() {
+            true => swap(&below, &away),
+            false => fs::rename(&below, &away).expect(OURS),
+        }
+        fs::remove_file(&away).expect(OURS);
     }
 
     fn clear(&mut self) {
         let _ = fs::remove_dir_all(self.folder.join("below"));
     }
+}
+
+fn swap(one: &Path, other: &Path) {
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect(OURS);
 }
 
 /// As RFC 4180 has it; a record without its end does not count.
@@ -168,12 +182,14 @@ fn files_of_parquet_stand_the_contract() {
 struct Hook {
     web: Option<Web>,
     port: u16,
+    relay: Relay,
     rows: Arc<Mutex<Vec<Row>>>,
 }
 
 impl Hook {
     fn new() -> Hook {
-        let mut hook = Hook { web: None, port: free_port(), rows: Arc::default() };
+        let (port, rows) = (free_port(), Arc::default());
+        let mut hook = Hook { web: None, port, relay: Relay::to(port), rows };
         hook.start();
         hook
     }
@@ -208,6 +224,10 @@ impl Place for Hook {
 
     fn clear(&mut self) {
         self.rows.lock().expect(OURS).clear();
+    }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
     }
 }
 
@@ -305,14 +325,14 @@ fn program(name: &str) -> String {
 pub(super) struct Postgres {
     pub(super) folder: PathBuf,
     pub(super) port: u16,
+    relay: Relay,
     started: Option<Started>,
 }
 
 impl Postgres {
     /// Unless it is not installed.
     pub(super) fn new(name: &str) -> Option<Postgres> {
-        if !Path::new(&program("initdb")).exists() {
-            println!("left out: PostgreSQL is not installed");
+        if !is_installed("PostgreSQL", program("initdb")) {
             return None;
         }
         let folder = folder(name, "postgres");
@@ -324,7 +344,8 @@ impl Postgres {
         initdb.args(["-A", "scram-sha-256", "-U", "godwit", "--no-sync", "-E", "UTF8"]);
         initdb.args(["--locale=C", "--no-instructions"]);
         run(initdb, "");
-        let mut place = Postgres { folder, port: free_port(), started: None };
+        let port = free_port();
+        let mut place = Postgres { folder, port, relay: Relay::to(port), started: None };
         place.start();
         place.ask("CREATE TABLE m (n SERIAL PRIMARY KEY, topic TEXT, payload TEXT)");
         Some(place)
@@ -382,6 +403,10 @@ impl Place for Postgres {
         self.ask("TRUNCATE m");
     }
 
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
+    }
+
     fn takes_nul(&self) -> bool {
         false
     }
@@ -404,6 +429,7 @@ fn postgres_stands_the_contract() {
 pub(super) struct Mysql {
     pub(super) folder: PathBuf,
     pub(super) port: u16,
+    relay: Relay,
     started: Option<Started>,
 }
 
@@ -416,8 +442,7 @@ const MYSQL_TABLE: &str = "CREATE DATABASE godwit CHARACTER SET utf8mb4;
 impl Mysql {
     /// Unless it is not installed.
     pub(super) fn new(name: &str) -> Option<Mysql> {
-        if Command::new("mariadbd").arg("--version").output().is_err() {
-            println!("left out: MariaDB is not installed");
+        if !is_installed("MariaDB", "mariadbd") {
             return None;
         }
         let folder = folder(name, "mysql");
@@ -426,7 +451,8 @@ impl Mysql {
         // A statement a line.
         fs::write(&first, MYSQL_TABLE.replace("\n    ", "\n")).expect(OURS);
         give(&first, "mysql");
-        let mut place = Mysql { folder, port: free_port(), started: None };
+        let port = free_port();
+        let mut place = Mysql { folder, port, relay: Relay::to(port), started: None };
         place.serve(&[format!("--init-file={}", first.display())]);
         Some(place)
     }
@@ -495,6 +521,15 @@ impl Place for Mysql {
 
     fn clear(&mut self) {
         self.ask("DELETE FROM m");
+    }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
+    }
+
+    /// It is asked a statement at a time.
+    fn late_ms(&self) -> u64 {
+        3
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::contract::{Edge, OURS, Place, Row, stands, wait_for};
 use super::places::row_of;
+use super::relay::Relay;
 use super::tls::certificates;
-use crate::servers::{Started, folder, free_port, give};
+use crate::servers::{Started, folder, free_port, give, is_installed};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,6 +12,7 @@ use std::process::Command;
 struct Redis {
     folder: PathBuf,
     plain: u16,
+    relay: Relay,
     tls: u16,
     started: Option<Started>,
 }
@@ -27,7 +29,8 @@ impl Redis {
             give(&folder.join(name), USER);
         }
         let _ = fs::remove_dir_all(certificates);
-        let mut redis = Redis { folder, plain: free_port(), tls: free_port(), started: None };
+        let (plain, tls) = (free_port(), free_port());
+        let mut redis = Redis { folder, plain, relay: Relay::to(plain), tls, started: None };
         redis.start();
         redis
     }
@@ -90,6 +93,10 @@ impl Place for Redis {
     fn clear(&mut self) {
         self.ask(&["FLUSHALL"]);
     }
+
+    fn relay(&self) -> Option<&Relay> {
+        Some(&self.relay)
+    }
 }
 
 impl Drop for Redis {
@@ -99,24 +106,16 @@ impl Drop for Redis {
     }
 }
 
-fn is_installed() -> bool {
-    let is_there = Command::new("redis-server").arg("--version").output().is_ok();
-    if !is_there {
-        println!("left out: Redis is not installed");
-    }
-    is_there
-}
-
 #[test]
 fn redis_stands_the_contract() {
-    if is_installed() {
+    if is_installed("Redis", "redis-server") {
         stands(&mut Redis::new("sink-redis"));
     }
 }
 
 #[test]
 fn streams_of_redis_wait_for_room_and_pass_over_what_is_no_stream() {
-    if !is_installed() {
+    if !is_installed("Redis", "redis-server") {
         return;
     }
     let redis = Redis::new("sink-redis-own-server");

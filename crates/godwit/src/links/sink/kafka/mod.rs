@@ -192,7 +192,7 @@ impl Kafka {
                     let why = format!("topic {topic}: {}", name(*code));
                     said[at] = Some(Err(match meaning(*code, true) {
                         Meaning::Refused => What::Refused(why),
-                        _ => What::Down { why, after: None },
+                        _ => What::down(why),
                     }));
                     continue;
                 }
@@ -203,7 +203,7 @@ impl Kafka {
             };
             let Some(Some(leader)) = leaders.get(partition) else {
                 let why = format!("nobody leads partition {partition} of topic {topic}");
-                said[at] = Some(Err(What::Down { why, after: None }));
+                said[at] = Some(Err(What::down(why)));
                 continue;
             };
             let new = || Lane { leader: *leader, all: Vec::new(), done: 0, stopped: None };
@@ -266,7 +266,7 @@ impl Kafka {
                             self.records_bytes_max = (bytes / 2).min(self.records_bytes_max / 2);
                         }
                     }
-                    None => lane.stopped = Some(What::Down { why: silent.clone(), after: None }),
+                    None => lane.stopped = Some(What::down(silent.clone())),
                 }
             }
         }
@@ -288,7 +288,7 @@ impl Lane {
             Meaning::Taken => Ok(()),
             Meaning::TooLarge | Meaning::Refused => Err(What::Refused(why())),
             Meaning::Down => {
-                self.stopped = Some(What::Down { why: why(), after: None });
+                self.stopped = Some(What::down(why()));
                 return false;
             }
         };

@@ -127,7 +127,7 @@ impl Nats {
             let said = conn.hear().await;
             heard.end = Some(match said {
                 Ok(Said::Wrong(why)) => ended(why),
-                _ => What::Down { why, after: None },
+                _ => What::down(why),
             });
             return heard;
         }
@@ -143,7 +143,7 @@ impl Nats {
                     break;
                 }
                 Err(why) => {
-                    heard.end = Some(What::Down { why, after: None });
+                    heard.end = Some(What::down(why));
                     break;
                 }
             };
@@ -175,7 +175,7 @@ impl Nats {
     fn nobody(&self, message: Option<&&Arc<Message>>) -> What {
         let subject = message.map(|message| self.settings.subject.of(message));
         let why = format!("no stream takes {}", subject.unwrap_or_default());
-        What::Down { why, after: None }
+        What::down(why)
     }
 }
 
@@ -190,7 +190,7 @@ impl Heard {
     }
 
     fn whole(self) -> Vec<Result<(), What>> {
-        let silent = || What::Down { why: "no answer".into(), after: None };
+        let silent = || What::down("no answer".into());
         let end = self.end;
         let said =
             |said: Option<_>| said.unwrap_or_else(|| Err(end.clone().unwrap_or_else(silent)));
@@ -213,13 +213,13 @@ fn ended(why: String) -> What {
     match why.to_ascii_lowercase() {
         said if said.starts_with("maximum payload") => What::Refused(why),
         said if said.starts_with("maximum control line") => What::Refused(why),
-        _ => What::Down { why, after: None },
+        _ => What::down(why),
     }
 }
 
 /// What a stream says of one message.
 fn answer(body: &[u8]) -> Result<(), What> {
-    let down = |why: &str| Err(What::Down { why: why.to_string(), after: None });
+    let down = |why: &str| Err(What::down(why.to_string()));
     let Ok(said) = serde_json::from_slice::<Value>(body) else {
         return down("who answers is no stream");
     };
@@ -234,7 +234,7 @@ fn answer(body: &[u8]) -> Result<(), What> {
     let why = format!("{} ({code})", error["description"].as_str().unwrap_or("refused"));
     match REFUSED.contains(&code) {
         true => Err(What::Refused(why)),
-        false => Err(What::Down { why, after: None }),
+        false => Err(What::down(why)),
     }
 }
 

@@ -1,0 +1,62 @@
+//! A way to a server whose answers a test has come late, or not at all.
+
+use super::contract::OURS;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+pub(super) struct Relay {
+    to: u16,
+    pub(super) port: u16,
+    late_ms: Arc<AtomicU64>,
+}
+
+/// Later than any test waits.
+pub(super) const NEVER: u64 = u64::MAX;
+
+impl Relay {
+    /// Nothing is late yet. Who comes while the server is away is sent away.
+    pub(super) fn to(to: u16) -> Relay {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let late_ms: Arc<AtomicU64> = Arc::default();
+        let relay = Relay { to, port, late_ms: late_ms.clone() };
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let ways = [(&near, &far, Arc::default()), (&far, &near, late_ms.clone())];
+                for (from, to, late_ms) in ways {
+                    let (from, to) = (from.try_clone().expect(OURS), to.try_clone().expect(OURS));
+                    thread::spawn(move || carry(from, to, &late_ms));
+                }
+            }
+        });
+        relay
+    }
+
+    pub(super) fn late(&self, ms: u64) {
+        self.late_ms.store(ms, SeqCst);
+    }
+
+    /// Options that lead to the server, as options that lead here.
+    pub(super) fn instead(&self, options: &str) -> String {
+        options.replace(&format!(":{}", self.to), &format!(":{}", self.port))
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, late_ms: &AtomicU64) {
+    let mut bytes = [0; 65536];
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        match late_ms.load(SeqCst) {
+            NEVER => continue,
+            ms => thread::sleep(Duration::from_millis(ms)),
+        }
+        if to.write_all(&bytes[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
