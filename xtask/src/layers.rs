@@ -114,7 +114,7 @@ fn tests() -> Result<(), String> {
     let mut command = cargo();
     command.args(["test", "--workspace", "--quiet", "--no-fail-fast"]).args(psk());
     if wants_all() {
-        command.env("GODWIT_TEST_ALL", "1");
+        command.env("TEST_ALL_SERVERS", "1");
     }
     if !has("strace") {
         println!("without strace nobody sees what a disk could hold: images are left out");

@@ -18,8 +18,8 @@ pub(super) fn is_installed(what: &str, program: impl AsRef<Path>) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&folders);
     let is_there = folders.any(|folder| folder.join(program.as_ref()).exists());
-    let is_wanted = std::env::var_os("GODWIT_TEST_ALL").is_some();
-    assert!(is_there || !is_wanted, "{what} is not installed, and GODWIT_TEST_ALL wants it");
+    let is_wanted = std::env::var_os("TEST_ALL_SERVERS").is_some();
+    assert!(is_there || !is_wanted, "{what} is not installed, and TEST_ALL_SERVERS wants it");
     if !is_there {
         // Not `eprintln`, which nobody sees of a test that passes.
         let line = format!("left out: {what} is not installed, `cargo x test` does it\n");
