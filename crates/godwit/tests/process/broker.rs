@@ -17,6 +17,8 @@ pub(crate) struct Program {
     lines: Receiver<String>,
     /// Every line so far.
     seen: Vec<String>,
+    /// So many of them were waited for or passed over.
+    looked_at: usize,
 }
 
 pub(crate) struct Broker {
@@ -41,6 +43,8 @@ impl Broker {
         let address = line.split("tcp://").nth(1).expect("the banner names the address");
         let address = address.parse().expect("an address");
         program.wait_for("memory limit");
+        // Links may have connected before.
+        program.looked_at = 0;
         Broker { program, address }
     }
 
@@ -62,7 +66,7 @@ impl Program {
                 }
             }
         });
-        Program { child, lines, seen: Vec::new() }
+        Program { child, lines, seen: Vec::new(), looked_at: 0 }
     }
 
     /// The next line of stderr that contains `text`.
@@ -73,15 +77,18 @@ impl Program {
     /// However many other lines come.
     fn wait_within(&mut self, patience: Duration, text: &str) -> String {
         let until = Instant::now() + patience;
-        while let Ok(line) =
-            self.lines.recv_timeout(until.saturating_duration_since(Instant::now()))
-        {
-            self.seen.push(line.clone());
-            if line.contains(text) {
-                return line;
+        loop {
+            if let Some(line) = self.seen.get(self.looked_at) {
+                self.looked_at += 1;
+                if line.contains(text) {
+                    return line.clone();
+                }
+                continue;
             }
-            if Instant::now() >= until {
-                break;
+            let left = until.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if !left.is_zero() => self.seen.push(line),
+                _ => break,
             }
         }
         panic!("no line with {text:?} came, but\n{}", self.seen.join("\n"));
