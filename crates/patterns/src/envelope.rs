@@ -11,6 +11,8 @@ use crate::{Heard, Message};
 
 /// So many devices it may have come through.
 const HOPS_MAX: usize = 15;
+/// A routing id has at most so many bytes (ZeroMQ RFC 28): an envelope is kept until its answer.
+const ID_BYTES_MAX: usize = 255;
 const WORD: usize = 4;
 const LAST: u8 = 0x80;
 
@@ -18,8 +20,9 @@ pub(crate) fn of_zmq(pattern: Pattern, mut frames: Vec<Vec<u8>>) -> Heard {
     if !pattern.asks() && !pattern.answers() {
         return Heard::Message(Message { envelope: Vec::new(), frames });
     }
+    let is_id = |frame: &Vec<u8>| frame.len() <= ID_BYTES_MAX;
     match frames.iter().position(Vec::is_empty) {
-        Some(at) if at <= HOPS_MAX => {
+        Some(at) if at <= HOPS_MAX && frames[..at].iter().all(is_id) => {
             let body = frames.split_off(at + 1);
             frames.truncate(at);
             Heard::Message(Message { envelope: frames, frames: body })

@@ -236,3 +236,13 @@ fn what_has_no_envelope_is_astray() {
     rep.hear(said, &mut heard, &mut Vec::new()).expect("understood");
     assert_eq!(heard, [Heard::Open, Heard::Astray]);
 }
+
+#[test]
+fn an_envelope_has_ids_and_nothing_longer() {
+    let of = |id: usize| {
+        let frames = vec![vec![7; id], Vec::new(), b"q".to_vec()];
+        crate::envelope::of_zmq(Pattern::Rep, frames)
+    };
+    assert!(matches!(of(255), Heard::Message(_)));
+    assert_eq!(of(256), Heard::Astray);
+}
