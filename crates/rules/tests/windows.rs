@@ -221,3 +221,13 @@ fn what_is_no_window_is_refused_with_its_place() {
         assert!(refused.contains(expected), "{rule}: {refused}");
     }
 }
+
+#[test]
+fn a_thousand_different_values_are_counted() {
+    let rule = r#"SELECT count_distinct(payload.v) AS n FROM "t/#" GROUP BY COUNTWINDOW(1000)"#;
+    let mut run = Run::of(rule);
+    for value in 0..1000 {
+        run.add(0, &format!("{{\"v\":{value}}}")).expect("it has room");
+    }
+    run.gives(&[r#"{"n":1000}"#]);
+}

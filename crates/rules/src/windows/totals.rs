@@ -270,6 +270,15 @@ impl Total {
     ) -> Result<(), Failed> {
         match (self, later) {
             (Total::Sum(sum), Total::Sum(more)) => sum.merge(*more),
+            (Total::List(list), Total::List(first)) if list.is_empty() => {
+                for value in first {
+                    let (steps, bytes) = value.size();
+                    budget.step(steps)?;
+                    budget.take(bytes as usize)?;
+                }
+                // What is unique there is unique here.
+                list.clone_from(first);
+            }
             (Total::List(list), Total::List(more)) => {
                 for value in more {
                     let (steps, bytes) = value.size();
