@@ -6,7 +6,7 @@ use crate::clients;
 use crate::line::Line;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const OUT: &str = "[[bridge.out]]\nfilter = \"up/#\"\n";
 
@@ -232,4 +232,20 @@ fn a_filter_that_left_while_nobody_ran_brings_nothing_to_its_session_any_more() 
     assert_eq!(sub.finish(), (Some(0), "up/x\n".to_string()));
     wait_for_value(&near, "out/messages", |value| value == "1");
     wait_for_value(&near, "dropped/no_rule", |value| value == "0" || value.is_empty());
+}
+
+/// The system on its side goes on taking what is said.
+#[test]
+fn a_broker_that_hangs_is_noticed_while_something_is_said_to_it() {
+    let far = Broker::start(&[]);
+    let times = "keep_alive_s = 1\nanswer_timeout_s = 1\nconnect_timeout_s = 1\n";
+    let (mut near, _) = edge("bridge-hangs", &(servers(far.address) + times + OUT), &[]);
+    near.program.wait_for("godwit::bridge connected");
+    far.program.signal("STOP");
+    let said = ["-t", "up/x", "-m", "x", "--repeat", "150", "--repeat-delay", "0.2"];
+    let _says = Program::start(godwit(&[&["pub", "-p", &near.port()], &said[..]].concat()));
+    let since = Instant::now();
+    near.program.wait_for("no longer answers");
+    assert!(since.elapsed() < Duration::from_secs(9), "{:?}", since.elapsed());
+    far.program.signal("CONT");
 }

@@ -52,6 +52,8 @@ impl Ended {
 
 /// Nothing more is read while so much waits to be written: whoever is slower sets the pace.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
+/// So many times the time for an answer a question may stand behind what was said before it.
+const BEHIND: u32 = 3;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 impl Line {
@@ -165,11 +167,11 @@ impl Line {
         if self.pipe.is_ready() { due } else { due.min(self.begun + self.answer_timeout) }
     }
 
-    /// Since when a question waits for any word. What is still taken of what we say counts: the
-    /// question may stand behind it.
+    /// Since when a question waits for any word. What is still taken of what we say counts for some
+    /// time: the question may stand behind it, and the system takes much for somebody who hangs.
     fn unanswered(&self) -> Option<Instant> {
         let asked = self.pinged.filter(|at| self.far.heard <= *at)?;
-        Some(asked.max(self.far.said))
+        Some(asked.max(self.far.said.min(asked + BEHIND * self.answer_timeout)))
     }
 
     /// A broker that says nothing is asked whether it is there, and so is one to which we say

@@ -212,7 +212,9 @@ impl Bridge {
         }
         // In 3.1.1 a session that begins anew ends with its connection.
         let is_marked = far.granted.is_marked;
-        far.leave(settings.version).await;
+        let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
+        // One that does not close has heard it all the same.
+        let _ = timeout(within, far.leave(settings.version)).await;
         let again = self.call(server, Manner { clean_start: false, is_marked }).await;
         again.map_err(|denied| denied.to_string())
     }
