@@ -131,7 +131,7 @@ pub(in crate::import) const BRIDGES: &[Row] = &[
     no("bridge_attempt_unsubscribe", FORGETS),
     no("bridge_bind_address", "the system chooses the address"),
     no("bridge_max_packet_size", "what the other broker takes it says itself"),
-    no("bridge_max_topic_alias", "bridges use no aliases"),
+    no("bridge_max_topic_alias", "a bridge uses as many as the other broker allows"),
     made("bridge_outgoing_retain", "`retain` of each `[[bridge.out]]`", outgoing_retain),
     far("bridge_protocol_version", "version", bridge::version),
     far("bridge_receive_maximum", "session.inflight_max", count),
