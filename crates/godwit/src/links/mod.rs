@@ -274,7 +274,11 @@ impl Links {
             #[cfg(feature = "sink")]
             LinkSettings::Sink(own) => {
                 let (home, hub) = (self.home.clone(), self.hub.clone());
-                let sink = Sink::new(own, tls.clone(), (home, hub), tally.clone());
+                let before = before.as_ref().and_then(|before| match &before.settings {
+                    LinkSettings::Sink(before) => Some(&**before),
+                    _ => None,
+                });
+                let sink = Sink::new(own, tls.clone(), (home, hub), tally.clone(), before);
                 Box::pin(sink.run(stopped))
             }
         };

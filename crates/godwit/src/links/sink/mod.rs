@@ -57,6 +57,8 @@ pub(crate) struct Sink {
     hub: Arc<Hub>,
     tally: Arc<Tally>,
     far: Far,
+    /// Its session, where there is one, has the filters that it is to have.
+    is_subscribed: bool,
 }
 
 /// What a sink remembers from one attempt to the next.
@@ -103,9 +105,12 @@ impl Sink {
         tls: Credentials,
         (home, hub): (Arc<Home>, Arc<Hub>),
         tally: Arc<Tally>,
+        before: Option<&SinkSettings>,
     ) -> Sink {
         let far = Far::new(settings, tls);
-        Sink { settings: settings.clone(), home, hub, tally, far }
+        let wants = |of: &SinkSettings| (of.filters.clone(), of.takes_retained, of.takes_rows);
+        let is_subscribed = before.is_some_and(|before| wants(before) == wants(settings));
+        Sink { settings: settings.clone(), home, hub, tally, far, is_subscribed }
     }
 
     /// Until `stop` says so.
@@ -163,7 +168,7 @@ impl Sink {
             let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
             filters.chain(rows).collect()
         };
-        while let Err(why) = self.home.prepare(&link_id, false, wanted).await {
+        while let Err(why) = self.home.prepare(&link_id, self.is_subscribed, wanted).await {
             self.tally.fail(&self.settings.name, why);
             sleep(NEAR_RETRY).await;
         }

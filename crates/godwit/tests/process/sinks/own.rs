@@ -361,3 +361,22 @@ fn over_tls_only_a_server_that_is_vouched_for_gets_anything() {
     wait_until("it came", || web.asked().iter().any(|asked| asked.body.contains("secret")));
     fs::remove_dir_all(folder).unwrap();
 }
+
+/// To subscribe again it would have to connect, and what has QoS 0 would come and be lost.
+#[test]
+fn qos_0_that_waits_stays_when_other_options_change() {
+    let port = free_port();
+    let of = |timeout_ms: u32| {
+        hook(port, &format!("filters = [\"a\"]\nqueue.qos0 = true\ntimeout_ms = {timeout_ms}"))
+    };
+    let mut edge = Edge::start("sink-qos0", &of(3000), &[]);
+    edge.wait_for_value("out/failures", |value| value != "0" && !value.is_empty());
+    edge.publish(&["-t", "a", "-m", "waits", "-q", "0", "--repeat", "20"]);
+    edge.wait_for_value("queue/messages", |value| value == "20");
+    edge.reload(&of(2000));
+    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    wait_until("all of them come", || {
+        let heard = heard.lock().expect("nobody panicked");
+        heard.iter().map(|body| body.matches("waits").count()).sum::<usize>() == 20
+    });
+}
