@@ -35,7 +35,8 @@ impl Left {
 }
 
 impl Appended {
-    /// A line that a crash cut off was never acknowledged, comes again, and goes.
+    /// A line that a crash cut off was never acknowledged, comes again, and goes. What begins as no
+    /// CSV with these columns does gets another name: where its rows end nobody knows.
     pub(super) fn open(
         path: &Path,
         settings: &FileSettings,
@@ -48,6 +49,11 @@ impl Appended {
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         let known = file.metadata()?;
         let is_as_left = left == Some(Left::of(&known));
+        if settings.format == FileFormat::Csv && !is_as_left && !begins_as(&file, settings)? {
+            let other = Appended { path: path.to_path_buf(), file, len: known.len(), period: 0 };
+            other.retire(settings)?;
+            return Appended::open(path, settings, None);
+        }
         let whole = match settings.format {
             _ if is_as_left => known.len(),
             FileFormat::Csv => whole_rows(&file)?,
@@ -230,6 +236,16 @@ fn whole_lines(file: &File, len: u64) -> io::Result<u64> {
     Ok(0)
 }
 
+/// Whether it begins with the names of its columns, or a part of them that a crash left.
+fn begins_as(file: &File, settings: &FileSettings) -> io::Result<bool> {
+    let (mut header, mut first) = (Vec::new(), Vec::new());
+    settings.columns.write_header(&mut header);
+    first
+        .resize(header.len().min(usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX)), 0);
+    file.read_exact_at(&mut first, 0)?;
+    Ok(header.starts_with(&first))
+}
+
 /// The same of CSV, where a line break within quotes ends no row: which quotes those are only the
 /// beginning tells.
 fn whole_rows(mut file: &File) -> io::Result<u64> {
@@ -256,6 +272,7 @@ const NUMBER_MAX: u32 = 999;
 
 #[cfg(test)]
 mod tests {
+    use super::super::columns::Columns;
     use super::*;
 
     fn folder(name: &str) -> PathBuf {
@@ -266,7 +283,9 @@ mod tests {
     }
 
     fn settings(format: FileFormat) -> FileSettings {
-        FileSettings { format, keep: 2, rotate_bytes: 10, ..FileSettings::default() }
+        let columns = ["a=${topic}", "b=${payload}"].map(String::from);
+        let columns = Columns::parse(&columns).unwrap();
+        FileSettings { columns, format, keep: 2, rotate_bytes: 10, ..FileSettings::default() }
     }
 
     #[test]
@@ -287,6 +306,27 @@ mod tests {
             file.append(b"3\n", true).unwrap();
             assert_eq!(fs::read(&path).unwrap(), [whole, b"3\n"].concat());
         }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_stays_whole_under_another_name() {
+        let folder = folder("others");
+        let path = folder.join("a");
+        let theirs = b"size,unit\r\n5\",inch\r\n6,cm\r\n";
+        fs::write(&path, theirs).unwrap();
+        let settings = settings(FileFormat::Csv);
+        let mut file = Appended::open(&path, &settings, None).unwrap();
+        assert!(file.is_empty());
+        file.append(b"a,b\r\nx,y\r\n", true).unwrap();
+        drop(file);
+        assert!(!Appended::open(&path, &settings, None).unwrap().is_empty(), "it is ours");
+        let mut all: Vec<Vec<u8>> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|one| fs::read(one.unwrap().path()).unwrap())
+            .collect();
+        all.sort();
+        assert_eq!(all, [b"a,b\r\nx,y\r\n".to_vec(), theirs.to_vec()]);
         fs::remove_dir_all(folder).unwrap();
     }
 
