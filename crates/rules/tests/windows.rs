@@ -231,3 +231,22 @@ fn a_thousand_different_values_are_counted() {
     }
     run.gives(&[r#"{"n":1000}"#]);
 }
+
+#[test]
+fn numbers_that_are_large_and_near_each_other_differ() {
+    let rule = r#"SELECT round(stddev(payload.v) * 1000) AS s FROM "t/#" GROUP BY COUNTWINDOW(3)"#;
+    let mut run = Run::of(rule);
+    for value in [1_732_350_000_000_u64, 1_732_350_000_001, 1_732_350_000_002] {
+        run.add(0, &format!("{{\"v\":{value}}}")).expect("it has room");
+    }
+    run.gives(&[r#"{"s":816}"#]);
+    // Over several panes.
+    let rule = r#"SELECT round(stddev(payload.v) * 1000) AS s FROM "t/#"
+                  GROUP BY HOPPINGWINDOW(ss, 2, 1)"#;
+    let mut run = Run::of(rule);
+    run.add(10, r#"{"v":1732350000000}"#).expect("it has room");
+    run.add(1010, r#"{"v":1732350000001.0}"#).expect("it has room");
+    run.add(1020, r#"{"v":1732350000002}"#).expect("it has room");
+    run.pass(2000);
+    assert_eq!(run.rows.last().map(String::as_str), Some(r#"{"s":816}"#), "{:?}", run.rows);
+}

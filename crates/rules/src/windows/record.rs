@@ -89,11 +89,11 @@ fn put_total(to: &mut Vec<u8>, total: &Total) {
             to.push(b'o');
             put_value(to, value);
         }
-        Total::Sum(Sum { ints, floats, squares, count, has_floats }) => {
-            to.push(b's');
+        Total::Sum(Sum { ints, floats, deviations, count, has_floats }) => {
+            to.push(b'd');
             to.extend_from_slice(&ints.to_le_bytes());
             put(to, floats.to_bits());
-            put(to, squares.to_bits());
+            put(to, deviations.to_bits());
             put(to, *count);
             to.push(u8::from(*has_floats));
         }
@@ -175,10 +175,10 @@ impl<'a> Reader<'a> {
                 Total::List((0..count).map(|_| self.value(DEPTH_MAX)).collect::<Option<_>>()?)
             }
             b'o' => Total::One(self.value(DEPTH_MAX)?),
-            b's' => Total::Sum(Sum {
+            b'd' => Total::Sum(Sum {
                 ints: i128::from_le_bytes(self.bytes(16)?.try_into().ok()?),
                 floats: f64::from_bits(self.u64()?),
-                squares: f64::from_bits(self.u64()?),
+                deviations: f64::from_bits(self.u64()?),
                 count: self.u64()?,
                 has_floats: self.byte()? == 1,
             }),

@@ -192,13 +192,16 @@ pub(crate) enum Total {
 pub(crate) struct Sum {
     pub(crate) ints: i128,
     pub(crate) floats: f64,
-    pub(crate) squares: f64,
+    /// Squares of how far each is from the mean, summed: squares of the numbers themselves would
+    /// leave nothing of what differs in large ones (Welford, Technometrics 4:3, 1962).
+    pub(crate) deviations: f64,
     pub(crate) count: u64,
     pub(crate) has_floats: bool,
 }
 
 impl Sum {
     fn add(&mut self, value: &Value<'_>) {
+        let before = self.mean();
         self.count += 1;
         match value {
             Value::Int(of) => self.ints = self.ints.saturating_add(i128::from(*of)),
@@ -209,17 +212,23 @@ impl Sum {
             _ => {}
         }
         let of = value.number().map_or(0.0, Number::float);
-        self.squares += of * of;
+        self.deviations += (of - before) * (of - self.mean());
     }
 
     fn float(&self) -> f64 {
         self.ints as f64 + self.floats
     }
 
+    fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.float() / self.count as f64 }
+    }
+
     fn merge(&mut self, other: Sum) {
+        let (apart, both) = (other.mean() - self.mean(), (self.count + other.count).max(1));
+        let between = apart * apart * (self.count as f64) * (other.count as f64) / both as f64;
+        self.deviations += other.deviations + between;
         self.ints = self.ints.saturating_add(other.ints);
         self.floats += other.floats;
-        self.squares += other.squares;
         self.count += other.count;
         self.has_floats |= other.has_floats;
     }
@@ -314,9 +323,7 @@ impl Total {
             (Total::Sum(Sum { count: 0, .. }), Kind::Avg | Kind::Stddev) => Ok(Value::Null),
             (Total::Sum(sum), Kind::Avg) => Ok(Value::Float(sum.float() / sum.count as f64)),
             (Total::Sum(sum), Kind::Stddev) => {
-                let mean = sum.float() / sum.count as f64;
-                let spread = sum.squares / sum.count as f64 - mean * mean;
-                Ok(Value::Float(spread.max(0.0).sqrt()))
+                Ok(Value::Float((sum.deviations / sum.count as f64).max(0.0).sqrt()))
             }
             (Total::Sum(sum), _) if sum.has_floats => Ok(Value::Float(sum.float())),
             (Total::Sum(sum), _) => i64::try_from(sum.ints)
