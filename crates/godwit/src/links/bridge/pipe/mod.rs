@@ -96,6 +96,8 @@ enum Request {
 pub(crate) const ALIASES_IN_MAX: u16 = 64;
 /// And that we use towards it: further topics are named in full.
 const ALIASES_OUT_MAX: u16 = 1024;
+/// In one SUBSCRIBE. AWS IoT Core hangs up on more (its quotas of the message broker).
+const FILTERS_MAX: usize = 8;
 
 impl Pipe {
     /// `seed` makes ids of requests that are unlikely to be in use.
@@ -134,13 +136,13 @@ impl Pipe {
         let wanted = self.rules.inward.iter();
         let wanted = wanted.map(|rule| (rule.map.filter.clone(), options(rule)));
         let wanted: Vec<_> = wanted.collect();
-        if !wanted.is_empty() {
-            self.ask_subscribe(wanted);
+        for part in wanted.chunks(FILTERS_MAX) {
+            self.ask_subscribe(part.to_vec());
         }
-        if !gone.is_empty() {
+        for part in gone.chunks(FILTERS_MAX) {
             let packet_id = self.give_id();
             let mut filters = mqtt::FiltersBuf::default();
-            gone.iter().for_each(|filter| _ = filters.push(filter));
+            part.iter().for_each(|filter| _ = filters.push(filter));
             let (properties, filters) = (Properties::default(), filters.as_filters());
             let packet = Unsubscribe { packet_id, properties, filters };
             packet.encode(self.terms.version, &mut self.to_far);

@@ -342,3 +342,21 @@ fn only_a_server_says_that_nobody_subscribes() {
     pipe.near(Packet::PubAck(ack(9, Reason::NoMatchingSubscribers))).unwrap();
     assert_eq!(pipe.far_heard(), ["PUBACK 9"]);
 }
+
+#[test]
+fn many_filters_are_asked_for_a_few_at_a_time() {
+    let near =
+        NearTerms { qos_max: QoS::ExactlyOnce, takes_retain: true, packet_bytes_max: 64 * 1024 };
+    let inward = (0..20).map(|at| rule(&format!("in/{at}"), "")).collect();
+    let rules = Rules { outward: Vec::new(), inward };
+    let ends = (terms(Version::V311), near);
+    let mut pipe = Pipe::new("b".into(), rules.into(), ends, Arc::default(), 7);
+    let gone: Vec<String> = (0..9).map(|at| format!("gone/{at}")).collect();
+    pipe.begin(&gone);
+    let counts: Vec<(usize, usize)> = pipe
+        .far_heard()
+        .iter()
+        .map(|said| (said.matches("in/").count(), said.matches("gone/").count()))
+        .collect();
+    assert_eq!(counts, [(8, 0), (8, 0), (4, 0), (0, 8), (0, 1)]);
+}
