@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import time
 import unittest
 
@@ -146,6 +147,24 @@ class Zmq(Case):
             self.assertEqual(pair.recv_multipart(), [b"out/x", b"there"])
             pair.send_multipart([b"in/x", b"back"])
             self.assertEqual(mqtt.next(), ("from/x", b"back"))
+
+    def test_what_one_of_a_pair_says_before_it_leaves_is_heard(self):
+        url = self.url("tcp")
+        broker = self.listening(self.gateway("pair", f'listen = ["{url}"]', OUT + IN))
+        mqtt = self.mqtt(broker, "from/#")
+        greeting = b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(16 + 1 + 31)
+        ready = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PAIR"
+        for turn in range(3):
+            # No library, so that it leaves with its last word.
+            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as pair:
+                pair.sendall(greeting + ready)
+                answer = b""
+                while b"Socket-Type" not in answer or not answer.endswith(b"PAIR"):
+                    answer += pair.recv(1000)
+                said = (b"%d.%d" % (turn, number) for number in range(5))
+                pair.sendall(b"".join(b"\x01\x04in/x\0\x03" + one for one in said))
+            got = [mqtt.next()[1] for _ in range(5)]
+            self.assertEqual(got, [b"%d.%d" % (turn, number) for number in range(5)])
 
     def test_clients_of_mqtt_ask_and_sockets_answer(self):
         for theirs in ("rep", "router"):

@@ -135,6 +135,12 @@ impl Crowd {
         }
     }
 
+    /// Nobody is there, and what those said who were is taken in.
+    pub(super) fn is_over(&self) -> bool {
+        let present = lock(&self.present);
+        present.peers.is_empty() && present.intake.is_empty()
+    }
+
     pub(super) fn len(&self) -> usize {
         lock(&self.present).peers.len()
     }

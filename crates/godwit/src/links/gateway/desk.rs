@@ -308,6 +308,11 @@ impl Desk {
             && self.to_near.len() < UNSENT_BYTES_MAX
     }
 
+    /// This broker has all that it was told.
+    pub(super) fn is_answered(&self) -> bool {
+        self.unanswered.is_empty() && self.to_near.is_empty()
+    }
+
     /// What sockets said, as far as there is room. Says whether there was anything.
     pub(super) fn take_in(&mut self) -> bool {
         let (before, answers) = (self.to_near.len(), self.settings().pattern.answers());

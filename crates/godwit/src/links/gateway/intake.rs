@@ -46,6 +46,10 @@ impl Intake {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.said.is_empty()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.messages >= MESSAGES_MAX || self.bytes >= BYTES_MAX
     }

@@ -158,7 +158,7 @@ impl Gateway {
     /// Comes back when there is somebody for whom the session here is wanted: until then its queue
     /// grows where sessions are, and not in memory.
     async fn somebody(&self) {
-        while self.shared.settings.waits_for_peers() && self.shared.crowd.len() == 0 {
+        while self.shared.settings.waits_for_peers() && self.shared.crowd.is_over() {
             self.shared.crowd.changed.notified().await;
         }
     }
@@ -207,7 +207,7 @@ impl Gateway {
         let Shared { settings, crowd, .. } = &self.shared;
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            if settings.waits_for_peers() && crowd.len() == 0 {
+            if settings.waits_for_peers() && crowd.is_over() && desk.is_answered() {
                 return Ended::Alone;
             }
             crowd.give_again(settings);
