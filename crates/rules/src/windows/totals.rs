@@ -279,21 +279,14 @@ impl Total {
     ) -> Result<(), Failed> {
         match (self, later) {
             (Total::Sum(sum), Total::Sum(more)) => sum.merge(*more),
-            (Total::List(list), Total::List(first)) if list.is_empty() => {
-                for value in first {
-                    let (steps, bytes) = value.size();
-                    budget.step(steps)?;
-                    budget.take(bytes as usize)?;
-                }
-                // What is unique there is unique here.
-                list.clone_from(first);
-            }
             (Total::List(list), Total::List(more)) => {
+                // Those of one part differ from each other already.
+                let unique = matches!(kind, Kind::CountDistinct | Kind::Distinct);
+                let before = if unique { list.len() } else { 0 };
                 for value in more {
                     let (steps, bytes) = value.size();
-                    let unique = matches!(kind, Kind::CountDistinct | Kind::Distinct);
-                    budget.step(steps + if unique { list.len() as u64 } else { 0 })?;
-                    if unique && list.iter().any(|known| known.equals(value)) {
+                    budget.step(steps + before as u64)?;
+                    if list[..before].iter().any(|known| known.equals(value)) {
                         continue;
                     }
                     budget.take(bytes as usize)?;
