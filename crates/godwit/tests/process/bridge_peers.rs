@@ -146,14 +146,20 @@ fn named(name: &str, count: usize) -> Vec<String> {
 
 const OUT: &str = "[[bridge.out]]\nfilter = \"up/#\"\n";
 
+/// A bridge that is connected, and what is said on its line.
+fn watched(name: &str, far: SocketAddr) -> (Watch, Broker) {
+    let line = Watch::to(far);
+    let (near, _) = edge(name, &(servers(line.address) + OUT), &[]);
+    wait_for_value(&near, "state", |value| value == "1");
+    (line, near)
+}
+
 #[test]
 fn no_more_is_under_way_than_the_other_broker_takes() {
     let ours = Far::ours(&["connection.receive_maximum=5"]);
     let theirs = Far::mosquitto("peers-window", "max_inflight_messages 5\n");
     for far in [Some(ours), theirs].into_iter().flatten() {
-        let line = Watch::to(far.address);
-        let (near, _) = edge("peers-window-near", &(servers(line.address) + OUT), &[]);
-        wait_for_value(&near, "state", |value| value == "1");
+        let (line, near) = watched("peers-window-near", far.address);
         let form = ["-V", "5", "-t", "up/#", "-q", "2", "-C", "120", "-W", "20"];
         let sub = subscriber(&far.port(), &form);
         for qos in ["1", "2"] {
@@ -171,9 +177,7 @@ fn what_is_too_large_for_the_other_broker_is_dropped_alone() {
     let ours = Far::ours(&["connection.packet_bytes_max=1KiB"]);
     let theirs = Far::mosquitto("peers-large", "max_packet_size 1024\n");
     for far in [Some(ours), theirs].into_iter().flatten() {
-        let line = Watch::to(far.address);
-        let (near, _) = edge("peers-large-near", &(servers(line.address) + OUT), &[]);
-        wait_for_value(&near, "state", |value| value == "1");
+        let (line, near) = watched("peers-large-near", far.address);
         let form = ["-V", "5", "-t", "up/#", "-q", "2", "-C", "6", "-W", "20"];
         let sub = subscriber(&far.port(), &form);
         let (large, fits) = ("y".repeat(1024), "z".repeat(950));
@@ -200,9 +204,7 @@ fn names_are_shortened_as_far_as_the_other_broker_lets_them() {
     let all = [(ours("2"), 2), (ours("0"), 0), (theirs("2"), 2), (theirs("0"), 0)];
     for (far, most) in all {
         let Some(far) = far else { continue };
-        let line = Watch::to(far.address);
-        let (near, _) = edge("peers-alias-near", &(servers(line.address) + OUT), &[]);
-        wait_for_value(&near, "state", |value| value == "1");
+        let (line, near) = watched("peers-alias-near", far.address);
         let form = ["-V", "5", "-t", "up/#", "-q", "1", "-C", "12", "-W", "20", "-F", "%t %p"];
         let sub = subscriber(&far.port(), &form);
         let topics = ["up/a", "up/b", "up/c", "up/d"];
