@@ -260,10 +260,10 @@ impl Links {
         let tally = before.as_ref().map(|before| before.tally.clone());
         let tally = tally.unwrap_or_else(|| Arc::new(Tally::of(settings.kind())));
         self.home.expect(settings.link_id());
+        let had = before.as_ref().map(|before| &before.settings);
         let work: Pin<Box<dyn Future<Output = ()> + Send>> = match &settings {
             LinkSettings::Bridge(own) => {
-                let before = before.as_ref().map(|before| &before.settings);
-                Box::pin(self.bridge(own, before, (&tls, &tally)).run(stopped))
+                Box::pin(self.bridge(own, had, (&tls, &tally)).run(stopped))
             }
             #[cfg(feature = "gateway")]
             LinkSettings::Gateway(own) => {
@@ -274,11 +274,11 @@ impl Links {
             #[cfg(feature = "sink")]
             LinkSettings::Sink(own) => {
                 let (home, hub) = (self.home.clone(), self.hub.clone());
-                let before = before.as_ref().and_then(|before| match &before.settings {
-                    LinkSettings::Sink(before) => Some(&**before),
+                let had = had.and_then(|had| match had {
+                    LinkSettings::Sink(had) => Some(&**had),
                     _ => None,
                 });
-                let sink = Sink::new(own, tls.clone(), (home, hub), tally.clone(), before);
+                let sink = Sink::new(own, tls.clone(), (home, hub), tally.clone(), had);
                 Box::pin(sink.run(stopped))
             }
         };

@@ -161,28 +161,7 @@ impl Home {
         is_subscribed: bool,
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
     ) -> Result<(), String> {
-        let prepared = self.try_prepare(link_id, is_subscribed, wanted).await;
-        self.has_begun(link_id);
-        prepared
-    }
-
-    fn has_begun(&self, link_id: &str) {
-        lock(&self.beginning).remove(link_id);
-        self.fewer.notify_all();
-    }
-
-    async fn try_prepare(
-        &self,
-        link_id: &str,
-        is_subscribed: bool,
-        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
-    ) -> Result<(), String> {
-        // To subscribe it has to connect, and what has QoS 0 would come and be lost.
-        let before = self.survey(vec![link_id.into()]).await;
-        if is_subscribed && !before.is_empty() {
-            return Ok(());
-        }
-        let refused = self.enter(link_id, None, &before, wanted).await?;
+        let refused = self.prepare_as(link_id, None, is_subscribed, wanted).await?;
         refused.into_iter().next().map_or(Ok(()), Err)
     }
 
@@ -191,11 +170,12 @@ impl Home {
         &self,
         link_id: &str,
         identity: Option<&Identity>,
+        is_subscribed: bool,
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
     ) -> Result<Vec<Refused>, String> {
-        let before = self.survey(vec![link_id.into()]).await;
-        let prepared = self.enter(link_id, identity, &before, wanted).await;
-        self.has_begun(link_id);
+        let prepared = self.enter(link_id, identity, is_subscribed, wanted).await;
+        lock(&self.beginning).remove(link_id);
+        self.fewer.notify_all();
         prepared
     }
 
@@ -203,9 +183,14 @@ impl Home {
         &self,
         link_id: &str,
         identity: Option<&Identity>,
-        before: &[Report],
+        is_subscribed: bool,
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
     ) -> Result<Vec<Refused>, String> {
+        // To subscribe it has to connect, and what has QoS 0 would come and be lost.
+        let before = self.survey(vec![link_id.into()]).await;
+        if is_subscribed && !before.is_empty() {
+            return Ok(Vec::new());
+        }
         let wish = Wish { link_id, receive_maximum: 1, is_last: false };
         let mut near = self.connect_as(wish, identity).await?;
         let wanted = wanted(near.terms.qos_max);

@@ -147,7 +147,7 @@ impl Gateway {
             false => settings.wanted(qos_max),
         };
         loop {
-            match self.home.prepare_as(&link_id, identity, wanted).await {
+            match self.home.prepare_as(&link_id, identity, false, wanted).await {
                 Ok(refused) => return refused,
                 Err(why) => self.shared.tally.fail(&settings.name, why),
             }

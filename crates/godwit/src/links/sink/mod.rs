@@ -108,8 +108,11 @@ impl Sink {
         before: Option<&SinkSettings>,
     ) -> Sink {
         let far = Far::new(settings, tls);
-        let wants = |of: &SinkSettings| (of.filters.clone(), of.takes_retained, of.takes_rows);
-        let is_subscribed = before.is_some_and(|before| wants(before) == wants(settings));
+        let is_subscribed = before.is_some_and(|before| {
+            before.filters == settings.filters
+                && before.takes_retained == settings.takes_retained
+                && before.takes_rows == settings.takes_rows
+        });
         Sink { settings: settings.clone(), home, hub, tally, far, is_subscribed }
     }
 
