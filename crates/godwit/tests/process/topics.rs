@@ -52,7 +52,13 @@ fn a_delayed_message_comes_at_its_time_and_after_a_kill_too() {
     broker.program.signal("KILL");
     broker.program.exit_code();
     let broker = start();
-    assert_eq!(session(&broker.port(), &["-C", "1", "-W", "20"]).1, "late\n");
+    let port = broker.port();
+    let mut next = session(&port, &["-C", "1", "-W", "20"]).1;
+    // Where the kill was sooner than what the broker made of its PUBACK it comes again.
+    if next == "soon\n" {
+        next = session(&port, &["-C", "1", "-W", "20"]).1;
+    }
+    assert_eq!(next, "late\n");
     let after = said.elapsed();
     assert!(after >= Duration::from_secs(7), "it came after {after:?}");
 }
