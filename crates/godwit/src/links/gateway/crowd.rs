@@ -122,7 +122,7 @@ impl Crowd {
     }
 
     /// Says whether there was room.
-    pub(super) fn subscribe(&self, id: PeerId, prefix: Vec<u8>, most: usize) -> bool {
+    pub(super) fn subscribe(&self, id: PeerId, prefix: &[u8], most: usize) -> bool {
         let mut present = lock(&self.present);
         let topics = present.peers.get_mut(&id).and_then(|seat| seat.topics.as_mut());
         topics.is_none_or(|topics| topics.add(prefix, most))

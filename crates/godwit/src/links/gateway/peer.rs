@@ -159,7 +159,7 @@ impl Peer {
                 Heard::Message(message) if settings.pattern.hears() => self.said.push_back(message),
                 Heard::Message(_) => {}
                 Heard::Subscribe(prefix) => {
-                    if !crowd.subscribe(self.id, prefix, settings.subscriptions_max as usize) {
+                    if !crowd.subscribe(self.id, &prefix, settings.subscriptions_max as usize) {
                         return Err("it has more subscriptions than peer.subscriptions_max, or \
                                     one of more than 1,024 bytes"
                             .to_string());
