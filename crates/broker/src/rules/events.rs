@@ -96,9 +96,11 @@ impl Happened {
 }
 
 impl Shard {
-    /// Shows the rules what happened since it was asked last, and what follows from that.
+    /// Shows the rules what happened since it was asked last, and what follows from that. All of it
+    /// comes from one input, and so shares what a message's rules may cost.
     #[cold]
     pub(crate) fn hear(&mut self, out: &mut Outbox) {
+        let mut steps = STEPS_OF_ALL;
         for round in 0_u8.. {
             self.gather(out);
             let happened = std::mem::take(&mut self.sessions.heard.happened);
@@ -107,8 +109,8 @@ impl Shard {
             }
             let depth = round.min(DEPTH_MAX);
             for one in &happened {
-                let ruled = self.hear_of(one, depth, out);
-                self.publish_made(ruled, out);
+                let ruled = self.hear_of(one, depth, &mut steps, out);
+                self.publish_within(ruled, &mut steps, out);
             }
             self.settle(out);
             if depth == DEPTH_MAX {
@@ -119,9 +121,9 @@ impl Shard {
         self.owed.asked.clear();
     }
 
-    fn hear_of(&mut self, one: &Happened, depth: u8, out: &mut Outbox) -> Ruled {
+    fn hear_of(&mut self, one: &Happened, depth: u8, steps: &mut u64, out: &mut Outbox) -> Ruled {
         let mut ruled = Ruled::default();
-        ruled.budget.steps = STEPS_OF_ALL;
+        ruled.budget.steps = *steps;
         let mut found = self.ruling.wanting(one.event).to_vec();
         let mut draft = match &one.message {
             Some(message) => message.draft(),
@@ -143,6 +145,7 @@ impl Shard {
         let looked =
             Looked { draft: &draft, who: &one.who, is_dup: false, depth, event: Some(one) };
         self.run_rules(&found, &looked, &mut ruled, out);
+        *steps = ruled.budget.steps;
         ruled
     }
 

@@ -1,12 +1,17 @@
-//! A message that is made of a rule's row.
+//! A message that is made of a rule's row, and where it goes.
 
-use super::{Made, Publishing, Rule};
+use super::{Looked, Made, Publishing, Rule, Ruled, Who};
 use crate::input::Now;
 use crate::limits::LINK_IDS;
 use crate::message::{Draft, NO_EXPIRY};
 use crate::options::Options;
+use crate::outbox::Outbox;
+use crate::publish::awaited;
+use crate::shard::Shard;
 use mqtt::{Properties, PropertiesBuf, Property, QoS};
 use rules::{Budget, Failed, Map, Seen};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Why a row is not published.
 pub(super) enum Unmade {
@@ -160,6 +165,62 @@ impl Publishing {
             properties.push(Property::UserProperty(name, &value));
         }
         Ok(properties.as_properties().as_bytes().to_vec())
+    }
+}
+
+impl Shard {
+    /// Publishes what rules made, and what rules make of that.
+    pub(crate) fn publish_made(&mut self, ruled: Ruled, out: &mut Outbox) {
+        self.publish_within(ruled, &mut Budget::default().steps, out);
+    }
+
+    /// The same with so many steps for all rules that go on from it.
+    pub(super) fn publish_within(&mut self, ruled: Ruled, steps: &mut u64, out: &mut Outbox) {
+        let (once, publisher) = (ruled.once, ruled.publisher);
+        let (mut waiting, mut budget) = (VecDeque::from(ruled.made), ruled.budget);
+        budget.steps = *steps;
+        while let Some(one) = waiting.pop_front() {
+            let mut draft = Draft::new(&one.topic, &one.payload, self.now);
+            draft.properties = &one.properties;
+            (draft.qos, draft.expiry_s) = (one.qos, one.expiry_s);
+            draft.retain =
+                one.retain && self.options.retain_available && self.has_room_to_retain(&one.topic);
+            draft.durability = self.durability_of(&one.topic[one.link_len..]);
+            draft.once = once && awaited(&draft);
+            draft.publisher = publisher;
+            draft.made = true;
+            if self.store_is_full && self.wants_store(&draft) {
+                self.ruling.all[one.by as usize].tally.fail("store");
+                continue;
+            }
+            if one.link_len > 0 {
+                self.send_made(&one, &mut draft, out);
+                continue;
+            }
+            let mut ruled = Ruled { budget, ..Ruled::default() };
+            let mut found = self.ruling.find(&one.topic);
+            found.retain(|at| *at != one.by);
+            if !found.is_empty() {
+                let (draft, who, depth) = (&draft, &Who::default(), one.depth);
+                let looked = Looked { draft, who, is_dup: false, depth, event: None };
+                self.run_rules(&found, &looked, &mut ruled, out);
+            }
+            budget = ruled.budget;
+            self.pass_on(&ruled, None, &mut draft, out);
+            waiting.extend(ruled.made);
+        }
+        *steps = budget.steps;
+    }
+
+    /// To the link that it is for, which no rule sees.
+    fn send_made(&mut self, one: &Made, draft: &mut Draft<'_>, out: &mut Outbox) {
+        let is_taken = self.route(None, draft, out);
+        let tally = &self.ruling.all[one.by as usize].tally;
+        match is_taken {
+            true => _ = tally.sent.fetch_add(1, Relaxed),
+            // Its session is not there yet, or not any more.
+            false => tally.fail("link"),
+        }
     }
 }
 

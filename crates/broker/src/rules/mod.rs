@@ -12,12 +12,10 @@ use crate::mount::parts;
 use crate::note::Note;
 use crate::outbox::Outbox;
 use crate::peer::Address;
-use crate::publish::awaited;
 use crate::shard::Shard;
 use crate::topics::{FilterId, Topics};
 use mqtt::{Properties, QoS};
 use rules::{Budget, EVENTS, Failed, Map, Plan, Seen, Template};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -256,7 +254,8 @@ impl<'a> Looked<'a> {
 /// Rules may go on from each other's messages so often.
 const DEPTH_MAX: u8 = 8;
 
-/// Of all rules that see a message, eight times what one of them may use: some ten milliseconds.
+/// Of all rules that see a message, or the events of one input, eight times what one of them may
+/// use: some ten milliseconds.
 const STEPS_OF_ALL: u64 = 1_600_000;
 
 /// Of so many runs one is timed.
@@ -370,54 +369,6 @@ impl Shard {
             self.run_rules(&found, &looked, &mut ruled, out);
         }
         ruled
-    }
-
-    /// Publishes what rules made, and what rules make of that.
-    pub(crate) fn publish_made(&mut self, ruled: Ruled, out: &mut Outbox) {
-        let (once, publisher) = (ruled.once, ruled.publisher);
-        let (mut waiting, mut budget) = (VecDeque::from(ruled.made), ruled.budget);
-        budget.steps = Budget::default().steps;
-        while let Some(one) = waiting.pop_front() {
-            let mut draft = Draft::new(&one.topic, &one.payload, self.now);
-            draft.properties = &one.properties;
-            (draft.qos, draft.expiry_s) = (one.qos, one.expiry_s);
-            draft.retain =
-                one.retain && self.options.retain_available && self.has_room_to_retain(&one.topic);
-            draft.durability = self.durability_of(&one.topic[one.link_len..]);
-            draft.once = once && awaited(&draft);
-            draft.publisher = publisher;
-            draft.made = true;
-            if self.store_is_full && self.wants_store(&draft) {
-                self.ruling.all[one.by as usize].tally.fail("store");
-                continue;
-            }
-            if one.link_len > 0 {
-                self.send_made(&one, &mut draft, out);
-                continue;
-            }
-            let mut ruled = Ruled { budget, ..Ruled::default() };
-            let mut found = self.ruling.find(&one.topic);
-            found.retain(|at| *at != one.by);
-            if !found.is_empty() {
-                let (draft, who, depth) = (&draft, &Who::default(), one.depth);
-                let looked = Looked { draft, who, is_dup: false, depth, event: None };
-                self.run_rules(&found, &looked, &mut ruled, out);
-            }
-            budget = ruled.budget;
-            self.pass_on(&ruled, None, &mut draft, out);
-            waiting.extend(ruled.made);
-        }
-    }
-
-    /// To the link that it is for, which no rule sees.
-    fn send_made(&mut self, one: &Made, draft: &mut Draft<'_>, out: &mut Outbox) {
-        let is_taken = self.route(None, draft, out);
-        let tally = &self.ruling.all[one.by as usize].tally;
-        match is_taken {
-            true => _ = tally.sent.fetch_add(1, Relaxed),
-            // Its session is not there yet, or not any more.
-            false => tally.fail("link"),
-        }
     }
 
     fn run_rules(

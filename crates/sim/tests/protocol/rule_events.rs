@@ -193,4 +193,83 @@ crate::transcripts! {
         s< PUBLISH "$SYS/broker/rule/own/failed/loop" qos=0 "1"
         "##
     }
+
+    fn all_events_of_one_input_share_what_the_rules_of_a_message_may_cost() {
+        r##"
+        # options: sys_interval_s=10
+        # rule: sub publish=sub/${topic} payload=heard : SELECT topic FROM \
+            "$events/session/subscribed" WHERE strlen(topic) = 1 AND NOT (pad(topic, 700000) LIKE \
+            '%y') AND NOT (pad(topic, 700000) LIKE '%z')
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "sub/+" qos=0
+        s< SUBACK 1 [0]
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "a" qos=0 "b" qos=0 "c" qos=0 "d" qos=0 "e" qos=0 "f" qos=0 "g" qos=0 \
+            "h" qos=0 "i" qos=0 "j" qos=0 "k" qos=0 "l" qos=0 "m" qos=0 "n" qos=0 "o" qos=0 "p" \
+            qos=0 "q" qos=0 "r" qos=0 "s" qos=0 "t" qos=0
+        a< SUBACK 1 [0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0]
+        s< PUBLISH "sub/a" qos=0 "heard"
+        s< PUBLISH "sub/b" qos=0 "heard"
+        s< PUBLISH "sub/c" qos=0 "heard"
+        s< PUBLISH "sub/d" qos=0 "heard"
+        s< PUBLISH "sub/e" qos=0 "heard"
+        s< PUBLISH "sub/f" qos=0 "heard"
+        s< PUBLISH "sub/g" qos=0 "heard"
+        s< PUBLISH "sub/h" qos=0 "heard"
+        s< PUBLISH "sub/i" qos=0 "heard"
+        s< PUBLISH "sub/j" qos=0 "heard"
+        s< PUBLISH "sub/k" qos=0 "heard"
+        s< PUBLISH "sub/l" qos=0 "heard"
+        s< PUBLISH "sub/m" qos=0 "heard"
+        s< PUBLISH "sub/n" qos=0 "heard"
+        a> SUBSCRIBE 2 "z" qos=0
+        a< SUBACK 2 [0]
+        s< PUBLISH "sub/z" qos=0 "heard"
+        s> SUBSCRIBE 2 "$SYS/broker/rule/sub/failed/steps" qos=0
+        s< SUBACK 2 [0]
+        + 10s
+        s< PUBLISH "$SYS/broker/rule/sub/failed/steps" qos=0 "6"
+        "##
+    }
+
+    fn what_rules_make_of_events_shares_it_too() {
+        r##"
+        # options: sys_interval_s=10
+        # rule: sub publish=sub/${topic} payload=heard : SELECT topic FROM \
+            "$events/session/subscribed" WHERE strlen(topic) = 1
+        # rule: more publish=more/${topic} payload=more : SELECT topic FROM "sub/+" WHERE NOT \
+            (pad(topic, 700000) LIKE '%y') AND NOT (pad(topic, 700000) LIKE '%z')
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "more/sub/+" qos=0
+        s< SUBACK 1 [0]
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "a" qos=0 "b" qos=0 "c" qos=0 "d" qos=0 "e" qos=0 "f" qos=0 "g" qos=0 \
+            "h" qos=0 "i" qos=0 "j" qos=0 "k" qos=0 "l" qos=0 "m" qos=0 "n" qos=0 "o" qos=0 "p" \
+            qos=0 "q" qos=0 "r" qos=0 "s" qos=0 "t" qos=0
+        a< SUBACK 1 [0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0]
+        s< PUBLISH "more/sub/a" qos=0 "more"
+        s< PUBLISH "more/sub/b" qos=0 "more"
+        s< PUBLISH "more/sub/c" qos=0 "more"
+        s< PUBLISH "more/sub/d" qos=0 "more"
+        s< PUBLISH "more/sub/e" qos=0 "more"
+        s< PUBLISH "more/sub/f" qos=0 "more"
+        s< PUBLISH "more/sub/g" qos=0 "more"
+        s< PUBLISH "more/sub/h" qos=0 "more"
+        s< PUBLISH "more/sub/i" qos=0 "more"
+        s< PUBLISH "more/sub/j" qos=0 "more"
+        s< PUBLISH "more/sub/k" qos=0 "more"
+        s< PUBLISH "more/sub/l" qos=0 "more"
+        s< PUBLISH "more/sub/m" qos=0 "more"
+        s< PUBLISH "more/sub/n" qos=0 "more"
+        s> SUBSCRIBE 2 "$SYS/broker/rule/+/failed/steps" qos=0
+        s< SUBACK 2 [0]
+        + 10s
+        s< PUBLISH "$SYS/broker/rule/sub/failed/steps" qos=0 "5"
+        s< PUBLISH "$SYS/broker/rule/more/failed/steps" qos=0 "1"
+        "##
+    }
 }
