@@ -34,7 +34,8 @@ pub const READ_BYTES_PER_TICK: usize = 64 * 1024;
 pub const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
 /// ... or has this many deliveries, which bounds the time that one takes.
 pub const OUTBOX_DELIVERIES_MAX: usize = 256 * 1024;
-/// Nodes of the retained tree that all cursors together may look at in one turn.
+/// Nodes of the retained tree that all cursors together may look at in one turn, and topics and
+/// messages of caches.
 pub const CURSOR_STEPS_PER_TURN: u32 = 4096;
 /// Packet ids are 1 to 65,535; a window spans fewer, so that an id never names two messages.
 pub const FLIGHT_SPAN_MAX: usize = 65_000;
@@ -58,7 +59,7 @@ pub const CACHE_ANSWER_BYTES_MAX: usize = 1024 * 1024;
 pub const CACHE_REQUEST_BYTES_MAX: usize = 4 * 1024;
 /// Requests of a shard's clients that wait for an answer.
 pub const CACHE_READS_MAX: usize = 1024;
-/// Topics that one of them looks at before the next has its turn.
+/// Topics and messages that one of them looks at before the next has its turn.
 pub const CACHE_STEPS_PER_READ: u32 = 1024;
 pub const SHARDS_MAX: usize = 64;
 /// Sockets that listen, of which a host name may have several.

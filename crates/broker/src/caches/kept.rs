@@ -224,7 +224,8 @@ impl Kept {
         tally.bytes.store(self.bytes, Relaxed);
     }
 
-    /// Goes on looking for what is wanted, by so many topics at most. Says whether that was all.
+    /// Goes on looking for what is wanted, by some so many topics and messages. Says whether that
+    /// was all.
     pub(super) fn gather(
         &self,
         wanted: &Wanted,
@@ -245,22 +246,29 @@ impl Kept {
             let Some(left) = steps.checked_sub(1) else { return false };
             *steps = left;
             gathered.after = Some(topic.clone());
-            if wanted.is_about(topic) && !self.gather_line(wanted, gathered, (topic, line), now) {
+            if !wanted.is_about(topic) {
+                continue;
+            }
+            let (looked, has_room) = self.gather_line(wanted, gathered, (topic, line), now);
+            *steps = steps.saturating_sub(looked);
+            if !has_room {
                 break;
             }
         }
         true
     }
 
-    /// Of one topic. Says whether the answer has room for more.
+    /// Of one topic. Says how many messages it looked at, and whether the answer has room for more.
     fn gather_line(
         &self,
         wanted: &Wanted,
         gathered: &mut Gathered,
         (topic, line): (&Arc<str>, &Line),
         now: Now,
-    ) -> bool {
+    ) -> (u32, bool) {
+        let mut looked = 0;
         let fits = |(_, message): &&(u64, Message)| {
+            looked += 1;
             let at = message.view().at().0;
             wanted.after_ms.is_none_or(|after| at > after)
                 && wanted.before_ms.is_none_or(|before| at < before)
@@ -282,13 +290,13 @@ impl Kept {
                     || bytes > CACHE_ANSWER_BYTES_MAX)
             {
                 gathered.next = gathered.last.take();
-                return false;
+                return (looked, false);
             }
             gathered.bytes = bytes;
             gathered.last = Some((*number, (&**topic).into()));
             gathered.messages.push(message.clone());
         }
-        true
+        (looked, true)
     }
 }
 
@@ -407,13 +415,33 @@ mod tests {
             }
         }
         let mut gathered = Gathered::default();
-        assert!(kept.gather(&wanted("#"), &mut gathered, Now(0), &mut 100));
+        assert!(kept.gather(&wanted("#"), &mut gathered, Now(0), &mut 2000));
         assert_eq!(gathered.messages.len(), CACHE_ANSWER_MESSAGES_MAX);
         assert_eq!(gathered.next, Some((700 + 300, "b".into())));
         assert_eq!(read(&kept, &wanted("#"), 1000), expected);
         let large = "x".repeat(CACHE_ANSWER_BYTES_MAX);
         put(&mut kept, "large/1", &large, 0);
         assert!(!read(&kept, &wanted("large/#"), 1000).is_empty(), "one always fits");
+    }
+
+    #[test]
+    fn a_message_that_is_looked_at_is_a_step_as_a_topic_is() {
+        let mut kept = kept(100, 100, 1 << 22);
+        for topic in 0..20 {
+            (0..100).for_each(|at| put(&mut kept, &topic.to_string(), "x", at));
+        }
+        let steps_of = |wanted: &Wanted| {
+            let (mut gathered, mut rounds, mut left) = (Gathered::default(), 0, 500);
+            while !kept.gather(wanted, &mut gathered, Now(0), &mut left) {
+                (rounds, left) = (rounds + 1, 500);
+            }
+            (gathered.messages.len(), rounds, left)
+        };
+        // Five topics a round, each with all of its messages.
+        let late = Wanted { after_ms: Some(1000), ..wanted("#") };
+        assert_eq!(steps_of(&late), (0, 3, 0));
+        let newest = Wanted { messages_max: 1, ..wanted("#") };
+        assert_eq!(steps_of(&newest), (20, 0, 500 - 2 * 20));
     }
 
     #[test]
