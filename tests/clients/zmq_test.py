@@ -233,10 +233,11 @@ class Zmq(Case):
         mqtt = self.mqtt(broker, "from/#")
         push.send(b"no JSON")
         push.send(b'{"payload": "no topic"}')
-        push.send_json({"topic": "in/a", "payload": {"t": 1}})
+        written = b'{"t": 1.10, "n": 12345678901234567890123}'
+        push.send(b'{"topic": "in/a", "payload": ' + written + b"}")
         push.send_json({"topic": "in/a", "payload": "data:;base64,/w==",
                         "properties": {"content_type": "x", "user": {"k": "v", "bad": 7}}})
-        self.assertEqual(json.loads(mqtt.next()[1]), {"t": 1})
+        self.assertEqual(mqtt.next()[1], written)
         message = mqtt.got.get(timeout=PATIENCE_S)
         self.assertEqual((message.payload, message.properties.ContentType,
                           message.properties.UserProperty), (b"\xff", "x", [("k", "v")]))

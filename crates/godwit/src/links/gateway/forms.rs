@@ -12,7 +12,9 @@ use super::settings::GatewaySettings;
 use crate::links::tally::Loss;
 use base64ct::{Base64, Encoding};
 use mqtt::{PropertiesBuf, Property, Publish, QoS};
-use serde_json::{Map as Object, Value as Json};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -43,6 +45,9 @@ pub(super) struct Inward {
     pub(super) retain: bool,
     pub(super) properties: PropertiesBuf,
 }
+
+/// One of JSON, of which each value stands as it is written. A name that comes again has its last.
+type Object<'a> = BTreeMap<String, &'a RawValue>;
 
 /// A data URL, as what is no text is written elsewhere too (RFC 2397).
 const DATA: &str = "data:;base64,";
@@ -110,7 +115,7 @@ pub(super) fn answered(
     match &settings.form {
         Form::Json => {
             let object = object(&whole)?;
-            Ok((payload(&object), properties(settings, &object)))
+            Ok((payload(&object)?, properties(settings, &object)))
         }
         _ => Ok((whole, PropertiesBuf::default())),
     }
@@ -197,28 +202,33 @@ fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
 
 fn json(settings: &GatewaySettings, whole: &[u8]) -> Result<Inward, (Loss, String)> {
     let object = object(whole)?;
-    let Some(Json::String(topic)) = object.get("topic") else {
+    let Some(Json::String(topic)) = object.get("topic").and_then(|value| read(value)) else {
         return Err((Loss::Unreadable, "its JSON has no topic".to_string()));
     };
     let topic = text_of(topic.as_bytes(), &settings.separator)?;
     let rule = rule_of(&settings.rules, &topic)?;
     let properties = properties(settings, &object);
-    Ok(Inward { properties, ..plain(name_of(rule, &topic)?, rule, payload(&object)) })
+    Ok(Inward { properties, ..plain(name_of(rule, &topic)?, rule, payload(&object)?) })
 }
 
-fn object(whole: &[u8]) -> Result<Object<String, Json>, (Loss, String)> {
-    match serde_json::from_slice(whole) {
-        Ok(Json::Object(object)) => Ok(object),
-        _ => Err((Loss::Unreadable, "it is no object of JSON".to_string())),
-    }
+fn object(whole: &[u8]) -> Result<Object<'_>, (Loss, String)> {
+    serde_json::from_slice(whole)
+        .map_err(|_| (Loss::Unreadable, "it is no object of JSON".to_string()))
+}
+
+fn read(value: &RawValue) -> Option<Json> {
+    serde_json::from_str(value.get()).ok()
 }
 
 /// Text as it is, everything else of JSON as it is written.
-fn payload(object: &Object<String, Json>) -> Vec<u8> {
-    match object.get("payload") {
-        None => Vec::new(),
-        Some(Json::String(text)) => bytes(text),
-        Some(other) => other.to_string().into_bytes(),
+fn payload(object: &Object<'_>) -> Result<Vec<u8>, (Loss, String)> {
+    let Some(value) = object.get("payload") else { return Ok(Vec::new()) };
+    if !value.get().starts_with('"') {
+        return Ok(value.get().into());
+    }
+    match read(value) {
+        Some(Json::String(text)) => Ok(bytes(&text)),
+        _ => Err((Loss::Unreadable, "the payload in its JSON is no text".to_string())),
     }
 }
 
@@ -237,7 +247,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// A message with everything that MQTT says of it.
 fn envelope(name: &str, publish: &Publish<'_>) -> Json {
-    let (mut all, mut user) = (Object::new(), Object::new());
+    let (mut all, mut user) = (Map::new(), Map::new());
     for property in publish.properties.iter() {
         let (key, value) = match property {
             Property::ContentType(value) => ("content_type", value.into()),
@@ -266,7 +276,7 @@ fn envelope(name: &str, publish: &Publish<'_>) -> Json {
 }
 
 /// A name that comes again has a list: an object has each of its names once.
-fn repeat(user: &mut Object<String, Json>, name: &str, value: &str) {
+fn repeat(user: &mut Map<String, Json>, name: &str, value: &str) {
     match user.get_mut(name) {
         None => _ = user.insert(name.to_string(), value.into()),
         Some(Json::Array(all)) => all.push(value.into()),
@@ -275,9 +285,10 @@ fn repeat(user: &mut Object<String, Json>, name: &str, value: &str) {
 }
 
 /// What of an object's properties MQTT has; what does not fit is left out.
-fn properties(settings: &GatewaySettings, object: &Object<String, Json>) -> PropertiesBuf {
+fn properties(settings: &GatewaySettings, object: &Object<'_>) -> PropertiesBuf {
     let mut found = PropertiesBuf::default();
-    let Some(Json::Object(all)) = object.get("properties") else { return found };
+    let all = object.get("properties").and_then(|value| read(value));
+    let Some(Json::Object(all)) = all else { return found };
     let fits = |text: &&str| text.len() <= usize::from(u16::MAX) && !text.contains('\0');
     let word = |key: &str| all.get(key).and_then(Json::as_str).filter(fits);
     // Questions and answers have those that bring the answer back, and each no more than once

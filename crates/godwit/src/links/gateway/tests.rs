@@ -169,6 +169,42 @@ fn messages_look_as_their_form_says() {
 }
 
 #[test]
+fn what_is_no_text_in_json_goes_through_as_it_is_written() {
+    let own = [SP_SUB, &[("form", "json")]].concat();
+    let settings = gateway(&own, &[], &[&[("filter", "#")]]).unwrap();
+    let heard = |message: &str| {
+        inward(&settings, frames(&[message.as_bytes()]))
+            .map(|found| String::from_utf8(found.payload).expect("it is text"))
+            .map_err(|(loss, _)| loss)
+    };
+    for payload in [
+        "1.10",
+        "123456789012345678901234567890",
+        "0.1234567890123456789012345",
+        "-0",
+        "1E400",
+        "null",
+        r#"{"b":1.0, "a":[2.50,1e2]}"#,
+    ] {
+        let message = format!("{{\"topic\":\"a\",\"payload\": {payload} ,\"qos\":1}}");
+        assert_eq!(heard(&message).as_deref(), Ok(payload));
+        let answer = frames(&[message.as_bytes()]);
+        assert_eq!(super::forms::answered(&settings, answer).unwrap().0, payload.as_bytes());
+    }
+    assert_eq!(heard(r#"{"topic":"a","payload":"\u00e4\n"}"#).as_deref(), Ok("\u{e4}\n"));
+    assert_eq!(heard(r#"{"topic":"a","payload":1,"payload":"2"}"#).as_deref(), Ok("2"));
+    for wrong in [
+        r#"{"topic":"a","payload":01}"#,
+        r#"{"topic":"a","payload":"\ud800"}"#,
+        r#"{"topic":1,"payload":1}"#,
+        r#"["topic"]"#,
+        r#"{"topic":"a"} x"#,
+    ] {
+        assert_eq!(heard(wrong), Err(Loss::Unreadable), "{wrong}");
+    }
+}
+
+#[test]
 fn subscriptions_are_what_filters_begin_with() {
     for (filter, separator, prefix) in [
         ("a/#", "/", "a"),
