@@ -1,18 +1,34 @@
 """What a gateway may do here, and what one socket may cost the others: by pyzmq and by bytes."""
 
 import contextlib
+import fcntl
 import os
 import signal
+import struct
+import termios
 import unittest
 
 import zmq
 
 from sockets import (IN, OUT, PATIENCE_MS, PATIENCE_S, Case, gateway, rss_kib,
-                     stalled_peer)
+                     stalled_peer, until)
 
 WHO = 'identity.user = "plant"'
 # Clients without a name are the tests' own.
 ANYONE = '[[rule]]\nallow = "all"\nanonymous = true\n'
+
+
+def greeting(kind):
+    """What a socket of ZeroMQ says first."""
+    bare = bytearray(64)
+    bare[0], bare[9], bare[10], bare[12:16] = 0xFF, 0x7F, 3, b"NULL"
+    ready = b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
+    return bytes(bare) + bytes([4, len(ready)]) + ready
+
+
+def frame(body):
+    """The last of a message."""
+    return b"\x02" + len(body).to_bytes(8, "big") + body
 
 
 def allow(deed, *topics, who='user = "plant"'):
@@ -157,18 +173,49 @@ class Gates(Case):
         rep.send(b"open")
         self.assertEqual(mqtt.next(), ("valves/main", b"open"))
 
-    def half_way(self, url, announced, sent):
-        """A socket that pushes, and stops in the middle of a message."""
-        greeting = bytearray(64)
-        greeting[0], greeting[9], greeting[10], greeting[12:16] = 0xFF, 0x7F, 3, b"NULL"
-        ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH"
-        begun = b"\x01\x04in/a" + b"\x02" + announced.to_bytes(8, "big") + bytes(sent)
-        peer = stalled_peer(url, bytes(greeting) + bytes([4, len(ready)]) + ready)
+    def says(self, url, kind, said):
+        """A socket that says this and never reads."""
+        peer = stalled_peer(url, greeting(kind))
         self.addCleanup(peer.close)
         # It may be cut before all of it went.
         with contextlib.suppress(OSError):
-            peer.sendall(begun)
+            peer.sendall(said)
         return peer
+
+    def half_way(self, url, announced, sent):
+        """A socket that pushes, and stops in the middle of a message."""
+        begun = frame(bytes(announced))[:9 + sent]
+        return self.says(url, b"PUSH", b"\x01\x04in/a" + begun)
+
+    def wants(self, url, *prefixes):
+        return self.says(url, b"SUB", b"".join(frame(b"\x01" + one) for one in prefixes))
+
+    def test_what_sockets_subscribe_to_costs_no_more_than_is_allowed(self):
+        url, more = self.url(), 'peers_bytes_max = "16MiB"'
+        broker = self.listening(gateway("pub", f'listen = ["{url}"]', OUT, more))
+        before = rss_kib(broker.child.pid)
+        modest = self.socket("sub", url)
+        modest.subscribe(b"out/a")
+        self.joined(broker, "pub")
+        wishes = [b"%d/" % number + bytes(1000) for number in range(1000)]
+        greedy = [self.wants(url, *wishes) for _ in range(100)]
+        self.value(broker, "gateway/pub/dropped/no_room", lambda value: int(value) >= 80)
+        broker.line("reason=no_room")
+        self.assertLess(rss_kib(broker.child.pid) - before, 56 * 1024, "100 MB are asked for")
+        # Who has least of it goes on, and there is room again once others went.
+        self.mqtt(broker).publish("out/a", "hello")
+        self.assertEqual(modest.recv_multipart(), [b"out/a", b"hello"])
+        for peer in greedy:
+            peer.close()
+        self.joined(broker, "pub", 1)
+        late = self.wants(url, *wishes)
+        self.joined(broker, "pub", 2)
+        # What is taken back makes room.
+        churn = [frame(deed + one) for deed in (b"\x00", b"\x01") for one in wishes]
+        for _ in range(20):
+            late.sendall(b"".join(churn))
+        until(lambda: outstanding(late) == 0, "it was not read")
+        self.joined(broker, "pub", 2)
 
     def test_messages_that_do_not_end_cost_no_more_than_is_allowed(self):
         url, more = self.url(), 'peers_bytes_max = "16MiB"'
@@ -206,6 +253,11 @@ class Gates(Case):
             answers.publish(asked.properties.ResponseTopic, "yes",
                             CorrelationData=asked.properties.CorrelationData)
             self.assertEqual(req.recv(), b"yes")
+
+
+def outstanding(peer):
+    """Bytes that a socket sent and that nobody has taken."""
+    return struct.unpack("i", fcntl.ioctl(peer, termios.TIOCOUTQ, bytes(4)))[0]
 
 
 if __name__ == "__main__":

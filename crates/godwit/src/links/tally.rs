@@ -30,7 +30,7 @@ pub(crate) enum Loss {
     Unreadable,
     /// Nobody answered in time.
     NoAnswer,
-    /// It was half-way here when all that is half-way here was too much.
+    /// It was half-way here, or a peer subscribed to it, when all of that was too much.
     NoRoom,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing here grows without a bound. A peer's queue has one in messages and bytes;
 //! what came from peers has one (`intake`), and while it is reached none of them is read; what is
-//! half-way here has one, of all of them.
+//! half-way here and what they subscribe to have one, of all of them.
 
 use super::intake::{Intake, Waiting};
 use super::settings::GatewaySettings;
@@ -41,7 +41,7 @@ struct Present {
     /// Who was given something last.
     turn: PeerId,
     intake: Intake,
-    /// Of messages that are half-way here, of all of them.
+    /// Of messages that are half-way here and of subscriptions, of all of them.
     held: usize,
     /// What a peer that went was not given.
     returned: VecDeque<Arc<Parcel>>,
@@ -54,7 +54,7 @@ struct Seat {
     queue_bytes: usize,
     /// Everything, where nobody says what they want.
     topics: Option<Topics>,
-    /// Of what it has begun to say.
+    /// Of what it has begun to say, and of what it subscribes to.
     held: usize,
     /// It held most when all held too much.
     is_cut: bool,
@@ -260,14 +260,16 @@ impl Crowd {
         Some((id, message))
     }
 
-    /// A peer has so many bytes here of what it has begun to say. Where all together have too many
-    /// those that have most are to go; says whether this one may stay.
+    /// A peer has so many bytes here of what it has begun to say, beside what it subscribes to.
+    /// Where all together have too many those that have most are to go; says whether this one may
+    /// stay.
     pub(super) fn hold(&self, id: PeerId, bytes: usize, settings: &GatewaySettings) -> bool {
         let mut present = lock(&self.present);
         let present = &mut *present;
         let Some(seat) = present.peers.get_mut(&id).filter(|seat| !seat.is_cut) else {
             return false;
         };
+        let bytes = bytes + seat.topics.as_ref().map_or(0, Topics::bytes);
         present.held = present.held - seat.held + bytes;
         seat.held = bytes;
         while present.held > settings.peers_bytes_max as usize

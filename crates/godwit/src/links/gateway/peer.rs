@@ -173,7 +173,8 @@ impl Peer {
         Ok(())
     }
 
-    /// What it has begun to say counts with what all have, and whoever has most of that goes.
+    /// What it has begun to say, and asked for, counts with what all have, and whoever has most of
+    /// that goes.
     fn weigh(&self) -> Result<(), String> {
         let Shared { settings, crowd, tally } = &self.shared;
         let said: usize = self.said.iter().map(cost).sum();
@@ -182,7 +183,7 @@ impl Peer {
             return Ok(());
         }
         tally.lose(&settings.name, Loss::NoRoom, "peers_bytes_max is reached");
-        Err(format!("peers_bytes_max is reached, and it held most: {held} bytes"))
+        Err("peers_bytes_max is reached, and it held most".to_string())
     }
 
     /// What waits for it, as it is written.

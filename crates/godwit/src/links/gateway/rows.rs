@@ -253,9 +253,10 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         kind: bytes(1 << 10, 1 << 31),
         default: "64MiB",
         live: true,
-        short: "bytes of messages that are half-way here, of all sockets together",
-        long: "Beyond it the socket that has most of them is disconnected, and its message is \
-               counted as no_room.",
+        short: "bytes of messages that are half-way here and of subscriptions, of all sockets \
+               together",
+        long: "Beyond it the socket that has most of them is disconnected, and that is counted as \
+               no_room. A subscription counts as its bytes and 256.",
         source: "",
         set: |gateway, value| gateway.peers_bytes_max = value.u32(),
     },
