@@ -4,13 +4,14 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
 import struct
 import termios
 import unittest
 
 import zmq
 
-from sockets import (IN, OUT, PATIENCE_MS, PATIENCE_S, Case, gateway, rss_kib,
+from sockets import (IN, OUT, PATIENCE_MS, PATIENCE_S, Case, Mqtt, gateway, rss_kib,
                      stalled_peer, until)
 
 WHO = 'identity.user = "plant"'
@@ -253,6 +254,48 @@ class Gates(Case):
             answers.publish(asked.properties.ResponseTopic, "yes",
                             CorrelationData=asked.properties.CorrelationData)
             self.assertEqual(req.recv(), b"yes")
+
+    def pushes(self, url, count):
+        """A socket that has said so many messages, all of which were read of it."""
+        peer = socket.socket(socket.AF_UNIX)
+        self.addCleanup(peer.close)
+        peer.connect(url.removeprefix("ipc://"))
+        numbers = [b"%d" % number for number in range(count)]
+        said = [b"\x01\x04in/a\x00" + bytes([len(one)]) + one for one in numbers]
+        peer.sendall(greeting(b"PUSH") + b"".join(said))
+        until(lambda: outstanding(peer) == 0, "it was not read")
+        return numbers
+
+    def keeper(self, url, text):
+        """A broker that has a message once it is on the disk, and so is behind; and for whom."""
+        data = os.path.join(self.folder, "data")
+        options = ("queue.messages_max=20000", "log.modules.gateway=debug")
+        broker = self.listening(text, "--data", data, options=options)
+        mqtt = Mqtt(broker.port, "from/#", client_id="reader")
+        self.addCleanup(mqtt.stop)
+        return broker, mqtt
+
+    def test_what_was_read_is_published_before_a_gateway_changes(self):
+        url = self.url("ipc")
+        broker, mqtt = self.keeper(url, gateway("pull", f'listen = ["{url}"]', IN))
+        with open(self.config, "w") as file:
+            file.write(gateway("pull", f'listen = ["{url}"]', IN, "peers_max = 7"))
+        expected = self.pushes(url, 10_000)
+        self.reload(broker)
+        self.assertEqual([mqtt.next()[1] for _ in expected], expected)
+        mqtt.nothing()
+
+    def test_what_was_read_is_published_before_the_broker_ends(self):
+        url = self.url("ipc")
+        text = gateway("pull", f'listen = ["{url}"]', IN)
+        broker, mqtt = self.keeper(url, text)
+        mqtt.stop()
+        expected = self.pushes(url, 10_000)
+        broker.signal(signal.SIGTERM)
+        self.assertEqual(broker.wait(), 0)
+        _, mqtt = self.keeper(url, text)
+        self.assertEqual([mqtt.next()[1] for _ in expected], expected)
+        mqtt.nothing()
 
 
 def outstanding(peer):

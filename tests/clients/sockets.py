@@ -42,17 +42,19 @@ IN = '[[gateway.in]]\nfilter = "in/+"\ntopic = "from/${1}"\n'
 
 
 class Mqtt:
-    """A client of 5.0 that keeps what it gets."""
+    """A client of 5.0 that keeps what it gets. One with a name has a session that stays."""
 
-    def __init__(self, port, *filters):
+    def __init__(self, port, *filters, client_id=""):
         self.got = queue.Queue()
         granted = queue.Queue()
-        self.client = paho.Client(CallbackAPIVersion.VERSION2,
+        self.client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id,
                                   protocol=MQTTProtocolVersion.MQTTv5)
         self.client.on_message = lambda client, data, message: self.got.put(message)
         self.client.on_connect = lambda client, data, flags, code, properties: granted.put(code)
         self.client.on_subscribe = lambda client, data, id, codes, properties: granted.put(codes)
-        self.client.connect("127.0.0.1", port)
+        own = Properties(PacketTypes.CONNECT)
+        own.SessionExpiryInterval = 3600 if client_id else 0
+        self.client.connect("127.0.0.1", port, clean_start=not client_id, properties=own)
         self.client.loop_start()
         granted.get(timeout=PATIENCE_S)
         for one in filters:

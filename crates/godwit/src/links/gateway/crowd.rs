@@ -46,6 +46,8 @@ struct Present {
     /// What a peer that went was not given.
     returned: VecDeque<Arc<Parcel>>,
     taken: Vec<Receipt>,
+    /// Nobody is read any more.
+    is_deaf: bool,
     is_closed: bool,
 }
 
@@ -56,6 +58,8 @@ struct Seat {
     topics: Option<Topics>,
     /// Of what it has begun to say, and of what it subscribes to.
     held: usize,
+    /// It has said more than there was room for.
+    has_more: bool,
     /// It held most when all held too much.
     is_cut: bool,
     wake: Arc<Notify>,
@@ -91,7 +95,7 @@ impl Crowd {
         wake: Arc<Notify>,
     ) -> Result<PeerId, &'static str> {
         let mut present = lock(&self.present);
-        if present.is_closed {
+        if present.is_deaf || present.is_closed {
             return Err("the gateway stops");
         }
         if settings.pattern.is_pair() && !present.peers.is_empty() {
@@ -101,8 +105,16 @@ impl Crowd {
         let id = present.next;
         let chooses = settings.family == Family::Zmq && settings.pattern.is_subscribed_to();
         let topics = chooses.then(Topics::default);
-        let (queue, queue_bytes, held, is_cut) = (VecDeque::new(), 0, 0, false);
-        present.peers.insert(id, Seat { queue, queue_bytes, topics, held, is_cut, wake });
+        let seat = Seat {
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            topics,
+            held: 0,
+            has_more: false,
+            is_cut: false,
+            wake,
+        };
+        present.peers.insert(id, seat);
         drop(present);
         self.changed.notify_one();
         Ok(id)
@@ -232,10 +244,10 @@ impl Crowd {
         self.changed.notify_one();
     }
 
-    /// Hands on what a peer said, as far as there is room for it. Says whether that was all.
-    pub(super) fn hand_in(&self, id: PeerId, said: &mut VecDeque<Message>) -> bool {
+    /// Hands on what a peer said, as far as there is room for it.
+    pub(super) fn hand_in(&self, id: PeerId, said: &mut VecDeque<Message>) {
         if said.is_empty() {
-            return true;
+            return;
         }
         let mut present = lock(&self.present);
         while present.intake.has_room(id)
@@ -243,9 +255,31 @@ impl Crowd {
         {
             present.intake.push(id, message);
         }
+        if let Some(seat) = present.peers.get_mut(&id) {
+            seat.has_more = !said.is_empty();
+        }
         drop(present);
         self.changed.notify_one();
-        said.is_empty()
+    }
+
+    /// What was read until now is all.
+    pub(super) fn stop_hearing(&self) {
+        lock(&self.present).is_deaf = true;
+    }
+
+    pub(super) fn is_deaf(&self) -> bool {
+        lock(&self.present).is_deaf
+    }
+
+    /// The session here was told all that was read.
+    pub(super) fn is_heard_out(&self) -> bool {
+        let present = lock(&self.present);
+        present.intake.is_empty() && present.peers.values().all(|seat| !seat.has_more)
+    }
+
+    /// How many messages the session here was not told, at least.
+    pub(super) fn unheard(&self) -> usize {
+        lock(&self.present).intake.len()
     }
 
     /// What somebody said who may say it now.

@@ -42,6 +42,8 @@ pub(super) struct Desk {
     refused: Vec<Refused>,
     /// When they are asked for again.
     ask_again: Option<Instant>,
+    /// What comes for sockets is left to the session, which has it again for whoever is next.
+    passes_over: bool,
 }
 
 /// So many messages, and bytes of them, may wait for this broker's acknowledgement.
@@ -68,6 +70,7 @@ impl Desk {
             asked_for: None,
             refused: Vec::new(),
             ask_again: None,
+            passes_over: false,
         }
     }
 
@@ -131,10 +134,13 @@ impl Desk {
         let mut taken = 0;
         while let Some(frame) = mqtt::cut(&bytes[taken..], u32::MAX).map_err(wrong)? {
             let is_publish = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
-            if is_publish && !self.has_room() {
+            if is_publish && self.is_held() {
                 break;
             }
             taken += frame.len;
+            if is_publish && self.passes_over {
+                continue;
+            }
             match Packet::decode(frame, Version::V5).map_err(wrong)? {
                 Packet::Publish(publish) => self.publish(&publish),
                 Packet::SubAck(ack) => {
@@ -153,7 +159,12 @@ impl Desk {
 
     /// Whether it waits for room among sockets, or here.
     pub(super) fn is_held(&self) -> bool {
-        !self.has_room()
+        !self.passes_over && !self.has_room()
+    }
+
+    /// Nothing goes to sockets any more.
+    pub(super) fn pass_over(&mut self) {
+        self.passes_over = true;
     }
 
     /// Whether one more message could go out now, whatever it is.
@@ -311,6 +322,11 @@ impl Desk {
     /// This broker has all that it was told.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered.is_empty() && self.to_near.is_empty()
+    }
+
+    /// How many messages this broker has not acknowledged.
+    pub(super) fn unanswered(&self) -> usize {
+        self.unanswered.len()
     }
 
     /// What sockets said, as far as there is room. Says whether there was anything.

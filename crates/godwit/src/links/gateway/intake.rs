@@ -50,6 +50,10 @@ impl Intake {
         self.said.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.messages
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.messages >= MESSAGES_MAX || self.bytes >= BYTES_MAX
     }

@@ -4,7 +4,8 @@
 //! pair, req) is acknowledged when that socket took it, and while nobody is there, or nobody takes
 //! anything, it stays in the session. What goes to all of them (pub, bus) passes by who is slow,
 //! and is counted. What comes from sockets is published here; while this broker acknowledges
-//! nothing more, no socket is read.
+//! nothing more, no socket is read. When it stops it reads none of them any more, and says here
+//! what it has read before it ends.
 
 mod crowd;
 mod desk;
@@ -44,7 +45,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::info;
 
 pub(crate) struct Gateway {
@@ -65,7 +66,7 @@ enum Ended {
 
 /// This broker is ours: if it does not answer it is busy stopping or starting.
 const NEAR_RETRY: Duration = Duration::from_millis(200);
-/// What peers still have to be told when it stops.
+/// What peers, and this broker, still have to be told when it stops.
 const FINISH: Duration = Duration::from_secs(1);
 
 impl Gateway {
@@ -95,6 +96,8 @@ impl Gateway {
         desk.heed(refused);
         loop {
             tokio::select! {
+                biased;
+                // Who is there may have said something that is to be finished.
                 () = self.somebody() => {}
                 refused = self.asked_again() => {
                     desk.heed(refused);
@@ -213,15 +216,12 @@ impl Gateway {
             crowd.give_again(settings);
             desk.take_receipts();
             let due = desk.due();
-            let time_is_up = async {
-                match due {
-                    Some(due) => sleep_until(due).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 biased;
-                () = stopped(stop) => return Ended::Stopped,
+                () = stopped(stop) => {
+                    self.settle(desk, way).await;
+                    return Ended::Stopped;
+                }
                 moved = poll_fn(|cx| poll(desk, way, cx, &mut buffer)) => {
                     if let Err(why) = moved {
                         return Ended::Why(why);
@@ -233,9 +233,42 @@ impl Gateway {
                     self.home.survey(vec![settings.link_id().into()]).await;
                     desk.subscribe_again();
                 }
-                () = time_is_up => desk.look_at_time(),
+                () = time_of(due) => desk.look_at_time(),
             }
         }
+    }
+
+    /// What was read of sockets this broker has, before any of them may believe so: none is read
+    /// any more.
+    async fn settle(&self, desk: &mut Desk, way: &mut Way<UnixStream>) {
+        let Shared { settings, crowd, tally } = &self.shared;
+        crowd.stop_hearing();
+        desk.pass_over();
+        let mut buffer = vec![0; READ_BYTES];
+        let settled = async {
+            while !crowd.is_heard_out() || !desk.is_answered() {
+                desk.take_receipts();
+                tokio::select! {
+                    moved = poll_fn(|cx| poll(desk, way, cx, &mut buffer)) => moved?,
+                    () = crowd.changed.notified() => {}
+                }
+            }
+            Ok::<(), String>(())
+        };
+        let why = match timeout(FINISH, settled).await {
+            Ok(Ok(())) => return,
+            Ok(Err(why)) => why,
+            Err(_) => format!("no answer within {} s", FINISH.as_secs()),
+        };
+        let count = desk.unanswered() + crowd.unheard();
+        tally.fail(&settings.name, format!("{why}: what {count} messages came to is not known"));
+    }
+}
+
+async fn time_of(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => pending().await,
     }
 }
 

@@ -132,7 +132,8 @@ impl Peer {
         self.wrote(before - self.out.len());
         // Who asks for answers without reading them waits, and so does who says more than there is
         // room for.
-        let hears = self.said.is_empty() && self.out.len() < 2 * UNSENT_BYTES_MAX;
+        let has_room = self.said.is_empty() && self.out.len() < 2 * UNSENT_BYTES_MAX;
+        let hears = has_room && !self.shared.crowd.is_deaf();
         if hears && self.way.poll_read(cx, buffer).map_err(said_of)? {
             moved = true;
             self.hear()?;
