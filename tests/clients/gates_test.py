@@ -2,11 +2,14 @@
 
 import contextlib
 import fcntl
+import http.server
+import json
 import os
 import signal
 import socket
 import struct
 import termios
+import threading
 import unittest
 
 import zmq
@@ -17,6 +20,24 @@ from sockets import (IN, OUT, PATIENCE_MS, PATIENCE_S, Case, Mqtt, gateway, rss_
 WHO = 'identity.user = "plant"'
 # Clients without a name are the tests' own.
 ANYONE = '[[rule]]\nallow = "all"\nanonymous = true\n'
+
+
+class Judge(http.server.BaseHTTPRequestHandler):
+    """Says of every question what its server says now."""
+
+    def answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = json.dumps({"result": self.server.verdict}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = answer
+
+    def log_message(self, *_):
+        pass
 
 
 def greeting(kind):
@@ -296,6 +317,25 @@ class Gates(Case):
         _, mqtt = self.keeper(url, text)
         self.assertEqual([mqtt.next()[1] for _ in expected], expected)
         mqtt.nothing()
+
+    def test_what_it_may_not_have_it_asks_for_again_while_nobody_is_there(self):
+        judge = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Judge)
+        judge.verdict = "deny"
+        threading.Thread(target=judge.serve_forever, daemon=True).start()
+        self.addCleanup(judge.server_close)
+        self.addCleanup(judge.shutdown)
+        self.permit()
+        url = self.url()
+        broker = self.listening(
+            gateway("push", f'listen = ["{url}"]', OUT, WHO),
+            options=("sys.interval_s=1", "log.modules.gateway=debug", f"acl.file={self.acl}",
+                     f"acl.http_url=http://127.0.0.1:{judge.server_port}/", "acl.http_cache_s=off"))
+        broker.line("it subscribe to out/#: Not authorized")
+        judge.verdict = "allow"
+        self.value(broker, "gateway/push/last_error", lambda value: not value, seconds=20)
+        self.mqtt(broker).publish("out/a", "waits")
+        pull = self.socket("pull", url)
+        self.assertEqual(pull.recv_multipart(), [b"out/a", b"waits"])
 
 
 def outstanding(peer):

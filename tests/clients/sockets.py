@@ -152,10 +152,10 @@ class Case(unittest.TestCase):
         self.addCleanup(client.stop)
         return client
 
-    def value(self, broker, topic, is_right):
+    def value(self, broker, topic, is_right, seconds=PATIENCE_S):
         """What a topic below $SYS/broker comes to."""
         client = Mqtt(broker.port, f"$SYS/broker/{topic}")
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + seconds
         try:
             while True:
                 _, payload = client.next()

@@ -52,7 +52,7 @@ const UNANSWERED_BYTES_MAX: usize = 4 << 20;
 /// Nothing is added while so much waits to be written to the session here.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
 /// What this broker did not let it subscribe to it asks for again.
-const REFUSED_RETRY: Duration = Duration::from_secs(60);
+const REFUSED_RETRY: Duration = Duration::from_secs(10);
 
 impl Desk {
     pub(super) fn new(shared: Shared, terms: NearTerms) -> Desk {
@@ -418,6 +418,11 @@ impl Desk {
                 return id;
             }
         }
+    }
+
+    /// When the filters that it may not have are asked for again.
+    pub(super) fn asks_again_at(&self) -> Option<Instant> {
+        self.ask_again
     }
 
     /// When somebody has waited long enough.

@@ -99,7 +99,7 @@ impl Gateway {
                 biased;
                 // Who is there may have said something that is to be finished.
                 () = self.somebody() => {}
-                refused = self.asked_again() => {
+                refused = self.asked_again(desk.asks_again_at()) => {
                     desk.heed(refused);
                     continue;
                 }
@@ -167,14 +167,20 @@ impl Gateway {
     }
 
     /// Comes back when its permissions may have changed while nobody was there for whom it works,
-    /// with those that it has now.
-    async fn asked_again(&self) -> Vec<Refused> {
-        loop {
-            self.again.notified().await;
-            if self.shared.settings.identity().is_some() {
-                return self.prepare(true).await;
+    /// or at the time that is given, with those that it has now.
+    async fn asked_again(&self, due: Option<Instant>) -> Vec<Refused> {
+        let is_judged = self.shared.settings.identity().is_some();
+        let told = async {
+            match is_judged {
+                true => self.again.notified().await,
+                false => pending().await,
             }
+        };
+        tokio::select! {
+            () = told => {}
+            () = time_of(due) => {}
         }
+        self.prepare(true).await
     }
 
     async fn work(&self, desk: &mut Desk, stop: &mut watch::Receiver<Stop>) -> Ended {
