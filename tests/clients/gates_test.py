@@ -204,6 +204,20 @@ class Gates(Case):
             peer.sendall(said)
         return peer
 
+    def test_what_a_socket_sends_back_ends_here(self):
+        both = OUT + '[[gateway.in]]\nfilter = "out/#"\n'
+        url = self.url()
+        broker = self.listening(gateway("pair", f'listen = ["{url}"]', both))
+        pair, mqtt = self.socket("pair", url), self.mqtt(broker, "out/#")
+        self.joined(broker, "pair")
+        mqtt.publish("out/a", "once")
+        self.assertEqual(pair.recv_multipart(), [b"out/a", b"once"])
+        pair.send_multipart([b"out/a", b"once"])
+        pair.send_multipart([b"out/a", b"twice"])
+        expected = [("out/a", one) for one in (b"once", b"once", b"twice")]
+        self.assertEqual([mqtt.next() for _ in expected], expected)
+        self.assertFalse(pair.poll(300), "it goes round")
+
     def half_way(self, url, announced, sent):
         """A socket that pushes, and stops in the middle of a message."""
         begun = frame(bytes(announced))[:9 + sent]
