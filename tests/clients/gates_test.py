@@ -270,6 +270,17 @@ class Gates(Case):
         self.assertEqual(mqtt.next(), ("from/b", b"hello"))
         begun.clear()
 
+    def test_what_came_whole_counts_though_what_follows_is_wrong(self):
+        url = self.url()
+        broker = self.listening(gateway("pull", f'listen = ["{url}"]', IN))
+        mqtt = self.mqtt(broker, "from/#")
+        numbers = [str(number).encode() for number in range(100)]
+        whole = b"".join(b"\x01\x04in/a" + frame(number) for number in numbers)
+        self.says(url, b"PUSH", whole + b"\xff" * 20)
+        for number in numbers:
+            self.assertEqual(mqtt.next(), ("from/a", number))
+        self.joined(broker, "pull", 0)
+
     def test_who_asks_without_end_keeps_nobody_from_asking(self):
         rules = '[[gateway.in]]\ntopic = "questions"\n'
         url, more = self.url(), "answer_timeout_ms = 60000"

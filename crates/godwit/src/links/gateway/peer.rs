@@ -136,7 +136,11 @@ impl Peer {
         let hears = has_room && !self.shared.crowd.is_deaf();
         if hears && self.way.poll_read(cx, buffer).map_err(said_of)? {
             moved = true;
-            self.hear()?;
+            if let Err(why) = self.hear() {
+                // What came whole before it counts.
+                self.take_heard()?;
+                return Poll::Ready(Err(why));
+            }
         }
         if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
