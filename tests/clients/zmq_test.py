@@ -128,6 +128,28 @@ class Zmq(Case):
             got = [mqtt.next()[1] for _ in range(500)]
             self.assertEqual(got, [b"%d" % number for number in range(500)])
 
+    def test_what_is_retained_reaches_a_new_gateway_however_late_its_socket_comes(self):
+        url, data = self.url(), f"{self.folder}/data"
+        before = self.start("", "--data", data)
+        mqtt = self.mqtt(before)
+        for qos in (0, 1, 2):
+            mqtt.client.publish(f"out/{qos}", "x", qos=qos, retain=True).wait_for_publish(10)
+        before.stop()
+        text = gateway("push", f'listen = ["{url}"]', OUT)
+        broker = self.listening(text, "--data", data)
+        broker.child.kill()
+        broker.wait()
+        pull = self.socket("pull", url, False)
+        broker = self.listening(text, "--data", data)
+        got = sorted(pull.recv_multipart()[0] for _ in range(3))
+        self.assertEqual(got, [b"out/0", b"out/1", b"out/2"])
+        # Once.
+        broker.stop()
+        broker = self.listening(text, "--data", data)
+        self.joined(broker, "push")
+        self.mqtt(broker).publish("out/last", "x")
+        self.assertEqual(pull.recv_multipart()[0], b"out/last")
+
     def test_work_is_shared_among_those_who_pull(self):
         url = self.url()
         broker = self.listening(gateway("push", f'listen = ["{url}"]', OUT))

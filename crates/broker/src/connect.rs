@@ -339,6 +339,7 @@ impl Shard {
         session.conn = conn.0;
         session.version = packet.version;
         session.gate = Gate::default();
+        session.gate.set(Gate::QUIET, rights.as_ref().is_some_and(|rights| rights.is_quiet));
         session.listener = listener;
         session.problem_information = asked.problem_information;
         session.window = asked.receive_maximum.min(options.inflight_max);

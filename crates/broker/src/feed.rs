@@ -4,7 +4,7 @@
 
 use crate::deliver::Hit;
 use crate::flight::granted;
-use crate::input::SessionId;
+use crate::input::{Now, SessionId};
 use crate::limits::{CURSOR_STEPS_PER_TURN, NONE};
 use crate::outbox::Outbox;
 use crate::retained::Found;
@@ -20,6 +20,9 @@ use std::collections::BTreeMap;
 pub(crate) struct Cursor {
     pub(crate) filter: FilterId,
     pub(crate) after: Option<Box<str>>,
+    /// When it was asked for by a connection that had it wait: what came since then came by the
+    /// subscription, and waits too.
+    pub(crate) waits_since: Option<Now>,
     pub(crate) options: Packed,
     pub(crate) id: u32,
 }
@@ -90,7 +93,13 @@ impl Shard {
                     continue;
                 }
             };
-            if granted(message.qos(), cursor.options) != QoS::AtMostOnce && !room {
+            let is_kept = granted(message.qos(), cursor.options) != QoS::AtMostOnce;
+            let is_later = |since| self.retained.is_later(&message, since);
+            if is_kept && cursor.waits_since.is_some_and(is_later) {
+                cursor.after = Some(message.topic().into());
+                continue;
+            }
+            if is_kept && !room {
                 return;
             }
             let hit = Hit {
@@ -117,6 +126,7 @@ mod tests {
         let cursor = |filter, id| Cursor {
             filter: FilterId(filter),
             after: None,
+            waits_since: None,
             options: Packed::default(),
             id,
         };

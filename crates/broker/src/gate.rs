@@ -10,6 +10,8 @@ impl Gate {
     pub(crate) const AHEAD: Gate = Gate(2);
     /// It has a rate: every message passes by the queue.
     pub(crate) const METERED: Gate = Gate(4);
+    /// Its connection is not there for messages.
+    pub(crate) const QUIET: Gate = Gate(8);
 
     /// Whether messages go straight to the socket.
     #[inline]
@@ -20,7 +22,7 @@ impl Gate {
     /// Whether messages wait in the queue.
     #[inline]
     pub(crate) fn is_shut(self) -> bool {
-        self.0 & (Gate::CONGESTED.0 | Gate::AHEAD.0) != 0
+        self.0 & (Gate::CONGESTED.0 | Gate::AHEAD.0 | Gate::QUIET.0) != 0
     }
 
     #[inline]

@@ -76,6 +76,8 @@ pub struct Grant {
     pub permissions: Option<Arc<Permissions>>,
     /// When it has to go.
     pub expires_in_ms: Option<u64>,
+    /// Nothing is sent to it but answers: messages wait for another connection of its session.
+    pub is_quiet: bool,
     /// The last word of an authentication exchange, for the client.
     pub says: Option<Box<[u8]>>,
 }

@@ -41,6 +41,8 @@ pub(crate) struct Retained {
     tombstones: VecDeque<(Now, Box<str>)>,
     /// The nodes whose message expires, by the second in which it does.
     expiries: BTreeSet<(u64, u32)>,
+    /// No message of a process before this one is later, whatever its clock said.
+    earlier: Now,
 }
 
 /// What a search from one place on found.
@@ -55,6 +57,8 @@ pub(crate) enum Found<'a> {
 
 /// How long a clear is remembered against an older set that is still on its way.
 const TOMBSTONE_MS: u64 = 10_000;
+/// Shards read their clocks once a tick.
+const CLOCKS_DIFFER_MS: u64 = 100;
 
 impl Retained {
     pub(crate) fn new() -> Retained {
@@ -69,6 +73,7 @@ impl Retained {
             bytes: 0,
             tombstones: VecDeque::new(),
             expiries: BTreeSet::new(),
+            earlier: Now::default(),
         }
     }
 
@@ -76,6 +81,17 @@ impl Retained {
     pub(crate) fn index_bytes(&self) -> u64 {
         self.nodes.len() as u64 * cost::RETAINED_NODE
             + u64::from(self.parents) * cost::RETAINED_PARENT
+    }
+
+    /// From an earlier process.
+    pub(crate) fn restore(&mut self, message: Message, stamp: Stamp, now: Now) {
+        self.earlier = self.earlier.max(message.view().at());
+        self.set(message, stamp, now, true);
+    }
+
+    /// Whether a message was published here after this.
+    pub(crate) fn is_later(&self, message: &Message, than: Now) -> bool {
+        message.view().at().0 > than.max(self.earlier).0 + CLOCKS_DIFFER_MS
     }
 
     fn node_of(&self, topic: &str) -> Option<u32> {

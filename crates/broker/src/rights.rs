@@ -33,6 +33,8 @@ pub(crate) struct Rights {
     decided: Option<Box<Decisions>>,
     /// Whether somebody who was asked allowed its will.
     pub(crate) will_is_allowed: bool,
+    /// Its messages wait for another connection.
+    pub(crate) is_quiet: bool,
     denials: u32,
     /// When a denial may be noted again.
     denial_noted: Now,
@@ -60,7 +62,9 @@ impl Rights {
             own: grant.and_then(|grant| grant.permissions.clone()),
         };
         let class = options.class_of(who.user.as_deref(), &who.groups);
-        Rights { class, expires: peer.pass().and_then(|pass| pass.expires), ..Rights::of(who) }
+        let is_quiet = grant.is_some_and(|grant| grant.is_quiet);
+        let expires = peer.pass().and_then(|pass| pass.expires);
+        Rights { class, expires, is_quiet, ..Rights::of(who) }
     }
 
     /// Of somebody who is not here yet.
@@ -85,6 +89,7 @@ impl Rights {
             generation: 0,
             decided: None,
             will_is_allowed: false,
+            is_quiet: false,
             denials: 0,
             denial_noted: Now(0),
             answers: None,
@@ -99,6 +104,7 @@ impl Rights {
             generation: self.generation,
             decided: None,
             will_is_allowed: false,
+            is_quiet: false,
             denials: 0,
             denial_noted: Now(0),
             answers: None,

@@ -4,6 +4,7 @@ use crate::conn::{End, HeldSubAck, State};
 use crate::exclusive::{Claim, Claimed, EXCLUSIVE, behind};
 use crate::explain::explained;
 use crate::feed::Cursor;
+use crate::gate::Gate;
 use crate::input::{ConnId, Cross, Member, SessionId};
 use crate::limits::{LINK_IDS, SHARES_MAX};
 use crate::note::Note;
@@ -103,9 +104,12 @@ impl Shard {
     ) {
         // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
         if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
-            self.sessions.get_mut(id).rare().cursors.push(Cursor {
+            let session = self.sessions.get_mut(id);
+            let waits_since = session.gate.has(Gate::QUIET).then_some(self.now);
+            session.rare().cursors.push(Cursor {
                 filter,
                 after: None,
+                waits_since,
                 options: Packed::new(SubscribeOptions { qos, ..options }),
                 id: subscription_id,
             });

@@ -5,6 +5,7 @@ mod backoff;
 pub(crate) mod bridge;
 #[cfg(feature = "sink")]
 pub(crate) mod events;
+mod fresh;
 #[cfg(feature = "gateway")]
 pub(crate) mod gateway;
 pub(crate) mod map;

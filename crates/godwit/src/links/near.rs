@@ -2,6 +2,7 @@
 //! like any other, whose name nobody else can have. Its queue is the session's, with the session's
 //! bounds, on the disk where sessions are; what it does not acknowledge is its again.
 
+use super::fresh::Fresh;
 use super::lock;
 use broker::Options;
 use broker::classes::{Class, Headcount};
@@ -13,6 +14,7 @@ use mqtt::{
     PropertiesBuf, Property, QoS, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf,
     Unsubscribe, Version,
 };
+use ring::digest::{SHA256, digest};
 use std::collections::HashSet;
 use std::iter;
 use std::os::unix::net::UnixStream as Pair;
@@ -30,6 +32,8 @@ pub(crate) struct Home {
     /// Links that have just begun and whose sessions were not prepared yet.
     beginning: Mutex<HashSet<String>>,
     fewer: Condvar,
+    /// Notes of filters whose retained messages this process has asked for.
+    asked: Mutex<HashSet<String>>,
 }
 
 /// Longer than it takes with any disk that is not broken.
@@ -62,6 +66,12 @@ pub(crate) struct Identity {
 /// A filter that this broker does not let a link have, and why.
 pub(crate) type Refused = String;
 
+/// A session that is there.
+pub(crate) struct Prepared {
+    pub(crate) refused: Vec<Refused>,
+    pub(crate) fresh: Fresh,
+}
+
 /// What a link's session is asked to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish<'a> {
@@ -69,6 +79,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) receive_maximum: u16,
     /// Otherwise it goes on, and stays.
     pub(crate) is_last: bool,
+    /// No messages come.
+    pub(crate) is_quiet: bool,
 }
 
 /// How a link asks for what rules send it, where a message may have so much QoS.
@@ -87,6 +99,22 @@ pub(crate) fn rows_for(link_id: &str, qos_max: QoS) -> (String, SubscribeOptions
 pub(crate) fn notes(link_id: &str) -> String {
     format!("{link_id}/.notes/")
 }
+
+/// A filter that stands for something about this text, which may be longer than a filter.
+pub(crate) fn note(link_id: &str, what: &str, text: &str) -> String {
+    let digest = digest(&SHA256, text.as_bytes());
+    let beginning = digest.as_ref().iter().take(8);
+    let digits: String = beginning.map(|byte| format!("{byte:02x}")).collect();
+    format!("{}{what}/{digits}", notes(link_id))
+}
+
+/// How it is subscribed to. Nobody publishes there.
+pub(crate) const NOTE_OPTIONS: SubscribeOptions = SubscribeOptions {
+    qos: QoS::AtMostOnce,
+    no_local: true,
+    retain_as_published: false,
+    retain_handling: 2,
+};
 
 /// What a rule calls its row, where a link has the topic from a rule.
 pub(crate) fn name_of_row(topic: &str) -> Option<&str> {
@@ -121,7 +149,7 @@ pub(crate) fn limits(all: &Options) -> Options {
 
 impl Home {
     pub(crate) fn new(handle: engine::Handle) -> Home {
-        Home { handle, beginning: Mutex::default(), fewer: Condvar::new() }
+        Home { handle, beginning: Mutex::default(), fewer: Condvar::new(), asked: Mutex::default() }
     }
 
     /// This link's session is waited for.
@@ -154,15 +182,16 @@ impl Home {
     }
 
     /// The session is there, and subscribes to what is wanted where a message may have so much QoS,
-    /// and to nothing else: what is published from now on waits.
+    /// and to nothing else: what is published from now on waits, and so does what is retained.
     pub(crate) async fn prepare(
         &self,
         link_id: &str,
         is_subscribed: bool,
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
-    ) -> Result<(), String> {
-        let refused = self.prepare_as(link_id, None, is_subscribed, wanted).await?;
-        refused.into_iter().next().map_or(Ok(()), Err)
+    ) -> Result<Fresh, String> {
+        let Prepared { refused, fresh } =
+            self.prepare_as(link_id, None, is_subscribed, wanted).await?;
+        refused.into_iter().next().map_or(Ok(fresh), Err)
     }
 
     /// The same for one that may not have everything: the filters that it may not have.
@@ -172,7 +201,7 @@ impl Home {
         identity: Option<&Identity>,
         is_subscribed: bool,
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
-    ) -> Result<Vec<Refused>, String> {
+    ) -> Result<Prepared, String> {
         let prepared = self.enter(link_id, identity, is_subscribed, wanted).await;
         lock(&self.beginning).remove(link_id);
         self.fewer.notify_all();
@@ -185,31 +214,35 @@ impl Home {
         identity: Option<&Identity>,
         is_subscribed: bool,
         wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
-    ) -> Result<Vec<Refused>, String> {
-        // To subscribe it has to connect, and what has QoS 0 would come and be lost.
+    ) -> Result<Prepared, String> {
         let before = self.survey(vec![link_id.into()]).await;
+        let had = before.iter().flat_map(|report| &report.filters);
+        let had: HashSet<&str> = had.map(|filter| &**filter).collect();
         if is_subscribed && !before.is_empty() {
-            return Ok(Vec::new());
+            let fresh = Fresh::of(link_id, &wanted(QoS::ExactlyOnce), &had);
+            return Ok(Prepared { refused: Vec::new(), fresh });
         }
-        let wish = Wish { link_id, receive_maximum: 1, is_last: false };
+        let wish = Wish { link_id, receive_maximum: 1, is_last: false, is_quiet: true };
         let mut near = self.connect_as(wish, identity).await?;
         let wanted = wanted(near.terms.qos_max);
-        let wanted: Vec<(&str, SubscribeOptions)> =
-            wanted.iter().map(|(filter, options)| (filter.as_str(), *options)).collect();
-        let notes = notes(link_id);
+        let fresh = Fresh::of(link_id, &wanted, &had);
+        let asked = lock(&self.asked).clone();
+        let all = fresh.first_asked(&wanted, |note| had.contains(note) && !asked.contains(note));
+        let others = notes(link_id);
         let is_gone = |filter: &&str| {
-            !filter.starts_with(&notes) && wanted.iter().all(|(wanted, _)| wanted != filter)
+            let stays = filter.starts_with(&others) && !Fresh::is_note(link_id, filter);
+            !stays && all.iter().all(|(wanted, _)| wanted != filter)
         };
-        let had = before.iter().flat_map(|report| report.filters.iter().map(|one| &**one));
-        let gone: Vec<&str> = had.filter(is_gone).collect();
-        let refused = near.subscribe(&wanted, &gone).await?;
+        let gone: Vec<&str> = had.iter().copied().filter(is_gone).collect();
+        let refused = near.subscribe(&all, &gone).await?;
+        lock(&self.asked).extend(fresh.notes().map(str::to_string));
         near.goodbye().await?;
-        Ok(refused)
+        Ok(Prepared { refused, fresh })
     }
 
     /// Ends a session and what waits in it.
     pub(crate) async fn end(&self, link_id: &str) -> Result<(), String> {
-        let wish = Wish { link_id, receive_maximum: 1, is_last: true };
+        let wish = Wish { link_id, receive_maximum: 1, is_last: true, is_quiet: true };
         self.connect(wish).await?.goodbye().await
     }
 
@@ -233,6 +266,7 @@ impl Home {
             // The first is the class of its limits.
             groups: iter::once(wish.link_id.into()).chain(groups).collect(),
             is_superuser: identity.is_none(),
+            is_quiet: wish.is_quiet,
             ..Grant::default()
         };
         self.handle.connect_own(theirs, grant).map_err(wrong)?;

@@ -504,7 +504,7 @@ fn nobody_else_has_a_links_name() {
 }
 
 /// Where nobody listens, until somebody does.
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     listener.local_addr().expect("it is bound")
 }

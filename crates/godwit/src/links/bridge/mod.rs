@@ -16,7 +16,8 @@ use self::pipe::{Pipe, Rule};
 use self::place::Places;
 use self::settings::BridgeSettings;
 use super::backoff::{self, seed};
-use super::near::{Home, Near, Wish, rows_for};
+use super::fresh::Fresh;
+use super::near::{Home, NOTE_OPTIONS, Near, Wish, rows_for};
 use super::tally::Tally;
 use super::{Credentials, Stop, lock, stopped};
 use broker::rules::Told;
@@ -52,6 +53,8 @@ struct Course {
     failures: u32,
     /// The session here has to be begun, and to subscribe.
     is_unprepared: bool,
+    /// Filters whose retained messages have not begun to come.
+    fresh: Fresh,
     places: Places,
     gone: Vec<String>,
 }
@@ -97,9 +100,9 @@ impl Bridge {
     async fn prepare(&self, course: &mut Course) {
         loop {
             match self.try_prepare().await {
-                Ok(places) => {
+                Ok((places, fresh)) => {
                     course.is_unprepared = false;
-                    course.places = places;
+                    (course.places, course.fresh) = (places, fresh);
                     return;
                 }
                 Err(why) => self.tally.fail(&self.settings.name, why),
@@ -108,26 +111,26 @@ impl Bridge {
         }
     }
 
-    async fn try_prepare(&self) -> Result<Places, String> {
+    async fn try_prepare(&self) -> Result<(Places, Fresh), String> {
         let rules = &self.settings.rules.outward;
         let link_id = self.settings.link_id();
         let before = self.home.survey(vec![link_id.as_str().into()]).await;
-        let (places, fresh) = match before.first() {
+        let (places, unmet) = match before.first() {
             Some(report) => (Places::of(&link_id, &report.filters), Vec::new()),
             None => {
                 let places = Places::unmet(&link_id, &self.settings.servers);
-                let fresh = places.filters();
-                (places, fresh)
+                let unmet = places.filters();
+                (places, unmet)
             }
         };
         let wanted = |qos_max| {
             let filter = |rule: &Rule| (rule.map.filter.clone(), rule.first_options(qos_max));
             let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
-            let notes = fresh.iter().map(|note| (note.clone(), place::OPTIONS));
+            let notes = unmet.iter().map(|note| (note.clone(), NOTE_OPTIONS));
             rules.iter().map(filter).chain(rows).chain(notes).collect()
         };
-        self.home.prepare(&link_id, self.is_subscribed, wanted).await?;
-        Ok(places)
+        let fresh = self.home.prepare(&link_id, self.is_subscribed, wanted).await?;
+        Ok((places, fresh))
     }
 
     /// Both ends, and what is unfinished between them.
@@ -144,7 +147,7 @@ impl Bridge {
         let granted = far.granted;
         let link_id = settings.link_id();
         let receive_maximum = granted.receive_maximum.min(settings.limits.inflight_max);
-        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
+        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false, is_quiet: false };
         let mut near = self.home.connect(wish).await?;
         if !near.session_present {
             course.is_unprepared = true;
@@ -158,6 +161,7 @@ impl Bridge {
             seed(),
         );
         self.settle(course, granted.session_present, (&mut near, &mut pipe)).await?;
+        near.begin(&mut course.fresh).await?;
         pipe.begin(&course.gone);
         pipe.say_status(&settings.status_topic, true);
         Ok(Line::new(near, far, pipe, settings))
@@ -189,7 +193,7 @@ impl Bridge {
         if change.is_empty() {
             return Ok(());
         }
-        let wanted: Vec<_> = change.wanted.iter().map(|note| (&**note, place::OPTIONS)).collect();
+        let wanted: Vec<_> = change.wanted.iter().map(|note| (&**note, NOTE_OPTIONS)).collect();
         let gone: Vec<&str> = change.gone.iter().map(|note| &**note).collect();
         near.subscribe(&wanted, &gone).await?;
         course.places.change(change);

@@ -6,9 +6,7 @@
 //! nobody publishes, below its own name, so that this is kept with it and goes with it.
 
 use crate::identity::remote::url::Url;
-use crate::links::near::notes;
-use mqtt::{QoS, SubscribeOptions};
-use ring::digest::{SHA256, digest};
+use crate::links::near::{note, notes};
 
 /// Filters that the session has.
 #[derive(Default)]
@@ -24,14 +22,6 @@ pub(super) struct Change {
     /// It comes from another server.
     pub(super) moves: bool,
 }
-
-/// Nobody publishes there.
-pub(super) const OPTIONS: SubscribeOptions = SubscribeOptions {
-    qos: QoS::AtMostOnce,
-    no_local: true,
-    retain_as_published: false,
-    retain_handling: 2,
-};
 
 impl Places {
     /// Of a session that was there before.
@@ -78,10 +68,7 @@ impl Places {
     }
 
     fn note(&self, what: &str, server: &Url) -> String {
-        let digest = digest(&SHA256, format!("{server}{}", server.path).as_bytes());
-        let beginning = digest.as_ref().iter().take(8);
-        let text: String = beginning.map(|byte| format!("{byte:02x}")).collect();
-        format!("{}{what}/{text}", notes(&self.link_id))
+        note(&self.link_id, what, &format!("{server}{}", server.path))
     }
 }
 

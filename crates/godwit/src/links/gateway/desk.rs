@@ -13,7 +13,10 @@ use super::errands::{Asked, Errands, Told};
 use super::forms::{self, Inward};
 use super::peer::{Shared, parcel};
 use super::settings::GatewaySettings;
-use crate::links::near::{NearTerms, Refused, acknowledge, name_of_row, refused, subscribe};
+use crate::links::fresh::Fresh;
+use crate::links::near::{
+    NearTerms, Prepared, Refused, acknowledge, name_of_row, refused, subscribe,
+};
 use crate::links::tally::Loss;
 use mqtt::{
     Packet, PacketId, PacketType, Property, Publish, QoS, Reason, SubscribeOptions, Version,
@@ -40,6 +43,8 @@ pub(super) struct Desk {
     /// The filters that SUBSCRIBE asked for and SUBACK has not answered yet.
     asked_for: Option<Vec<String>>,
     refused: Vec<Refused>,
+    /// Filters whose retained messages have not begun to come.
+    pub(super) fresh: Fresh,
     /// When they are asked for again.
     ask_again: Option<Instant>,
     /// What comes for sockets is left to the session, which has it again for whoever is next.
@@ -69,6 +74,7 @@ impl Desk {
             answers_at,
             asked_for: None,
             refused: Vec::new(),
+            fresh: Fresh::default(),
             ask_again: None,
             passes_over: false,
         }
@@ -114,8 +120,14 @@ impl Desk {
         self.asked_for = Some(wanted.into_iter().map(|(filter, _)| filter).collect());
     }
 
+    /// The session here is there.
+    pub(super) fn heed_prepared(&mut self, prepared: Prepared) {
+        self.fresh = prepared.fresh;
+        self.heed(prepared.refused);
+    }
+
     /// What it may not subscribe to: the others are its.
-    pub(super) fn heed(&mut self, refused: Vec<Refused>) {
+    fn heed(&mut self, refused: Vec<Refused>) {
         self.ask_again = (!refused.is_empty()).then(|| Instant::now() + REFUSED_RETRY);
         if refused == self.refused {
             return;

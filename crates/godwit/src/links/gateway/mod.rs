@@ -31,7 +31,7 @@ use self::desk::{Desk, again};
 use self::peer::Shared;
 use self::roads::Trusted;
 use self::settings::GatewaySettings;
-use super::near::{Home, NearTerms, Refused, Wish};
+use super::near::{Home, NearTerms, Prepared, Wish};
 use super::tally::Tally;
 use super::way::{READ_BYTES, Way};
 use super::{Credentials, Served, Stop, stopped};
@@ -85,22 +85,22 @@ impl Gateway {
     pub(crate) async fn run(self, mut stop: watch::Receiver<Stop>) {
         let Shared { settings, crowd, tally } = self.shared.clone();
         let mut told = stop.clone();
-        let refused = tokio::select! {
-            refused = self.prepare(false) => refused,
+        let prepared = tokio::select! {
+            prepared = self.prepare(false) => prepared,
             () = stopped(&mut told) => return,
         };
         let mut roads = self.set_out();
         let terms =
             NearTerms { qos_max: QoS::AtLeastOnce, takes_retain: true, packet_bytes_max: u32::MAX };
         let mut desk = Desk::new(self.shared.clone(), terms);
-        desk.heed(refused);
+        desk.heed_prepared(prepared);
         loop {
             tokio::select! {
                 biased;
                 // Who is there may have said something that is to be finished.
                 () = self.somebody() => {}
-                refused = self.asked_again(desk.asks_again_at()) => {
-                    desk.heed(refused);
+                prepared = self.asked_again(desk.asks_again_at()) => {
+                    desk.heed_prepared(prepared);
                     continue;
                 }
                 () = stopped(&mut told) => break,
@@ -140,9 +140,8 @@ impl Gateway {
         roads
     }
 
-    /// The session here exists, and is subscribed, before any socket is there. Comes back with
-    /// what it may not have.
-    async fn prepare(&self, is_again: bool) -> Vec<Refused> {
+    /// The session here exists, and is subscribed, before any socket is there.
+    async fn prepare(&self, is_again: bool) -> Prepared {
         let settings = &self.shared.settings;
         let (link_id, identity) = (settings.link_id(), settings.identity());
         let wanted = |qos_max: QoS| match is_again {
@@ -151,7 +150,7 @@ impl Gateway {
         };
         loop {
             match self.home.prepare_as(&link_id, identity, false, wanted).await {
-                Ok(refused) => return refused,
+                Ok(prepared) => return prepared,
                 Err(why) => self.shared.tally.fail(&settings.name, why),
             }
             sleep(NEAR_RETRY).await;
@@ -168,7 +167,7 @@ impl Gateway {
 
     /// Comes back when its permissions may have changed while nobody was there for whom it works,
     /// or at the time that is given, with those that it has now.
-    async fn asked_again(&self, due: Option<Instant>) -> Vec<Refused> {
+    async fn asked_again(&self, due: Option<Instant>) -> Prepared {
         let is_judged = self.shared.settings.identity().is_some();
         let told = async {
             match is_judged {
@@ -187,16 +186,19 @@ impl Gateway {
         let settings = &self.shared.settings;
         let link_id = settings.link_id();
         let receive_maximum = settings.limits.inflight_max;
-        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
-        let near = match self.home.connect_as(wish, settings.identity()).await {
+        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false, is_quiet: false };
+        let mut near = match self.home.connect_as(wish, settings.identity()).await {
             Ok(near) if near.session_present => near,
             Ok(near) => {
                 let _ = near.goodbye().await;
-                desk.heed(self.prepare(false).await);
+                desk.heed_prepared(self.prepare(false).await);
                 return Ended::Alone;
             }
             Err(why) => return Ended::Why(why),
         };
+        if let Err(why) = near.begin(&mut desk.fresh).await {
+            return Ended::Why(why);
+        }
         desk.begin(near.terms);
         desk.subscribe_again();
         let mut way = Way::new(near.stream, near.read);

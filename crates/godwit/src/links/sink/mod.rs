@@ -39,6 +39,7 @@ use self::settings::SinkSettings;
 use self::times::Times;
 use super::backoff;
 use super::events::{Heard, Hub};
+use super::fresh::Fresh;
 use super::near::{Home, Wish, rows_for};
 use super::tally::{Loss, Tally};
 use super::{Credentials, Stop, stopped};
@@ -69,6 +70,8 @@ struct Course {
     /// How long the far side asked us to wait.
     after: Option<Duration>,
     is_unprepared: bool,
+    /// Filters whose retained messages have not begun to come.
+    fresh: Fresh,
     /// What nobody would send again: of QoS 0, and events.
     left: Vec<Arc<Message>>,
     /// How often the batch in front was refused, ...
@@ -124,7 +127,9 @@ impl Sink {
         loop {
             if course.is_unprepared {
                 tokio::select! {
-                    () = self.prepare() => course.is_unprepared = false,
+                    fresh = self.prepare() => {
+                        (course.is_unprepared, course.fresh) = (false, fresh);
+                    }
                     () = stopped(&mut told) => return,
                 }
             }
@@ -158,7 +163,7 @@ impl Sink {
     }
 
     /// The session here exists, and is subscribed, before the far side is looked for.
-    async fn prepare(&mut self) {
+    async fn prepare(&mut self) -> Fresh {
         let link_id = self.settings.link_id();
         let wanted = |qos_max: QoS| {
             let options = SubscribeOptions {
@@ -171,8 +176,11 @@ impl Sink {
             let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
             filters.chain(rows).collect()
         };
-        while let Err(why) = self.home.prepare(&link_id, self.is_subscribed, wanted).await {
-            self.tally.fail(&self.settings.name, why);
+        loop {
+            match self.home.prepare(&link_id, self.is_subscribed, wanted).await {
+                Ok(fresh) => return fresh,
+                Err(why) => self.tally.fail(&self.settings.name, why),
+            }
             sleep(NEAR_RETRY).await;
         }
     }
@@ -200,8 +208,8 @@ impl Sink {
         }
         let link_id = self.settings.link_id();
         let receive_maximum = self.settings.limits.inflight_max;
-        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false };
-        let near = match self.home.connect(wish).await {
+        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false, is_quiet: false };
+        let mut near = match self.home.connect(wish).await {
             Ok(near) if near.session_present => near,
             Ok(_) => {
                 course.times = Times::default();
@@ -209,6 +217,9 @@ impl Sink {
             }
             Err(why) => return Ended::Failed(why),
         };
+        if let Err(why) = near.begin(&mut course.fresh).await {
+            return Ended::Failed(why);
+        }
         if course.failures == 0 {
             self.up();
         }

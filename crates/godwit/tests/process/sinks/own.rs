@@ -380,3 +380,39 @@ fn qos_0_that_waits_stays_when_other_options_change() {
         heard.iter().map(|body| body.matches("waits").count()).sum::<usize>() == 20
     });
 }
+
+/// A process that is killed before the server is there begins again where it was.
+#[test]
+fn what_is_retained_reaches_a_new_filter_however_late_its_server_comes() {
+    let port = free_port();
+    let data = scratch("sink-fresh-data").display().to_string();
+    let more = ["--data", &data];
+    let text = hook(port, "filters = [\"keep/#\"]\nretained = \"once\"");
+    let mut edge = Edge::start("sink-fresh", "", &more);
+    for qos in ["0", "1", "2"] {
+        edge.publish(&["-t", &format!("keep/{qos}"), "-m", &format!("of {qos}"), "-q", qos, "-r"]);
+    }
+    edge.reload(&text);
+    edge.wait_for_value("out/failures", |value| value != "0" && !value.is_empty());
+    edge.broker.program.signal("KILL");
+    let mut edge = Edge::start("sink-fresh", &text, &more);
+    edge.wait_for_value("out/failures", |value| value != "0" && !value.is_empty());
+    let (web, heard) = server(port, |_| Said::Json(200, String::new()));
+    let count = || {
+        let heard = heard.lock().expect("nobody panicked").join("");
+        ["0", "1", "2"].map(|qos| heard.matches(&format!("of {qos}")).count())
+    };
+    wait_until("all of them come", || count() == [1, 1, 1]);
+    edge.wait_for_value("out/messages", |value| value == "3");
+    // Once.
+    edge.broker.program.signal("TERM");
+    edge.broker.program.exit_code();
+    drop(web);
+    let edge = Edge::start("sink-fresh", &text, &more);
+    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    edge.publish(&["-t", "keep/x", "-m", "last", "-q", "1"]);
+    let said = || heard.lock().expect("nobody panicked").join("");
+    wait_until("the last comes", || said().contains("last"));
+    thread::sleep(Duration::from_millis(500));
+    assert!(!said().contains("of "), "{}", said());
+}
