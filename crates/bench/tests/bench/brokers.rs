@@ -1,9 +1,10 @@
 //! Real brokers: ours, built from this workspace, and mosquitto where it is installed.
 
 use crate::gateway;
+use crate::installed::{installed, leave_out};
 use crate::program::{Broker, bench, number, report, sampler, scratch};
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -34,10 +35,8 @@ fn mosquitto() -> Option<Broker> {
 
 /// With further lines for its listener.
 fn mosquitto_with(lines: &str) -> Option<Broker> {
-    let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/opt/homebrew/sbin"];
-    let program = folders.map(|folder| PathBuf::from(folder).join("mosquitto"));
-    let program = program.iter().find(|program| program.is_file())?;
-    Broker::start(program, |port| {
+    let program = installed("mosquitto", "mosquitto")?;
+    Broker::start(&program, |port| {
         let file = scratch().join(format!("mosquitto-{port}.conf"));
         // The user stays who runs the test, and may read the certificates.
         // Without the last line it drops what a slow subscriber has not taken yet.
@@ -52,9 +51,8 @@ fn mosquitto_with(lines: &str) -> Option<Broker> {
 
 fn each(check: impl Fn(&Broker)) {
     check(&godwit());
-    match mosquitto() {
-        Some(mosquitto) => check(&mosquitto),
-        None => eprintln!("mosquitto is not installed: left out"),
+    if let Some(mosquitto) = mosquitto() {
+        check(&mosquitto);
     }
 }
 
@@ -177,7 +175,7 @@ fn brokers_are_compared_in_interleaved_rounds() {
 #[test]
 fn a_scenario_of_two_brokers_bridges_them() {
     if mosquitto().is_none() {
-        return eprintln!("mosquitto is not installed: left out");
+        return;
     }
     let file = scratch().join("bridge.toml");
     let text = "rounds = 1\nduration = \"1s\"\nwarm = \"1s\"\nuse = [\"mosquitto\", \"rumqttd\"]\n\
@@ -445,7 +443,7 @@ fn tls_and_websocket_carry_the_same_messages() {
 fn a_server_is_verified_where_a_ca_is_given() {
     let tls = format!("certfile {CERTIFICATES}/server.pem\nkeyfile {CERTIFICATES}/server.key\n");
     let Some(broker) = mosquitto_with(&tls) else {
-        return eprintln!("mosquitto is not installed: left out");
+        return;
     };
     let port = broker.address.port().to_string();
     let conn = |more: &[&str]| {
@@ -473,7 +471,7 @@ fn a_report_draws_its_charts_in_a_browser() {
     let mut chromium = Command::new("chromium");
     chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
     let Ok(shown) = chromium.arg(format!("file://{page}")).output() else {
-        return eprintln!("chromium is not installed: left out");
+        return leave_out("chromium is not installed");
     };
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("data-drawn=\"21\""), "{shown}");
@@ -526,7 +524,7 @@ fn a_report_is_dark_where_wanted_and_light_on_paper() {
     chromium.args(["--window-size=1150,900", "--virtual-time-budget=5000"]);
     chromium.args(["--blink-settings=preferredColorScheme=0"]);
     let Ok(shown) = chromium.arg(format!("file://{page}")).output() else {
-        return eprintln!("chromium is not installed: left out");
+        return leave_out("chromium is not installed");
     };
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("data-before=\"#14181c "), "{shown}");
@@ -560,7 +558,7 @@ fn reports_of_one_broker_are_told_apart_on_their_page() {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let Some(all) = shown(&[report("fan"), report("pairs"), report("fan"), report("pairs")]) else {
-        return eprintln!("chromium is not installed: left out");
+        return leave_out("chromium is not installed");
     };
     assert!(all.contains("<h1>fan, pairs</h1>"), "{all}");
     for name in ["mine, fan", "mine, pairs", "mine, fan, run 2", "mine, pairs, run 2"] {

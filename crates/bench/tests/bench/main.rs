@@ -7,6 +7,9 @@ mod brokers;
 mod command_line;
 mod faults;
 mod gateway;
+#[allow(dead_code, reason = "tests of programs use the rest")]
+#[path = "../../../godwit/src/identity/contract/installed.rs"]
+mod installed;
 mod program;
 mod quic;
 mod signals;

@@ -4,6 +4,7 @@
 use crate::bridges::{BOTH, edge, mosquitto_with, wait_for_value};
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::certs;
+use crate::installed::leave_out;
 use badline::{ACROSS, BadLine, THERE, Weather};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle};
@@ -28,7 +29,7 @@ const COUNT: u32 = 150;
 
 fn bad_line(weather: Weather) -> Option<BadLine> {
     if let Some(why) = badline::missing() {
-        eprintln!("left out: {why}");
+        leave_out(&why);
         return None;
     }
     // Each run has other weather, and says which where it fails.

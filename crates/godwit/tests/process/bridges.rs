@@ -2,6 +2,7 @@
 //! either side or the line between them goes.
 
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::installed::installed;
 use crate::line::Line;
 use crate::{certs, clients};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -515,12 +516,7 @@ pub(crate) fn mosquitto(name: &str) -> Option<(Program, u16)> {
 }
 
 pub(crate) fn mosquitto_with(name: &str, more: &str) -> Option<(Program, u16)> {
-    let program = ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"];
-    let program = program.iter().find(|path| Path::new(path).exists());
-    let Some(program) = program else {
-        eprintln!("mosquitto is not here: bridging to it is left out");
-        return None;
-    };
+    let program = installed("mosquitto", "mosquitto")?;
     let port = free_address().port();
     let file = scratch(name).join("mosquitto.conf");
     std::fs::write(&file, format!("listener {port} 127.0.0.1\nallow_anonymous true\n{more}"))

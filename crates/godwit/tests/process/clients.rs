@@ -2,7 +2,9 @@
 //! clients, where those are installed.
 
 use crate::broker::{Broker, Program, godwit, run, scratch};
+use crate::installed::{installed, is_installed};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -160,7 +162,7 @@ fn a_lost_broker_is_looked_for_again() {
 
 #[test]
 fn our_clients_and_mosquittos_understand_each_other() {
-    if !installed("mosquitto_sub") {
+    if !is_installed("mosquitto_sub", "mosquitto_sub") {
         return;
     }
     let broker = Broker::start(&[]);
@@ -185,10 +187,8 @@ fn our_clients_and_mosquittos_understand_each_other() {
 
 #[test]
 fn our_clients_work_with_mosquittos_broker() {
-    if !installed("mosquitto") {
-        return;
-    }
-    let (port, _broker) = mosquitto();
+    let Some(program) = installed("mosquitto", "mosquitto") else { return };
+    let (port, _broker) = mosquitto(&program);
     for version in ["31", "311", "5"] {
         for qos in ["0", "1", "2"] {
             let sub = subscriber(&port, &["-t", "m/+", "-q", qos, "-V", version, "-C", "3"]);
@@ -199,10 +199,10 @@ fn our_clients_work_with_mosquittos_broker() {
 }
 
 /// Another program may take the port before mosquitto does.
-fn mosquitto() -> (String, Program) {
+fn mosquitto(program: &Path) -> (String, Program) {
     loop {
         let port = unused_port();
-        let mut command = Command::new("mosquitto");
+        let mut command = Command::new(program);
         command.args(["-p", &port, "-v"]);
         let mut broker = Program::start(command);
         broker.wait_for("mosquitto version");
@@ -218,12 +218,4 @@ fn mosquitto() -> (String, Program) {
 pub(crate) fn unused_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("a bound address").port().to_string()
-}
-
-fn installed(program: &str) -> bool {
-    let found = Command::new(program).arg("-h").output().is_ok();
-    if !found {
-        eprintln!("left out: {program} is not installed");
-    }
-    found
 }

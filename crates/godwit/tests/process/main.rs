@@ -16,6 +16,8 @@ mod clients;
 mod doors;
 mod folder;
 mod import;
+#[path = "../../src/identity/contract/installed.rs"]
+mod installed;
 mod limits;
 mod line;
 mod mixed;

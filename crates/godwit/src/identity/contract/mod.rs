@@ -4,6 +4,8 @@
 
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "tables")]
+mod installed;
 #[cfg(feature = "http")]
 mod jwks;
 #[cfg(feature = "mysql")]

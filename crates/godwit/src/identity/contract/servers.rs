@@ -12,22 +12,6 @@ pub(super) struct Started {
     child: Child,
 }
 
-/// Whether a program is here, by its path or by its name. Where it is not the test is left out, but
-/// in `cargo x test`, which has installed all of them.
-pub(super) fn is_installed(what: &str, program: impl AsRef<Path>) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders = std::env::split_paths(&folders);
-    let is_there = folders.any(|folder| folder.join(program.as_ref()).exists());
-    let is_wanted = std::env::var_os("TEST_ALL_SERVERS").is_some();
-    assert!(is_there || !is_wanted, "{what} is not installed, and TEST_ALL_SERVERS wants it");
-    if !is_there {
-        // Not `eprintln`, which nobody sees of a test that passes.
-        let line = format!("left out: {what} is not installed, `cargo x test` does it\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    }
-    is_there
-}
-
 /// A part of the shell ends the server as soon as nobody holds the other end of its input, which
 /// is when we stop it or are gone ourselves; the rest of it ends with the server.
 const GUARD: &str = r#"

@@ -2,7 +2,8 @@
 
 use super::contract::{Edge, OURS, Place, Row, sink, stands, wait_for};
 use super::relay::Relay;
-use crate::servers::{Started, folder, free_port, is_installed};
+use crate::installed::is_installed;
+use crate::servers::{Started, folder, free_port};
 use crate::stub::{Said, Web};
 use serde_json::Value;
 use std::fs;

@@ -3,7 +3,8 @@
 use super::contract::{Edge, OURS, Place, Row, stands, wait_for};
 use super::relay::{NEVER, Relay};
 use super::tls::certificates;
-use crate::servers::{Started, folder, free_port, is_installed};
+use crate::installed::is_installed;
+use crate::servers::{Started, folder, free_port};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
