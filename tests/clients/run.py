@@ -152,6 +152,7 @@ SUITES = [
     unittest("parquet", lambda: needs_modules("duckdb")),
     unittest("zmq", lambda: needs_modules("paho.mqtt.client", "zmq")),
     unittest("nng", lambda: needs_modules("paho.mqtt.client", "pynng")),
+    unittest("ekuiper", lambda: needs_modules("paho.mqtt.client", "ekuiper")),
     unittest("gates", lambda: needs_modules("paho.mqtt.client", "zmq")),
     unittest("peers", lambda: needs_modules("paho.mqtt.client", "zmq") or without("nngcat")),
     Suite("mqttjs", ["node", "--test", "--test-reporter=tap"], r"# (tests|pass|fail) ",

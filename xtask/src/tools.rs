@@ -19,7 +19,7 @@ pub(crate) fn clients() -> PathBuf {
     target().join("clients")
 }
 
-/// The Python that has paho-mqtt, aioquic, DuckDB, pyzmq and pynng.
+/// The Python that has paho-mqtt, aioquic, DuckDB, pyzmq, pynng and eKuiper's SDK.
 pub(crate) fn python() -> PathBuf {
     clients().join("venv/bin/python3")
 }
@@ -88,26 +88,31 @@ fn program_of(package: &str) -> &str {
 }
 
 fn paho() -> Result<(), String> {
-    from_pypi("paho.mqtt.client", PAHO)
+    from_pypi("paho.mqtt.client", &[PAHO])
 }
 
 fn aioquic() -> Result<(), String> {
-    from_pypi("aioquic", AIOQUIC)
+    from_pypi("aioquic", &[AIOQUIC])
 }
 
 fn duckdb() -> Result<(), String> {
-    from_pypi("duckdb", DUCKDB)
+    from_pypi("duckdb", &[DUCKDB])
 }
 
 fn pyzmq() -> Result<(), String> {
-    from_pypi("zmq", PYZMQ)
+    from_pypi("zmq", &[PYZMQ])
 }
 
 fn pynng() -> Result<(), String> {
-    from_pypi("pynng", PYNNG)
+    from_pypi("pynng", &[PYNNG])
 }
 
-fn from_pypi(module: &str, package: &str) -> Result<(), String> {
+/// Without the version of pynng that it names: another one is here.
+fn ekuiper() -> Result<(), String> {
+    from_pypi("ekuiper", &["--no-deps", EKUIPER])
+}
+
+fn from_pypi(module: &str, package: &[&str]) -> Result<(), String> {
     let venv = clients().join("venv");
     if !python().is_file() {
         let create = || finish(program("python3").args(["-m", "venv"]).arg(&venv));
@@ -126,7 +131,7 @@ fn from_pypi(module: &str, package: &str) -> Result<(), String> {
     if finish(program(&name).args(["-c", &import]).stderr(Stdio::null())).is_ok() {
         return Ok(());
     }
-    finish(program(&name).args(["-m", "pip", "install", "--quiet", package]))
+    finish(program(&name).args(["-m", "pip", "install", "--quiet"]).args(package))
 }
 
 fn mqtt_js() -> Result<(), String> {
@@ -206,6 +211,7 @@ const STEPS: &[Step] = &[
     Step { what: "duckdb", install: duckdb },
     Step { what: "pyzmq, which is libzmq", install: pyzmq },
     Step { what: "pynng, which is NNG", install: pynng },
+    Step { what: "ekuiper, whose plugins are connected", install: ekuiper },
     Step { what: "nngcat", install: || debian(&["nng-utils"]) },
     Step { what: "MQTT.js", install: mqtt_js },
     Step { what: "Go modules", install: go_modules },
@@ -215,6 +221,7 @@ const AIOQUIC: &str = "aioquic==1.7.2";
 const DUCKDB: &str = "duckdb==2.0.0";
 const PYZMQ: &str = "pyzmq==27.3.0";
 const PYNNG: &str = "pynng==0.9.0";
+const EKUIPER: &str = "ekuiper==2.4.2";
 const MQTT_JS: &str = "mqtt@5";
 
 #[cfg(test)]

@@ -63,4 +63,6 @@ file that is there already is left alone.
   or beside it under the same name.
 * A denial that our rules cannot tell is named in the list: what it denies there is not denied here.
 * What is kept of sessions and retained messages by the other broker is not read.
+* The tables follow the documents and samples of each project. It was never run beside NanoMQ or
+  EMQX themselves, which were not to be had as packages.
 ";
