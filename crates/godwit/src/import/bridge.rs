@@ -136,7 +136,8 @@ fn topics<'a>(all: &'a mut Vec<Topics>, entry: &Entry<'_>) -> &'a mut Topics {
 
 #[cfg(feature = "bridge")]
 fn option(key: &'static str, said: Said, note: String) -> Result<Setting, String> {
-    use crate::links::bridge::settings::{LIMIT_KEYS, ROWS};
+    use crate::links::bridge::settings::ROWS;
+    use crate::links::rows::LIMIT_KEYS;
     use crate::options::links::find;
     match find(ROWS, key) {
         Some(row) => setting(key, row.kind, said, note),

@@ -52,7 +52,8 @@ fn every_row_leads_to_an_option() {
             }
             #[cfg(feature = "bridge")]
             row::To::Bridge(key, _) => {
-                use crate::links::bridge::settings::{LIMIT_KEYS, ROWS};
+                use crate::links::bridge::settings::ROWS;
+                use crate::links::rows::LIMIT_KEYS;
                 use crate::options::links::find;
                 let found = find(ROWS, key).is_some() || LIMIT_KEYS.contains(&key);
                 assert!(found, "{} leads to {key}", row.key);

@@ -12,6 +12,7 @@ pub(crate) mod map;
 pub(crate) mod near;
 pub(crate) mod placeholders;
 pub(crate) mod report;
+pub(crate) mod rows;
 #[cfg(feature = "sink")]
 pub(crate) mod sink;
 pub(crate) mod tally;

@@ -4,10 +4,9 @@ use super::file::Reader;
 use super::links::{LinkGiven, Tables, name_misfit};
 use super::{Plan, Wrong, overruled};
 use crate::links::bridge::pipe::Rules;
-use crate::links::bridge::settings::{
-    BridgeSettings, LIMIT_KEYS, ROWS, RULE_ROWS, RuleSettings, inflight_max,
-};
+use crate::links::bridge::settings::{BridgeSettings, ROWS, RULE_ROWS, RuleSettings, inflight_max};
 use crate::links::near;
+use crate::links::rows::{LIMIT_KEYS, check_retry};
 use crate::options::settings::Settings;
 use toml::de::DeTable;
 
@@ -43,8 +42,6 @@ impl Reader<'_> {
     /// What no row can see alone.
     fn misfit(&self, own: &BridgeSettings) -> Option<String> {
         let has_tls = own.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
-        let tls = &own.tls;
-        let (certificate, key) = (&tls.certificate, &tls.key);
         let others = self.plan.bridges.iter().map(|other| &*other.settings.name);
         if let Some(why) = name_misfit("bridge", &own.name, others) {
             return Some(why);
@@ -58,18 +55,13 @@ impl Reader<'_> {
                 rule.map
             ));
         }
-        if u64::from(own.retry_min_ms) > u64::from(own.retry_max_s) * 1000 {
-            return Some("retry_min_ms is more than retry_max_s".to_string());
+        if let Err(why) = check_retry(own.retry_min_ms, own.retry_max_s) {
+            return Some(why);
         }
         if !own.version.is_v5() && own.user_name.is_empty() && !own.password.0.is_empty() {
             return Some("3.1.1 has no password without a user_name".to_string());
         }
-        if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
-            return Some("tls.certificate and tls.key go together".to_string());
-        }
-        let wants_tls = !tls.authorities.as_os_str().is_empty() || !key.as_os_str().is_empty();
-        (wants_tls && !has_tls)
-            .then(|| "tls options are for servers of tls, wss and quic: none is".to_string())
+        own.tls.check(has_tls, "servers of tls, wss and quic: none is").err()
     }
 }
 

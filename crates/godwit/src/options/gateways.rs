@@ -5,8 +5,9 @@ use super::links::{LinkGiven, Tables, name_misfit};
 use super::settings::{Anonymous, Settings};
 use super::{Plan, Wrong, overruled};
 use crate::links::gateway::RuleGiven;
-use crate::links::gateway::settings::{GatewaySettings, IN_ROWS, LIMIT_KEYS, OUT_ROWS, ROWS};
+use crate::links::gateway::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
 use crate::links::near;
+use crate::links::rows::LIMIT_KEYS;
 use toml::de::DeTable;
 
 pub(crate) type GatewayGiven = LinkGiven<GatewaySettings>;

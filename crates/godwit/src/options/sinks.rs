@@ -4,14 +4,15 @@ use super::file::Reader;
 use super::links::{LinkGiven, Tables, name_misfit};
 use super::{Plan, Wrong, overruled};
 use crate::links::near;
-use crate::links::sink::settings::{LIMIT_KEYS, ROWS, SinkSettings};
+use crate::links::rows::QUEUE_KEYS;
+use crate::links::sink::settings::{ROWS, SinkSettings};
 use crate::options::settings::Settings;
 use broker::Options;
 use toml::de::DeTable;
 
 pub(crate) type SinkGiven = LinkGiven<SinkSettings>;
 
-const TABLES: Tables<SinkSettings> = (ROWS, LIMIT_KEYS);
+const TABLES: Tables<SinkSettings> = (ROWS, QUEUE_KEYS);
 
 impl Reader<'_> {
     pub(super) fn sink(&mut self, at: usize, table: &DeTable<'_>) {
@@ -31,19 +32,9 @@ impl Reader<'_> {
         if let Some(why) = name_misfit("sink", &own.name, others) {
             return Some(why);
         }
-        let (certificate, key) = (&own.tls.certificate, &own.tls.key);
-        if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
-            return Some("tls.certificate and tls.key go together".to_string());
-        }
-        let wants_tls = !own.tls.authorities.as_os_str().is_empty() || !key.as_os_str().is_empty();
-        if let Err(why) = own.finish() {
-            return Some(why);
-        }
-        (wants_tls && !own.speaks_tls()).then(|| {
-            "tls options are for https, rediss, tls:// of NATS, kafka.tls = true and sql.tls = true: \
-             it is none of these"
-                .to_string()
-        })
+        let whose = "https, rediss, tls:// of NATS, kafka.tls = true and sql.tls = true: it is \
+                     none of these";
+        own.finish().and_then(|()| own.tls.check(own.speaks_tls(), whose)).err()
     }
 }
 

@@ -59,7 +59,8 @@ fn rules(page: &mut String) {
 
 #[cfg(feature = "bridge")]
 fn bridges(page: &mut String) {
-    use crate::links::bridge::settings::{LIMIT_KEYS, ROWS, RULE_ROWS};
+    use crate::links::bridge::settings::{ROWS, RULE_ROWS};
+    use crate::links::rows::LIMIT_KEYS;
     page.push_str(BRIDGES_HEAD);
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(&own_limits(LIMIT_KEYS));
@@ -70,17 +71,19 @@ fn bridges(page: &mut String) {
 #[cfg(feature = "sink")]
 fn sinks(page: &mut String) {
     use crate::links::events::NAMES;
-    use crate::links::sink::settings::{LIMIT_KEYS, ROWS};
+    use crate::links::rows::QUEUE_KEYS;
+    use crate::links::sink::settings::ROWS;
     page.push_str(SINKS_HEAD);
     let events: Vec<String> = NAMES.iter().map(|name| format!("`{name}`")).collect();
     page.push_str(&wrap(&format!("\nEvents are {}.", events.join(", ")), ""));
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    page.push_str(&own_limits(LIMIT_KEYS));
+    page.push_str(&own_limits(QUEUE_KEYS));
 }
 
 #[cfg(feature = "gateway")]
 fn gateways(page: &mut String) {
-    use crate::links::gateway::settings::{IN_ROWS, LIMIT_KEYS, OUT_ROWS, ROWS};
+    use crate::links::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
+    use crate::links::rows::LIMIT_KEYS;
     page.push_str(GATEWAYS_HEAD);
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(&own_limits(LIMIT_KEYS));

@@ -1,11 +1,12 @@
 //! The way to the other broker: a name, a transport, CONNECT and what CONNACK grants.
 
 use super::pipe::{ALIASES_IN_MAX, Terms};
-use super::settings::{BridgeSettings, TlsSettings};
+use super::settings::BridgeSettings;
 use super::tunnel;
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::url::Url;
 use crate::links::near::{NearTerms, first_packet, read_frame};
+use crate::links::rows::TlsSettings;
 use carrier::Trust;
 use carrier::{Scheme, TCP};
 use mqtt::{

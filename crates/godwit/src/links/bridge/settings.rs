@@ -4,11 +4,13 @@ use super::pipe::{Retained, Rule, Rules};
 use crate::identity::remote::url::Url;
 use crate::links::LinkKind;
 use crate::links::map::Map;
+use crate::links::rows::{
+    ANY, HOST_CAS, TlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
+};
 use crate::options::table::{EXPIRY, Row, count};
 use crate::options::value::Kind;
 use broker::judge::Secret;
 use mqtt::{QoS, Version};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,15 +38,6 @@ pub(crate) struct BridgeSettings {
     pub(crate) takes_rows: bool,
     /// Limits of its session here.
     pub(crate) limits: Arc<broker::Options>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TlsSettings {
-    pub(crate) authorities: PathBuf,
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-    pub(crate) alpn: Vec<String>,
-    pub(crate) server_name: String,
 }
 
 impl Default for BridgeSettings {
@@ -128,16 +121,6 @@ impl RuleSettings {
 /// Schemes of servers, and their ports.
 pub(crate) const SCHEMES: [&str; 5] = ["tcp", "tls", "ws", "wss", "quic"];
 
-/// Options of the session here that a bridge may have for itself.
-pub(crate) const LIMIT_KEYS: &[&str] = &[
-    "queue.age_s_max",
-    "queue.bytes_max",
-    "queue.messages_max",
-    "queue.policy",
-    "queue.qos0",
-    "session.inflight_max",
-];
-
 /// `session.inflight_max` of a bridge that has none for itself: of what it sends to a broker far
 /// away much is under way at once, if that can say how much it takes.
 pub(crate) fn inflight_max(version: Version) -> u16 {
@@ -146,8 +129,6 @@ pub(crate) fn inflight_max(version: Version) -> u16 {
     if version.is_v5() { 16_384 } else { 20 }
 }
 
-pub(crate) const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
-pub(crate) const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
 const SERVERS: Kind = Kind::Hidden(&Kind::List {
     of: "URLs like tls://broker.example:8883",
     check: |text| Url::parse(text, &SCHEMES).map(drop),
@@ -264,26 +245,12 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "",
         set: |bridge, value| bridge.connect_timeout_s = value.u32(),
     },
-    Row {
-        key: "retry_min_ms",
-        kind: count(10, 3_600_000, "milliseconds"),
-        default: "500",
-        live: true,
-        short: "the first wait before it connects again",
-        long: "Each further one is twice as long, by a random part shorter, up to `retry_max_s`.",
-        source: "",
-        set: |bridge, value| bridge.retry_min_ms = value.u32(),
-    },
-    Row {
-        key: "retry_max_s",
-        kind: count(1, 86_400, "seconds"),
-        default: "30",
-        live: true,
-        short: "the longest wait before it connects again",
-        long: "",
-        source: "",
-        set: |bridge, value| bridge.retry_max_s = value.u32(),
-    },
+    retry_min_ms("the first wait before it connects again", |bridge, value| {
+        bridge.retry_min_ms = value.u32();
+    }),
+    retry_max_s("the longest wait before it connects again", "", |bridge, value| {
+        bridge.retry_max_s = value.u32();
+    }),
     Row {
         key: "return_s",
         kind: Kind::Number {
@@ -319,36 +286,11 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "MQTT 5.0, 3.1.2.5",
         set: |bridge, value| bridge.status_topic = value.text().into(),
     },
-    Row {
-        key: "tls.ca",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "PEM file of the CAs that vouch for the servers",
-        long: "Empty are those that this host trusts. There is no way to trust everyone.",
-        source: "",
-        set: |bridge, value| bridge.tls.authorities = value.text().into(),
-    },
-    Row {
-        key: "tls.certificate",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "our own certificate, PEM, with the chain below it; needs tls.key",
-        long: "",
-        source: "",
-        set: |bridge, value| bridge.tls.certificate = value.text().into(),
-    },
-    Row {
-        key: "tls.key",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "its private key, PEM",
-        long: "",
-        source: "",
-        set: |bridge, value| bridge.tls.key = value.text().into(),
-    },
+    tls_ca("PEM file of the CAs that vouch for the servers", HOST_CAS, |bridge, value| {
+        bridge.tls.authorities = value.text().into();
+    }),
+    tls_certificate(|bridge, value| bridge.tls.certificate = value.text().into()),
+    tls_key(|bridge, value| bridge.tls.key = value.text().into()),
     Row {
         key: "tls.alpn",
         kind: Kind::List { of: "protocol names", check: |_| Ok(()) },

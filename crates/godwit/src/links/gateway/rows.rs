@@ -5,7 +5,8 @@ use super::place::Place;
 use super::rules::RuleGiven;
 use super::settings::GatewaySettings;
 use crate::links::bridge::pipe::Retained;
-use crate::links::bridge::settings::{ANY, PATH, TOPIC};
+use crate::links::bridge::settings::TOPIC;
+use crate::links::rows::{ANY, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
 use crate::options::table::listeners::mode as file_mode;
 use crate::options::table::{Row, bytes, count};
 use crate::options::value::{Kind, Value};
@@ -187,26 +188,12 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.connect_timeout_s = value.u32(),
     },
-    Row {
-        key: "retry_min_ms",
-        kind: count(10, 3_600_000, "milliseconds"),
-        default: "500",
-        live: true,
-        short: "the first wait before it connects again",
-        long: "Each further one is twice as long, by a random part shorter, up to `retry_max_s`.",
-        source: "",
-        set: |gateway, value| gateway.retry_min_ms = value.u32(),
-    },
-    Row {
-        key: "retry_max_s",
-        kind: count(1, 86_400, "seconds"),
-        default: "30",
-        live: true,
-        short: "the longest wait before it connects again",
-        long: "",
-        source: "",
-        set: |gateway, value| gateway.retry_max_s = value.u32(),
-    },
+    retry_min_ms("the first wait before it connects again", |gateway, value| {
+        gateway.retry_min_ms = value.u32();
+    }),
+    retry_max_s("the longest wait before it connects again", "", |gateway, value| {
+        gateway.retry_max_s = value.u32();
+    }),
     Row {
         key: "answer_timeout_ms",
         kind: count(1, 3_600_000, "milliseconds"),
@@ -331,37 +318,16 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
             gateway.ipc_mode = file_mode(value.text()).expect("the row has checked it")
         },
     },
-    Row {
-        key: "tls.ca",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "PEM file of the CAs that vouch for the others",
-        long: "Where it listens, it makes their certificate required; where it connects, empty \
+    tls_ca(
+        "PEM file of the CAs that vouch for the others",
+        "Where it listens, it makes their certificate required; where it connects, empty \
                are those that this host trusts.",
-        source: "",
-        set: |gateway, value| gateway.tls.authorities = value.text().into(),
-    },
-    Row {
-        key: "tls.certificate",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "our own certificate, PEM, with the chain below it; needs tls.key",
-        long: "",
-        source: "",
-        set: |gateway, value| gateway.tls.certificate = value.text().into(),
-    },
-    Row {
-        key: "tls.key",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "its private key, PEM",
-        long: "",
-        source: "",
-        set: |gateway, value| gateway.tls.key = value.text().into(),
-    },
+        |gateway, value| {
+            gateway.tls.authorities = value.text().into();
+        },
+    ),
+    tls_certificate(|gateway, value| gateway.tls.certificate = value.text().into()),
+    tls_key(|gateway, value| gateway.tls.key = value.text().into()),
     Row {
         key: "tls.server_name",
         kind: ANY,

@@ -4,8 +4,8 @@ use super::forms::{Form, Multipart};
 use super::place::Place;
 use super::rules::{GateRules, RuleGiven};
 use crate::links::LinkKind;
-use crate::links::bridge::settings::TlsSettings;
 use crate::links::near::{Identity, rows_for};
+use crate::links::rows::{TlsSettings, check_retry};
 use crate::links::way::READ_BYTES;
 use broker::judge::Secret;
 use mqtt::{QoS, SubscribeOptions};
@@ -54,8 +54,6 @@ pub(crate) struct GatewaySettings {
 }
 
 /// Options of the session here that a gateway may have for itself.
-pub(crate) use crate::links::bridge::settings::LIMIT_KEYS;
-
 impl GatewaySettings {
     /// Whether the other one is the same gateway: limits of its queue change without it.
     pub(crate) fn is_same(&self, other: &GatewaySettings) -> bool {
@@ -144,9 +142,7 @@ impl GatewaySettings {
         let own = ("gateway", &*self.name);
         let rules = GateRules::new(rules, own, (&self.form, &self.separator))?;
         self.rules = rules.into();
-        if u64::from(self.retry_min_ms) > u64::from(self.retry_max_s) * 1000 {
-            return Err("retry_min_ms is more than retry_max_s".to_string());
-        }
+        check_retry(self.retry_min_ms, self.retry_max_s)?;
         if (self.queue_bytes_max as usize) < self.peer_limits().message_bytes_max {
             return Err("peer.queue_bytes_max has to have room for message_bytes_max".to_string());
         }
@@ -255,17 +251,12 @@ impl GatewaySettings {
         if self.user_name.len() > 255 || password_len > 255 {
             return Err("user_name and password have at most 255 bytes".to_string());
         }
-        let (certificate, key) = (&self.tls.certificate, &self.tls.key);
-        if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
-            return Err("tls.certificate and tls.key go together".to_string());
-        }
-        if self.serves_tls() && key.as_os_str().is_empty() {
+        let is_spoken = self.dials_tls() || self.serves_tls();
+        self.tls.check(is_spoken, "tls+tcp:// and wss://: none is")?;
+        if self.serves_tls() && self.tls.key.as_os_str().is_empty() {
             return Err("to listen with TLS it needs tls.certificate and tls.key".to_string());
         }
-        let wants_tls = !self.tls.authorities.as_os_str().is_empty() || !key.as_os_str().is_empty();
-        (!wants_tls || self.dials_tls() || self.serves_tls())
-            .then_some(())
-            .ok_or_else(|| "tls options are for tls+tcp:// and wss://: none is".to_string())
+        Ok(())
     }
 
     /// The first place where anyone could come in from other hosts.

@@ -9,12 +9,13 @@ use crate::identity::remote::http;
 use crate::identity::remote::url::Url;
 use crate::identity::tables::resp;
 use crate::links::events::NAMES;
+use crate::links::rows::{
+    ANY, HOST_CAS, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
+};
 use crate::options::table::{Row, count};
 use crate::options::value::{Kind, Unit};
 use broker::judge::Secret;
 
-const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
-const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
 const TEMPLATE: Kind = Kind::Text { of: "text with ${topic} and the like", check: check_template };
 const FILTERS: Kind = Kind::List {
     of: "topic filters",
@@ -149,26 +150,16 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.timeout_ms = value.u32(),
     },
-    Row {
-        key: "retry_min_ms",
-        kind: count(10, 3_600_000, "milliseconds"),
-        default: "500",
-        live: true,
-        short: "the first wait before it tries again",
-        long: "Each further one is twice as long, by a random part shorter, up to `retry_max_s`.",
-        source: "",
-        set: |sink, value| sink.retry_min_ms = value.u32(),
-    },
-    Row {
-        key: "retry_max_s",
-        kind: count(1, 86_400, "seconds"),
-        default: "30",
-        live: true,
-        short: "the longest wait before it tries again",
-        long: "A server that asks for a longer one (Retry-After) gets this one.",
-        source: "",
-        set: |sink, value| sink.retry_max_s = value.u32(),
-    },
+    retry_min_ms("the first wait before it tries again", |sink, value| {
+        sink.retry_min_ms = value.u32();
+    }),
+    retry_max_s(
+        "the longest wait before it tries again",
+        "A server that asks for a longer one (Retry-After) gets this one.",
+        |sink, value| {
+            sink.retry_max_s = value.u32();
+        },
+    ),
     Row {
         key: "refused_tries",
         kind: count(1, 1000, "tries"),
@@ -545,34 +536,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.sql_tls = value.bool(),
     },
-    Row {
-        key: "tls.ca",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "PEM file of the CAs that vouch for the server",
-        long: "Empty are those that this host trusts. There is no way to trust everyone.",
-        source: "",
-        set: |sink, value| sink.tls.authorities = value.text().into(),
-    },
-    Row {
-        key: "tls.certificate",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "our own certificate, PEM, with the chain below it; needs tls.key",
-        long: "",
-        source: "",
-        set: |sink, value| sink.tls.certificate = value.text().into(),
-    },
-    Row {
-        key: "tls.key",
-        kind: PATH,
-        default: "",
-        live: true,
-        short: "its private key, PEM",
-        long: "",
-        source: "",
-        set: |sink, value| sink.tls.key = value.text().into(),
-    },
+    tls_ca("PEM file of the CAs that vouch for the server", HOST_CAS, |sink, value| {
+        sink.tls.authorities = value.text().into();
+    }),
+    tls_certificate(|sink, value| sink.tls.certificate = value.text().into()),
+    tls_key(|sink, value| sink.tls.key = value.text().into()),
 ];

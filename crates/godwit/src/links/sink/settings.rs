@@ -19,7 +19,7 @@ use crate::identity::tables::resp;
 use crate::identity::tables::sql::Database;
 use crate::identity::tables::{mysql, postgres};
 use crate::links::LinkKind;
-use crate::links::bridge::settings::TlsSettings;
+use crate::links::rows::{TlsSettings, check_retry};
 use broker::judge::Secret;
 use std::fmt;
 use std::path::PathBuf;
@@ -147,10 +147,6 @@ impl Default for Target {
     }
 }
 
-/// Options of the session here that a sink may have for itself.
-pub(crate) const LIMIT_KEYS: &[&str] =
-    &["queue.age_s_max", "queue.bytes_max", "queue.messages_max", "queue.policy", "queue.qos0"];
-
 pub(super) const SQLITE: &str = "sqlite:";
 const SERVERS: &[&str] = &["postgres", "postgresql", "mysql", "mariadb"];
 
@@ -201,9 +197,7 @@ impl SinkSettings {
         if named.iter().filter(|is_named| **is_named).count() != 1 {
             return Err(several.to_string());
         }
-        if u64::from(self.retry_min_ms) > u64::from(self.retry_max_s) * 1000 {
-            return Err("retry_min_ms is more than retry_max_s".to_string());
-        }
+        check_retry(self.retry_min_ms, self.retry_max_s)?;
         self.target = if !given.file_path.is_empty() {
             given.files()?
         } else if !given.url.is_empty() {
