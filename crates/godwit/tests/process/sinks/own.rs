@@ -362,7 +362,7 @@ fn over_tls_only_a_server_that_is_vouched_for_gets_anything() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// To subscribe again it would have to connect, and what has QoS 0 would come and be lost.
+/// Nothing is sent to a connection that only prepares.
 #[test]
 fn qos_0_that_waits_stays_when_other_options_change() {
     let port = free_port();
