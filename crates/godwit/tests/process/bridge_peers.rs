@@ -71,10 +71,16 @@ impl Watch {
                 let both =
                     (near.try_clone().expect("a socket"), far.try_clone().expect("a socket"));
                 let (out, back) = (notes.clone(), notes.clone());
-                thread::spawn(move || carry(near, far, |packet| note_out(&out, packet)));
+                thread::spawn(move || {
+                    carry(near, far, |packet| {
+                        note_out(&out, packet);
+                        true
+                    });
+                });
                 thread::spawn(move || {
                     carry(both.1, both.0, |packet| {
                         note_answer(&back, packet);
+                        true
                     });
                 });
             }
@@ -87,17 +93,20 @@ impl Watch {
     }
 }
 
-/// Packet by packet, each noted before it goes on.
-fn carry(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) {
+/// Packet by packet, each looked at before it goes on, until one does not.
+pub(crate) fn carry(mut from: TcpStream, mut to: TcpStream, goes_on: impl Fn(&[u8]) -> bool) {
     let (mut read, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
     while let Ok(len @ 1..) = from.read(&mut buffer) {
         read.extend_from_slice(&buffer[..len]);
-        let mut done = 0;
+        let (mut done, mut is_over) = (0, false);
         while let Ok(Some(frame)) = mqtt::cut(&read[done..], u32::MAX) {
-            note(&read[done..done + frame.len]);
+            is_over = !goes_on(&read[done..done + frame.len]);
+            if is_over {
+                break;
+            }
             done += frame.len;
         }
-        if to.write_all(&read[..done]).is_err() {
+        if to.write_all(&read[..done]).is_err() || is_over {
             break;
         }
         read.drain(..done);

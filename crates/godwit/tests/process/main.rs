@@ -7,6 +7,7 @@ mod bad_lines;
 mod bridge_clouds;
 mod bridge_peers;
 mod bridge_queues;
+mod bridge_servers;
 mod bridges;
 mod broker;
 mod caches;

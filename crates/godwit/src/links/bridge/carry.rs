@@ -1,7 +1,7 @@
 //! The two connections of a bridge while both are there: bytes in, through the pipe, bytes out.
 
 use super::far::Far;
-use super::pipe::{End, Pipe};
+use super::pipe::{End, Past, Pipe};
 use super::settings::BridgeSettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::near::Near;
@@ -107,6 +107,11 @@ impl Line {
                 }
             }
         }
+    }
+
+    /// For the next one.
+    pub(crate) fn into_past(self) -> Past {
+        self.pipe.into_past()
     }
 
     /// Whether the other broker has answered what it was asked at the beginning.

@@ -1,7 +1,7 @@
 //! A bridge: a session here and one at another broker, and a pipe between them.
 //!
-//! The task connects, carries, and begins again when a connection ends. It keeps nothing: what is
-//! on its way is in one of the two sessions, see `pipe`.
+//! The task connects, carries, and begins again when a connection ends. It keeps nothing that
+//! would be lost with it: what is on its way is in one of the two sessions, see `pipe`.
 
 pub(crate) mod carry;
 pub(crate) mod far;
@@ -12,7 +12,7 @@ mod tunnel;
 
 use self::carry::{Ended, Line};
 use self::far::{Denied, Far, Manner};
-use self::pipe::{Pipe, Rule};
+use self::pipe::{Past, Pipe, Rule};
 use self::place::Places;
 use self::settings::BridgeSettings;
 use super::backoff::{self, seed};
@@ -57,6 +57,7 @@ struct Course {
     fresh: Fresh,
     places: Places,
     gone: Vec<String>,
+    past: Past,
 }
 
 /// A connection that lasted so long was one.
@@ -68,7 +69,8 @@ impl Bridge {
     /// Until `stop` says so.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<Stop>) {
         let gone = std::mem::take(&mut self.gone);
-        let mut course = Course { gone, is_unprepared: true, ..Course::default() };
+        let past = Past::of(self.settings.servers.len());
+        let mut course = Course { gone, past, is_unprepared: true, ..Course::default() };
         let mut told = stop.clone();
         loop {
             if course.is_unprepared {
@@ -151,17 +153,27 @@ impl Bridge {
         let mut near = self.home.connect(wish).await?;
         if !near.session_present {
             course.is_unprepared = true;
+            course.past.forget_near();
             return Err("its session here was gone".to_string());
         }
+        course.past.arrive(course.server, granted.session_present);
         let mut pipe = Pipe::new(
             settings.name.clone(),
             settings.rules.clone(),
             (granted.terms, near.terms),
             self.tally.clone(),
+            std::mem::take(&mut course.past),
             seed(),
         );
-        self.settle(course, granted.session_present, (&mut near, &mut pipe)).await?;
-        near.begin(&mut course.fresh).await?;
+        let mut settled =
+            self.settle(course, granted.session_present, (&mut near, &mut pipe)).await;
+        if settled.is_ok() {
+            settled = near.begin(&mut course.fresh).await;
+        }
+        if let Err(why) = settled {
+            course.past = pipe.into_past();
+            return Err(why);
+        }
         pipe.begin(&course.gone);
         pipe.say_status(&settings.status_topic, true);
         Ok(Line::new(near, far, pipe, settings))
@@ -249,6 +261,7 @@ impl Bridge {
         if line.is_answered() {
             course.gone.clear();
         }
+        course.past = line.into_past();
         // Who is thrown out again and again, as by another with its client id, waits longer and
         // longer too.
         if since.elapsed() >= STEADY {

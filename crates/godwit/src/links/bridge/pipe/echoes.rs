@@ -56,9 +56,13 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 impl Echoes {
     const MAX: usize = 16 * 1024;
 
-    pub(super) fn remember(&mut self, topic: &str, payload: &[u8], now: Instant) {
+    /// What is said again may have got there, or not: one of both comes back.
+    pub(super) fn remember(&mut self, topic: &str, payload: &[u8], is_again: bool, now: Instant) {
         self.tidy(now, Echoes::MAX - 1);
         let (number, hash) = (self.next, hash(topic, payload));
+        if is_again && self.awaited.contains_key(&hash) {
+            return;
+        }
         self.next += 1;
         self.sent.push_back(Sent { number, hash, at: now });
         self.awaited.entry(hash).or_default().push_back(number);

@@ -9,20 +9,26 @@
 //!
 //! Packet ids stay what they are, so the pipe keeps nothing that anybody would miss: both sessions
 //! know what is unfinished, and after a lost connection they repeat it to each other
-//! [MQTT-4.4.0-1]. What was acknowledged was acknowledged by the broker that has it.
+//! [MQTT-4.4.0-1]. What was acknowledged was acknowledged by the broker that has it. Where the
+//! next connection may be to another one, see `past`.
 
 mod echoes;
+mod past;
 mod properties;
+mod requests;
 mod rules;
 
-use self::echoes::{Echoes, MARK};
+use self::echoes::MARK;
+pub(crate) use self::past::Past;
+use self::past::{Completed, Way};
 use self::properties::carry;
+use self::requests::Request;
 pub(crate) use self::rules::{Retained, Rule, Rules};
 use crate::links::near::{NearTerms, acknowledge, name_of_row};
 use crate::links::tally::{Loss, Tally};
 use mqtt::{
     Ack, Frame, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property, Publish, QoS,
-    Reason, Subscribe, SubscribeOptions, SubscriptionsBuf, Unsubscribe, Version,
+    Reason, Version,
 };
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -80,25 +86,16 @@ pub(crate) struct Pipe {
     released: HashSet<PacketId>,
     aliases_out: HashMap<String, u16>,
     aliases_in: HashMap<u16, String>,
-    echoes: Echoes,
+    past: Past,
     /// As late as whoever carries says that it is.
     pub(crate) now: Instant,
     properties: PropertiesBuf,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Request {
-    Subscribe(Vec<(String, SubscribeOptions)>),
-    Unsubscribe,
 }
 
 /// Aliases that the other broker may use towards us.
 pub(crate) const ALIASES_IN_MAX: u16 = 64;
 /// And that we use towards it: further topics are named in full.
 const ALIASES_OUT_MAX: u16 = 1024;
-/// In one SUBSCRIBE. AWS IoT Core hangs up on more (its quotas of the message broker).
-const FILTERS_MAX: usize = 8;
-
 impl Pipe {
     /// `seed` makes ids of requests that are unlikely to be in use.
     pub(crate) fn new(
@@ -106,6 +103,7 @@ impl Pipe {
         rules: Arc<Rules>,
         (terms, near): (Terms, NearTerms),
         tally: Arc<Tally>,
+        past: Past,
         seed: u16,
     ) -> Pipe {
         Pipe {
@@ -123,49 +121,9 @@ impl Pipe {
             released: HashSet::new(),
             aliases_out: HashMap::new(),
             aliases_in: HashMap::new(),
-            echoes: Echoes::default(),
+            past,
             now: Instant::now(),
             properties: PropertiesBuf::default(),
-        }
-    }
-
-    /// Asks the other broker for what comes in, and no longer for what a change left behind.
-    pub(crate) fn begin(&mut self, gone: &[String]) {
-        self.ask_retained();
-        let options = |rule: &Rule| rule.options(self.near.qos_max);
-        let wanted = self.rules.inward.iter();
-        let wanted = wanted.map(|rule| (rule.map.filter.clone(), options(rule)));
-        let wanted: Vec<_> = wanted.collect();
-        for part in wanted.chunks(FILTERS_MAX) {
-            self.ask_subscribe(part.to_vec());
-        }
-        for part in gone.chunks(FILTERS_MAX) {
-            let packet_id = self.give_id();
-            let mut filters = mqtt::FiltersBuf::default();
-            part.iter().for_each(|filter| _ = filters.push(filter));
-            let (properties, filters) = (Properties::default(), filters.as_filters());
-            let packet = Unsubscribe { packet_id, properties, filters };
-            packet.encode(self.terms.version, &mut self.to_far);
-            self.asked.push((packet_id, Request::Unsubscribe));
-        }
-    }
-
-    /// What is retained here goes out once more, where a rule says so.
-    fn ask_retained(&mut self) {
-        let mut filters = SubscriptionsBuf::default();
-        let rules = self.rules.clone();
-        let wanted = rules.outward.iter().filter(|rule| rule.retained == Retained::Always);
-        let mut any = false;
-        for rule in wanted {
-            filters.push(&rule.map.filter, rule.options(self.near.qos_max));
-            any = true;
-        }
-        if any {
-            let (properties, filters) = (Properties::default(), filters.as_subscriptions());
-            // Messages pass under the other broker's ids, and this broker takes a request under an
-            // id that one of them has.
-            let packet = Subscribe { packet_id: PacketId::MIN, properties, filters };
-            packet.encode(Version::V5, &mut self.to_near);
         }
     }
 
@@ -185,23 +143,6 @@ impl Pipe {
             payload: if is_up { b"1" } else { b"0" },
         };
         packet.encode(self.terms.version, &mut self.to_far);
-    }
-
-    fn ask_subscribe(&mut self, wanted: Vec<(String, SubscribeOptions)>) {
-        let packet_id = self.give_id();
-        let mut filters = SubscriptionsBuf::default();
-        for (filter, options) in &wanted {
-            filters.push(filter, *options);
-        }
-        let (properties, filters) = (Properties::default(), filters.as_subscriptions());
-        Subscribe { packet_id, properties, filters }.encode(self.terms.version, &mut self.to_far);
-        self.asked.push((packet_id, Request::Subscribe(wanted)));
-    }
-
-    fn give_id(&mut self) -> PacketId {
-        let id = self.next_id;
-        self.next_id = id.checked_add(1).unwrap_or(PacketId::MIN);
-        id
     }
 
     /// What the session here says: how many bytes of it were taken.
@@ -242,8 +183,7 @@ impl Pipe {
             match decode(frame, self.terms.version)? {
                 Packet::Publish(publish) => self.publish_in(&publish)?,
                 Packet::PubRel(ack) if self.unwanted.remove(&ack.packet_id) => {
-                    let ack = Ack { reason: Reason::Success, ..ack };
-                    self.answer_far(PacketType::PubComp, ack);
+                    self.say_far(PacketType::PubComp, ack.packet_id);
                 }
                 Packet::PubRel(ack) => self.answer_near(PacketType::PubRel, ack),
                 Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
@@ -251,7 +191,7 @@ impl Pipe {
                 }
                 Packet::PubAck(ack) => self.took_out(PacketType::PubAck, ack),
                 Packet::PubRec(ack) => self.took_out(PacketType::PubRec, ack),
-                Packet::PubComp(ack) => self.answer_near(PacketType::PubComp, ack),
+                Packet::PubComp(ack) => self.completed(ack),
                 Packet::SubAck(ack) => self.subscribed(ack.packet_id, ack.codes),
                 Packet::UnsubAck(ack) => self.asked.retain(|(id, _)| *id != ack.packet_id),
                 Packet::PingResp => {}
@@ -270,6 +210,11 @@ impl Pipe {
             Err(loss) => return self.lose_out(publish, loss),
         };
         let qos = publish.qos.min(qos).min(self.terms.qos_max);
+        let comes_back = self.comes_back(&name);
+        let is_v5 = self.terms.version.is_v5();
+        if self.is_there(publish, qos) {
+            return self.expect_echo(comes_back && !is_v5, &name, publish);
+        }
         let retain = publish.retain && keeps_retain && self.terms.takes_retain;
         let rules = self.rules.clone();
         let mut properties = std::mem::take(&mut self.properties);
@@ -277,8 +222,6 @@ impl Pipe {
         // The answer comes back by a rule inward: it has to be said where that takes it from.
         let response = |topic: &str| rules.inward.iter().find_map(|rule| rule.map.invert(topic));
         carry(publish.properties, &mut properties, response);
-        let comes_back = self.comes_back(&name);
-        let is_v5 = self.terms.version.is_v5();
         if comes_back && is_v5 {
             let mark = echoes::mark(&name, publish.payload);
             properties.push(Property::UserProperty(MARK, &mark));
@@ -304,10 +247,24 @@ impl Pipe {
             return self.lose_out(publish, Loss::TooLarge);
         }
         self.tally.count_out(publish.payload.len());
-        if comes_back && !is_v5 {
-            self.echoes.remember(&name, publish.payload, self.now);
-        }
+        self.expect_echo(comes_back && !is_v5, &name, publish);
         self.lower(publish, qos);
+    }
+
+    /// Whether the other broker has it, and only waits for its release.
+    fn is_there(&mut self, publish: &Publish<'_>, qos: QoS) -> bool {
+        let Some(id) = publish.packet_id.filter(|_| qos == QoS::ExactlyOnce) else { return false };
+        let way = self.past.send(id, publish.dup);
+        if way != Way::Whole {
+            self.say_far(PacketType::PubRel, id);
+        }
+        way == Way::Release
+    }
+
+    fn expect_echo(&mut self, is_needed: bool, name: &str, publish: &Publish<'_>) {
+        if is_needed {
+            self.past.echoes().remember(name, publish.payload, publish.dup, self.now);
+        }
     }
 
     /// What a rule of the broker sends has its name already; everything else has it by a map.
@@ -338,7 +295,7 @@ impl Pipe {
             }
             (QoS::ExactlyOnce, QoS::AtMostOnce) => {
                 self.lowered.insert(packet_id);
-                acknowledge(PacketType::PubRec, packet_id, Reason::Success, &mut self.to_near);
+                self.done(PacketType::PubRec, packet_id, Reason::Success);
             }
             (QoS::ExactlyOnce, QoS::AtLeastOnce) => _ = self.lowered.insert(packet_id),
             _ => {}
@@ -359,7 +316,7 @@ impl Pipe {
             QoS::ExactlyOnce => PacketType::PubRec,
             _ => PacketType::PubAck,
         };
-        acknowledge(kind, packet_id, reason, &mut self.to_near);
+        self.done(kind, packet_id, reason);
     }
 
     fn alias_for(&mut self, name: &str, properties: &mut PropertiesBuf) -> Alias {
@@ -417,7 +374,7 @@ impl Pipe {
 
     fn is_echo(&mut self, topic: &str, publish: &Publish<'_>) -> bool {
         if !self.terms.version.is_v5() {
-            return self.echoes.forget(topic, publish.payload, self.now);
+            return self.past.echoes().forget(topic, publish.payload, self.now);
         }
         // By a filter that is not shared it came for another reason.
         self.comes_back(topic) && echoes::is_marked(publish.properties, topic, publish.payload)
@@ -443,7 +400,6 @@ impl Pipe {
     /// The other broker need not keep it any longer.
     fn lose_in(&mut self, publish: &Publish<'_>) {
         let Some(packet_id) = publish.packet_id else { return };
-        let (reason, properties) = (Reason::Success, Properties::default());
         let kind = match publish.qos {
             QoS::ExactlyOnce => {
                 self.unwanted.insert(packet_id);
@@ -451,7 +407,7 @@ impl Pipe {
             }
             _ => PacketType::PubAck,
         };
-        self.answer_far(kind, Ack { packet_id, reason, properties });
+        self.say_far(kind, packet_id);
     }
 
     /// The other broker has answered for a message of ours.
@@ -459,12 +415,34 @@ impl Pipe {
         if ack.reason.is_error() {
             self.tally.lose(&self.name, Loss::Refused, ack.reason.name());
         }
+        let is_taken = kind == PacketType::PubRec && !ack.reason.is_error();
+        if is_taken && self.past.take(ack.packet_id) {
+            return self.say_far(PacketType::PubRel, ack.packet_id);
+        }
         let is_lowered = self.lowered.contains(&ack.packet_id);
         if is_lowered && ack.reason.is_error() {
             self.lowered.remove(&ack.packet_id);
         }
         let kind = if is_lowered { PacketType::PubRec } else { kind };
-        self.answer_near(kind, ack);
+        self.done(kind, ack.packet_id, ack.reason);
+    }
+
+    /// The other broker has released a message of ours.
+    fn completed(&mut self, ack: Ack<'_>) {
+        match self.past.complete(ack.packet_id) {
+            Completed::Stale => {}
+            Completed::Whole => {
+                self.lowered.insert(ack.packet_id);
+                self.done(PacketType::PubRec, ack.packet_id, Reason::Success);
+            }
+            Completed::Release => self.answer_near(PacketType::PubComp, ack),
+        }
+    }
+
+    /// The session here need not keep it.
+    fn done(&mut self, kind: PacketType, packet_id: PacketId, reason: Reason) {
+        self.past.done(packet_id);
+        acknowledge(kind, packet_id, reason, &mut self.to_near);
     }
 
     /// This broker has answered for a message of the other one's.
@@ -481,21 +459,14 @@ impl Pipe {
         acknowledge(kind, ack.packet_id, ack.reason, &mut self.to_near);
     }
 
+    fn say_far(&mut self, kind: PacketType, packet_id: PacketId) {
+        let (reason, properties) = (Reason::Success, Properties::default());
+        self.answer_far(kind, Ack { packet_id, reason, properties });
+    }
+
     fn answer_far(&mut self, kind: PacketType, ack: Ack<'_>) {
         let ack = Ack { properties: Properties::default(), ..ack };
         ack.encode(kind, self.terms.version, &mut self.to_far);
-    }
-
-    fn subscribed(&mut self, packet_id: PacketId, codes: &[u8]) {
-        let Some(at) = self.asked.iter().position(|(id, _)| *id == packet_id) else { return };
-        let (_, Request::Subscribe(wanted)) = self.asked.swap_remove(at) else { return };
-        if codes.first() == Some(&Reason::PacketIdentifierInUse.code()) {
-            return self.ask_subscribe(wanted);
-        }
-        for ((filter, _), code) in wanted.iter().zip(codes).filter(|(_, code)| **code >= 0x80) {
-            let why = Reason::from_byte(*code).map_or("", Reason::name);
-            self.tally.fail(&self.name, format!("it does not let us subscribe to {filter}: {why}"));
-        }
     }
 
     /// What the session here took from a session there that is no more: nothing releases it now,
@@ -505,6 +476,11 @@ impl Pipe {
             acknowledge(PacketType::PubRel, *id, Reason::Success, &mut self.to_near);
         }
         self.released.extend(received);
+    }
+
+    /// For the next one.
+    pub(crate) fn into_past(self) -> Past {
+        self.past
     }
 
     /// Whether what the session here says can go on.

@@ -30,7 +30,7 @@ fn pipe(terms: Terms) -> Pipe {
     let near =
         NearTerms { qos_max: QoS::ExactlyOnce, takes_retain: true, packet_bytes_max: 64 * 1024 };
     let rules = Rules { outward, inward };
-    Pipe::new("b".into(), rules.into(), (terms, near), Arc::default(), 7)
+    Pipe::new("b".into(), rules.into(), (terms, near), Arc::default(), Past::of(1), 7)
 }
 
 fn publish(topic: &str, qos: u8, id: u16) -> Publish<'_> {
@@ -350,7 +350,7 @@ fn many_filters_are_asked_for_a_few_at_a_time() {
     let inward = (0..20).map(|at| rule(&format!("in/{at}"), "")).collect();
     let rules = Rules { outward: Vec::new(), inward };
     let ends = (terms(Version::V311), near);
-    let mut pipe = Pipe::new("b".into(), rules.into(), ends, Arc::default(), 7);
+    let mut pipe = Pipe::new("b".into(), rules.into(), ends, Arc::default(), Past::of(1), 7);
     let gone: Vec<String> = (0..9).map(|at| format!("gone/{at}")).collect();
     pipe.begin(&gone);
     let counts: Vec<(usize, usize)> = pipe
@@ -359,4 +359,123 @@ fn many_filters_are_asked_for_a_few_at_a_time() {
         .map(|said| (said.matches("in/").count(), said.matches("gone/").count()))
         .collect();
     assert_eq!(counts, [(8, 0), (8, 0), (4, 0), (0, 8), (0, 1)]);
+}
+
+impl Pipe {
+    /// The next connection, to one of two servers.
+    fn again(self, server: usize, is_present: bool) -> Pipe {
+        let terms = self.terms;
+        let mut past = self.into_past();
+        past.arrive(server, is_present);
+        Pipe { past, ..pipe(terms) }
+    }
+
+    fn sends(&mut self, id: u16, dup: bool) -> Vec<String> {
+        self.near(Packet::Publish(Publish { dup, ..publish("out/a", 2, id) })).unwrap();
+        self.far_heard()
+    }
+
+    fn completes(&mut self, id: u16) -> Vec<String> {
+        self.far(Packet::PubComp(ack(id, Reason::Success))).unwrap();
+        self.near_heard()
+    }
+}
+
+/// One of two servers, which has said PUBREC to message 5.
+fn taken() -> Pipe {
+    let mut pipe = Pipe { past: Past::of(2), ..pipe(terms(Version::V311)) };
+    pipe.sends(5, false);
+    pipe.far(Packet::PubRec(ack(5, Reason::Success))).unwrap();
+    assert_eq!((pipe.far_heard(), pipe.near_heard()), (vec!["PUBREL 5".to_string()], vec![]));
+    pipe
+}
+
+const WHOLE: [&str; 1] = ["PUBLISH 5 \"far/out/a\" qos=2 \"x\""];
+const AGAIN: [&str; 1] = ["PUBLISH 5 \"far/out/a\" qos=2 dup \"x\""];
+
+#[test]
+fn of_several_servers_one_has_a_message_once_it_is_complete() {
+    let mut pipe = taken();
+    assert_eq!(pipe.completes(5), ["PUBREC 5"]);
+    pipe.near(Packet::PubRel(ack(5, Reason::Success))).unwrap();
+    assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec!["PUBCOMP 5".to_string()], vec![]));
+    // The session here says it again where that got lost.
+    let mut pipe = pipe.again(0, true);
+    pipe.near(Packet::PubRel(ack(5, Reason::Success))).unwrap();
+    assert_eq!(pipe.far_heard(), ["PUBREL 5"]);
+    assert_eq!(pipe.completes(5), ["PUBCOMP 5"]);
+    assert_eq!(pipe.sends(5, false), WHOLE, "another one");
+}
+
+#[test]
+fn a_server_that_has_a_message_is_not_sent_it_again() {
+    let mut pipe = taken().again(0, true);
+    assert_eq!(pipe.sends(5, true), ["PUBREL 5"]);
+    assert_eq!(pipe.completes(5), ["PUBREC 5"]);
+    assert_eq!(taken().again(0, false).sends(5, true), AGAIN, "it has forgotten");
+}
+
+#[test]
+fn a_message_half_way_at_one_server_goes_whole_to_the_next() {
+    let mut pipe = taken().again(1, true);
+    assert_eq!(pipe.sends(5, true), AGAIN);
+    // Back at the first it is still half-way.
+    let mut back = pipe.again(0, true);
+    back.begin(&[]);
+    assert_eq!(back.far_heard().len(), 1, "SUBSCRIBE");
+    back.asked.clear();
+    assert_eq!(back.sends(5, true), ["PUBREL 5"]);
+}
+
+#[test]
+fn an_id_that_a_server_keeps_of_a_message_that_another_has_is_released() {
+    let mut pipe = taken().again(1, true);
+    pipe.sends(5, true);
+    pipe.far(Packet::PubRec(ack(5, Reason::Success))).unwrap();
+    assert_eq!(pipe.completes(5), ["PUBREC 5"]);
+    let mut back = pipe.again(0, true);
+    back.begin(&[]);
+    let asked = back.far_heard();
+    assert_eq!((asked.len(), asked[0].as_str()), (2, "PUBREL 5"));
+    back.asked.clear();
+    assert_eq!(back.sends(5, false), WHOLE, "another message");
+    assert!(back.completes(5).is_empty(), "that was the first one");
+    back.far(Packet::PubRec(ack(5, Reason::Success))).unwrap();
+    assert_eq!(back.completes(5), ["PUBREC 5"]);
+    // Nothing is released again.
+    let mut back = back.again(0, true);
+    back.begin(&[]);
+    assert_eq!(back.far_heard().len(), 1);
+}
+
+#[test]
+fn ids_of_a_session_here_that_is_gone_are_no_messages_of_the_next() {
+    let mut pipe = taken();
+    pipe.past.forget_near();
+    let mut pipe = pipe.again(0, true);
+    assert_eq!(pipe.sends(5, true), AGAIN);
+    // What is new is never taken for what was there.
+    let mut pipe = taken().again(0, true);
+    assert_eq!(pipe.sends(5, false), ["PUBREL 5", WHOLE[0]]);
+}
+
+#[test]
+fn what_comes_back_after_a_new_connection_is_known_still() {
+    for is_said_again in [false, true] {
+        let mut pipe = Pipe { past: Past::of(2), ..pipe(terms(Version::V311)) };
+        pipe.terms.spares_own = false;
+        pipe.near(Packet::Publish(publish("both/a", 1, 5))).unwrap();
+        let mut elsewhere = pipe.again(1, true);
+        elsewhere.far(Packet::Publish(publish("both/a", 1, 9))).unwrap();
+        assert_eq!(elsewhere.near_heard().len(), 1, "nothing was sent there");
+        let mut back = elsewhere.again(0, true);
+        if is_said_again {
+            back.near(Packet::Publish(Publish { dup: true, ..publish("both/a", 1, 5) })).unwrap();
+        }
+        // It was sent once, however often it was said.
+        for (id, comes) in [(9, 0), (10, 1)] {
+            back.far(Packet::Publish(publish("both/a", 1, id))).unwrap();
+            assert_eq!(back.near_heard().len(), comes, "{id}");
+        }
+    }
 }

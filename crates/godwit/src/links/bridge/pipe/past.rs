@@ -1,0 +1,150 @@
+//! What a pipe leaves to the next one: what may still come back from each server, and, where there
+//! are several of them, how far the QoS 2 messages are that went there.
+//!
+//! One server is told what the session here says: that hears PUBREC, has the message no more, and
+//! says PUBREL until it is answered. To another server PUBREL would mean nothing, and the message
+//! would be lost. So with several the session here hears nothing of a message before it is done:
+//!
+//! ```text
+//!          PUBLISH        PUBREC, then PUBREL         PUBCOMP: the session here has it no more
+//!     - -------------> Sent ---------------> Taken ------------------------------------------> -
+//!                        |                     |
+//!                        +---------------------+--> stale: done at another server, and released
+//!                                                   at this one when the bridge is back there
+//! ```
+
+use super::echoes::Echoes;
+use mqtt::PacketId;
+use std::collections::{HashMap, HashSet};
+
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// The server that the pipe leads to.
+    here: usize,
+    servers: Vec<Server>,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    echoes: Echoes,
+    open: HashMap<PacketId, Step>,
+    /// Ids that it may still have taken, of messages that are done.
+    stale: HashSet<PacketId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Sent,
+    Taken,
+}
+
+/// How a message of QoS 2 goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Whole,
+    /// The server has it: PUBREL is what is missing [MQTT-4.3.3-1].
+    Release,
+    /// The id is another message's there, of which nobody here knows any more.
+    ReleaseAndWhole,
+}
+
+/// What PUBCOMP was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Completed {
+    /// The session here waits for nothing.
+    Stale,
+    /// What the session here has heard nothing of.
+    Whole,
+    /// PUBREL of the session here.
+    Release,
+}
+
+impl Past {
+    pub(crate) fn of(servers: usize) -> Past {
+        Past { here: 0, servers: (0..servers).map(|_| Server::default()).collect() }
+    }
+
+    /// A new connection, to a session there that was begun anew if it was not present.
+    pub(crate) fn arrive(&mut self, server: usize, is_present: bool) {
+        self.here = server;
+        if !is_present {
+            let here = self.here();
+            here.open.clear();
+            here.stale.clear();
+        }
+    }
+
+    /// The session here has been begun anew: its ids mean something else.
+    pub(crate) fn forget_near(&mut self) {
+        for server in &mut self.servers {
+            server.stale.extend(server.open.drain().map(|(id, _)| id));
+        }
+    }
+
+    pub(super) fn echoes(&mut self) -> &mut Echoes {
+        &mut self.here().echoes
+    }
+
+    /// Ids that are to be released.
+    pub(super) fn stale(&self) -> Vec<PacketId> {
+        self.servers[self.here].stale.iter().copied().collect()
+    }
+
+    pub(super) fn send(&mut self, id: PacketId, is_again: bool) -> Way {
+        if !self.has_several() {
+            return Way::Whole;
+        }
+        let here = self.here();
+        match here.open.get(&id) {
+            Some(Step::Taken) if is_again => return Way::Release,
+            Some(_) if !is_again => {
+                here.stale.insert(id);
+                here.open.insert(id, Step::Sent);
+                return Way::ReleaseAndWhole;
+            }
+            _ => _ = here.open.insert(id, Step::Sent),
+        }
+        Way::Whole
+    }
+
+    /// PUBREC came. Whether it is answered without the session here.
+    pub(super) fn take(&mut self, id: PacketId) -> bool {
+        let step = self.here().open.get_mut(&id);
+        step.map(|step| *step = Step::Taken).is_some()
+    }
+
+    /// PUBCOMP came.
+    pub(super) fn complete(&mut self, id: PacketId) -> Completed {
+        if !self.has_several() {
+            return Completed::Release;
+        }
+        let here = self.here();
+        if here.stale.remove(&id) {
+            return Completed::Stale;
+        }
+        match here.open.get(&id) {
+            Some(Step::Taken) => Completed::Whole,
+            _ => Completed::Release,
+        }
+    }
+
+    /// The session here hears that it need not keep a message.
+    pub(super) fn done(&mut self, id: PacketId) {
+        if !self.has_several() {
+            return;
+        }
+        for (at, server) in self.servers.iter_mut().enumerate() {
+            if server.open.remove(&id).is_some() && at != self.here {
+                server.stale.insert(id);
+            }
+        }
+    }
+
+    fn has_several(&self) -> bool {
+        self.servers.len() > 1
+    }
+
+    fn here(&mut self) -> &mut Server {
+        &mut self.servers[self.here]
+    }
+}

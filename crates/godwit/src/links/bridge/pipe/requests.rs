@@ -1,0 +1,90 @@
+//! What a pipe asks both brokers for at its beginning.
+
+use super::{Pipe, Retained, Rule};
+use mqtt::{
+    FiltersBuf, PacketId, PacketType, Properties, Reason, Subscribe, SubscribeOptions,
+    SubscriptionsBuf, Unsubscribe, Version,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Subscribe(Vec<(String, SubscribeOptions)>),
+    Unsubscribe,
+}
+
+/// In one SUBSCRIBE. AWS IoT Core hangs up on more (its quotas of the message broker).
+const FILTERS_MAX: usize = 8;
+
+impl Pipe {
+    /// Asks the other broker for what comes in, and no longer for what a change left behind.
+    pub(crate) fn begin(&mut self, gone: &[String]) {
+        for id in self.past.stale() {
+            self.say_far(PacketType::PubRel, id);
+        }
+        self.ask_retained();
+        let options = |rule: &Rule| rule.options(self.near.qos_max);
+        let wanted = self.rules.inward.iter();
+        let wanted = wanted.map(|rule| (rule.map.filter.clone(), options(rule)));
+        let wanted: Vec<_> = wanted.collect();
+        for part in wanted.chunks(FILTERS_MAX) {
+            self.ask_subscribe(part.to_vec());
+        }
+        for part in gone.chunks(FILTERS_MAX) {
+            let packet_id = self.give_id();
+            let mut filters = FiltersBuf::default();
+            part.iter().for_each(|filter| _ = filters.push(filter));
+            let (properties, filters) = (Properties::default(), filters.as_filters());
+            let packet = Unsubscribe { packet_id, properties, filters };
+            packet.encode(self.terms.version, &mut self.to_far);
+            self.asked.push((packet_id, Request::Unsubscribe));
+        }
+    }
+
+    /// What is retained here goes out once more, where a rule says so.
+    fn ask_retained(&mut self) {
+        let mut filters = SubscriptionsBuf::default();
+        let rules = self.rules.clone();
+        let wanted = rules.outward.iter().filter(|rule| rule.retained == Retained::Always);
+        let mut any = false;
+        for rule in wanted {
+            filters.push(&rule.map.filter, rule.options(self.near.qos_max));
+            any = true;
+        }
+        if any {
+            let (properties, filters) = (Properties::default(), filters.as_subscriptions());
+            // Messages pass under the other broker's ids, and this broker takes a request under an
+            // id that one of them has.
+            let packet = Subscribe { packet_id: PacketId::MIN, properties, filters };
+            packet.encode(Version::V5, &mut self.to_near);
+        }
+    }
+
+    fn ask_subscribe(&mut self, wanted: Vec<(String, SubscribeOptions)>) {
+        let packet_id = self.give_id();
+        let mut filters = SubscriptionsBuf::default();
+        for (filter, options) in &wanted {
+            filters.push(filter, *options);
+        }
+        let (properties, filters) = (Properties::default(), filters.as_subscriptions());
+        Subscribe { packet_id, properties, filters }.encode(self.terms.version, &mut self.to_far);
+        self.asked.push((packet_id, Request::Subscribe(wanted)));
+    }
+
+    fn give_id(&mut self) -> PacketId {
+        let id = self.next_id;
+        self.next_id = id.checked_add(1).unwrap_or(PacketId::MIN);
+        id
+    }
+
+    pub(super) fn subscribed(&mut self, packet_id: PacketId, codes: &[u8]) {
+        let Some(at) = self.asked.iter().position(|(id, _)| *id == packet_id) else { return };
+        let (_, Request::Subscribe(wanted)) = self.asked.swap_remove(at) else { return };
+        if codes.first() == Some(&Reason::PacketIdentifierInUse.code()) {
+            return self.ask_subscribe(wanted);
+        }
+        for ((filter, _), code) in wanted.iter().zip(codes).filter(|(_, code)| **code >= 0x80) {
+            let why = Reason::from_byte(*code).map_or("", Reason::name);
+            self.tally.fail(&self.name, format!("it does not let us subscribe to {filter}: {why}"));
+        }
+    }
+}

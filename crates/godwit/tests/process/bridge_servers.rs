@@ -1,0 +1,140 @@
+//! A bridge with several servers, and the line to one of them that ends in the middle of something.
+
+use crate::bridge_peers::carry;
+use crate::bridges::{edge, mosquitto, wait_for_value};
+use crate::broker::Broker;
+use crate::clients::{publish, subscriber, unused_port};
+use mqtt::PacketType;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+
+/// A line that ends where a packet of some kind comes by, which gets no further.
+struct Snip {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    at: Option<PacketType>,
+    /// Nobody gets through after that.
+    shuts: bool,
+    is_shut: bool,
+}
+
+impl Snip {
+    fn to(far: SocketAddr, at: PacketType, shuts: bool) -> Snip {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+        let address = listener.local_addr().expect("it is bound");
+        let state = Arc::new(Mutex::new(State { at: Some(at), shuts, is_shut: false }));
+        let shared = state.clone();
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                if lock(&shared).is_shut {
+                    continue;
+                }
+                let Ok(far) = TcpStream::connect(far) else { continue };
+                let back =
+                    (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
+                for (from, to) in [(near, far), back] {
+                    let state = shared.clone();
+                    thread::spawn(move || carry(from, to, |packet| goes_on(&state, packet)));
+                }
+            }
+        });
+        Snip { address, state }
+    }
+
+    /// Everybody gets through, for good.
+    fn open(&self) {
+        lock(&self.state).is_shut = false;
+    }
+}
+
+fn goes_on(state: &Mutex<State>, packet: &[u8]) -> bool {
+    let mut state = lock(state);
+    let ends = state.at == PacketType::from_byte(packet[0]);
+    if ends {
+        *state = State { at: None, is_shut: state.shuts, ..*state };
+    }
+    !ends
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().expect("nobody panicked")
+}
+
+/// Brokers of both kinds, by name. mosquitto hands a message of QoS 2 on once it is released.
+fn fars(name: &str) -> Vec<(&'static str, SocketAddr, Box<dyn std::any::Any>)> {
+    let broker = Broker::start(&[]);
+    let mut all: Vec<(_, _, Box<dyn std::any::Any>)> = Vec::new();
+    all.push(("godwit", broker.address, Box::new(broker)));
+    if let Some((program, port)) = mosquitto(name) {
+        all.push(("mosquitto", ([127, 0, 0, 1], port).into(), Box::new(program)));
+    }
+    all
+}
+
+fn port(address: SocketAddr) -> String {
+    address.port().to_string()
+}
+
+const OUT: &str = "return_s = 1\n[[bridge.out]]\nfilter = \"up/#\"\n";
+
+#[test]
+fn a_message_half_way_at_one_server_gets_to_the_next() {
+    let firsts = fars("servers-first");
+    for (version, (kind, first, _)) in
+        firsts.iter().flat_map(|one| ["5.0", "3.1.1"].map(|version| (version, one)))
+    {
+        let second = Broker::start(&[]);
+        let snip = Snip::to(*first, PacketType::PubRel, true);
+        let servers = [snip.address, second.address].map(|one| format!("\"tcp://{one}\""));
+        let bridge = format!(
+            "servers = [{}]\nversion = \"{version}\"\nclient_id = \"{kind}{version}\"\n{OUT}",
+            servers.join(", ")
+        );
+        let (mut near, _) = edge("servers-next", &bridge, &[]);
+        near.program.wait_for("godwit::bridge connected");
+        let wants = ["-t", "up/#", "-q", "2", "-W", "8"];
+        let at_first = subscriber(&port(*first), &[&wants[..], &["-C", "2"]].concat());
+        let at_second = subscriber(&second.port(), &[&wants[..], &["-C", "1"]].concat());
+        publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
+        assert_eq!(at_second.finish(), (Some(0), "one\n".to_string()), "{kind} {version}");
+        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        snip.open();
+        near.program.wait_for("goes back to its first server");
+        publish(&near.port(), &["-t", "up/x", "-m", "two", "-q", "2"]);
+        // It had the first one too, and nobody could know.
+        let expected = (Some(0), "one\ntwo\n".to_string());
+        assert_eq!(at_first.finish(), expected, "{kind} {version}");
+        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+    }
+}
+
+#[test]
+fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
+    for (kind, first, _) in fars("servers-stays") {
+        for at in [PacketType::PubRec, PacketType::PubRel, PacketType::PubComp] {
+            let snip = Snip::to(first, at, false);
+            let nowhere = unused_port();
+            let bridge = format!(
+                "servers = [\"tcp://{}\", \"tcp://127.0.0.1:{nowhere}\"]\n{OUT}",
+                snip.address
+            );
+            let (mut near, _) = edge("servers-once", &bridge, &[]);
+            near.program.wait_for("godwit::bridge connected");
+            let wants = ["-t", "up/#", "-q", "2", "-W", "8", "-C", "2"];
+            let sub = subscriber(&port(first), &wants);
+            publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
+            near.program.wait_for("godwit::bridge connected");
+            wait_for_value(&near, "queue/in_flight", |value| value == "0");
+            publish(&near.port(), &["-t", "up/x", "-m", "two", "-q", "2"]);
+            assert_eq!(sub.finish(), (Some(0), "one\ntwo\n".to_string()), "{kind} {at:?}");
+            // Ids of the next one begin anew.
+            near.program.signal("TERM");
+            near.program.exit_code();
+        }
+    }
+}
