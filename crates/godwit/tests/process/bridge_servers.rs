@@ -1,7 +1,7 @@
 //! A bridge with several servers, and the line to one of them that ends in the middle of something.
 
 use crate::bridge_peers::carry;
-use crate::bridges::{edge, mosquitto, wait_for_value};
+use crate::bridges::{BOTH, edge, mosquitto, wait_for_value};
 use crate::broker::Broker;
 use crate::clients::{publish, subscriber, unused_port};
 use mqtt::PacketType;
@@ -137,4 +137,31 @@ fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
             near.program.exit_code();
         }
     }
+}
+
+#[test]
+fn what_has_no_room_here_is_no_reason_to_go_to_the_next_server() {
+    let (first, second) = (Broker::start(&[]), Broker::start(&[]));
+    let servers = [first.address, second.address].map(|one| format!("\"tcp://{one}\""));
+    let bridge = format!("servers = [{}]\n{BOTH}", servers.join(", "));
+    let (mut near, file) = edge("servers-room", &bridge, &[]);
+    near.program.wait_for("godwit::bridge connected");
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    let reload = |near: &mut Broker, most: &str| {
+        let text = format!("[retain]\nmessages_max = {most}\n{text}");
+        std::fs::write(&file, text).expect("this host has room for it");
+        near.program.signal("HUP");
+        near.program.wait_for("options read again");
+    };
+    reload(&mut near, "0");
+    publish(&first.port(), &["-t", "site/down/a", "-m", "x", "-r", "-q", "1"]);
+    for _ in 0..3 {
+        near.program.wait_for("this broker has no room for what comes in");
+        let line = near.program.wait_for("godwit::bridge connected");
+        assert!(line.contains(&first.address.to_string()), "{line}");
+    }
+    // Once there is room it comes.
+    let sub = subscriber(&near.port(), &["-t", "down/a", "-C", "1", "-W", "20"]);
+    reload(&mut near, "1000");
+    assert_eq!(sub.finish(), (Some(0), "x\n".to_string()));
 }

@@ -1,7 +1,7 @@
 //! The two connections of a bridge while both are there: bytes in, through the pipe, bytes out.
 
 use super::far::Far;
-use super::pipe::{End, Past, Pipe};
+use super::pipe::{End, Past, Pipe, Side};
 use super::settings::BridgeSettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::near::Near;
@@ -36,7 +36,7 @@ pub(crate) enum Ended {
     Stopped,
     /// Where it should be has let us in.
     Return(Box<Far>),
-    Why(String),
+    Why(Side, String),
 }
 
 impl Ended {
@@ -45,7 +45,7 @@ impl Ended {
         match self {
             Ended::Stopped => "stopped",
             Ended::Return(_) => "it goes back to its first server",
-            Ended::Why(why) => why,
+            Ended::Why(_, why) => why,
         }
     }
 }
@@ -94,7 +94,7 @@ impl Line {
                     if matches!(end, End::Closed(_) | End::NoRoom(_)) {
                         self.goodbye(false).await;
                     }
-                    return Ended::Why(end.to_string());
+                    return Ended::Why(end.side(), end.to_string());
                 }
                 far = &mut returns => {
                     self.goodbye(false).await;
@@ -102,7 +102,7 @@ impl Line {
                 }
                 () = sleep_until(due) => {
                     if let Err(why) = self.look_at_time() {
-                        return Ended::Why(why);
+                        return Ended::Why(Side::There, why);
                     }
                 }
             }

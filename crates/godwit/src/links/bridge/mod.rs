@@ -12,7 +12,7 @@ mod tunnel;
 
 use self::carry::{Ended, Line};
 use self::far::{Denied, Far, Manner};
-use self::pipe::{Past, Pipe, Rule};
+use self::pipe::{Past, Pipe, Rule, Side};
 use self::place::Places;
 use self::settings::BridgeSettings;
 use super::backoff::{self, seed};
@@ -49,8 +49,10 @@ struct Course {
     server: usize,
     /// ... and one that has let us in already.
     ready: Option<Far>,
-    /// How many times in a row none was reached.
+    /// How many times in a row none was reached, ...
     failures: u32,
+    /// ... or something here was the reason.
+    own_failures: u32,
     /// The session here has to be begun, and to subscribe.
     is_unprepared: bool,
     /// Filters whose retained messages have not begun to come.
@@ -85,7 +87,7 @@ impl Bridge {
             };
             match connected {
                 Ok(line) => self.carry(line, &mut course, &mut stop).await,
-                Err(why) => self.failed(&mut course, why),
+                Err((side, why)) => self.failed(&mut course, side, why),
             }
             if course.ready.is_some() {
                 continue;
@@ -136,25 +138,26 @@ impl Bridge {
     }
 
     /// Both ends, and what is unfinished between them.
-    async fn connect(&self, course: &mut Course) -> Result<Line, String> {
+    async fn connect(&self, course: &mut Course) -> Result<Line, (Side, String)> {
+        let (here, there) = (|why| (Side::Here, why), |why| (Side::There, why));
         let settings = &self.settings;
         self.tally.server.store(course.server, Relaxed);
         let far = match course.ready.take() {
             Some(far) => far,
             None => {
                 let anew = self.begins_anew(course, course.server);
-                self.reach(course.server, anew).await?
+                self.reach(course.server, anew).await.map_err(there)?
             }
         };
         let granted = far.granted;
         let link_id = settings.link_id();
         let receive_maximum = granted.receive_maximum.min(settings.limits.inflight_max);
         let wish = Wish { link_id: &link_id, receive_maximum, is_last: false, is_quiet: false };
-        let mut near = self.home.connect(wish).await?;
+        let mut near = self.home.connect(wish).await.map_err(here)?;
         if !near.session_present {
             course.is_unprepared = true;
             course.past.forget_near();
-            return Err("its session here was gone".to_string());
+            return Err(here("its session here was gone".to_string()));
         }
         course.past.arrive(course.server, granted.session_present);
         let mut pipe = Pipe::new(
@@ -172,7 +175,7 @@ impl Bridge {
         }
         if let Err(why) = settled {
             course.past = pipe.into_past();
-            return Err(why);
+            return Err(here(why));
         }
         pipe.begin(&course.gone);
         pipe.say_status(&settings.status_topic, true);
@@ -265,7 +268,7 @@ impl Bridge {
         // Who is thrown out again and again, as by another with its client id, waits longer and
         // longer too.
         if since.elapsed() >= STEADY {
-            course.failures = 0;
+            (course.failures, course.own_failures) = (0, 0);
         }
         match ended {
             Ended::Stopped => info!(target: "godwit::bridge", bridge = name, "stopped"),
@@ -273,7 +276,7 @@ impl Bridge {
                 info!(target: "godwit::bridge", bridge = name, "goes back to its first server");
                 (course.server, course.ready) = (0, Some(*far));
             }
-            Ended::Why(why) => self.failed(course, why),
+            Ended::Why(side, why) => self.failed(course, side, why),
         }
     }
 
@@ -298,23 +301,32 @@ impl Bridge {
         }
     }
 
-    /// The next server in the list, and from the first one on again after a wait.
-    fn failed(&self, course: &mut Course, why: String) {
+    /// The next server in the list, and from the first one on again after a wait. What is wrong here
+    /// would be wrong with each of them.
+    fn failed(&self, course: &mut Course, side: Side, why: String) {
         let (name, server) = (&*self.settings.name, &self.settings.servers[course.server]);
         warn!(target: "godwit::bridge", bridge = name, %server, "not connected: {why}");
+        if side == Side::Here {
+            course.own_failures += 1;
+            return self.tally.set_error(why);
+        }
         self.tally.set_error(format!("{server}: {why}"));
+        course.own_failures = 0;
         course.server = (course.server + 1) % self.settings.servers.len();
         course.failures += 1;
     }
 
     /// Servers of the list are tried one after the other, and then there is a wait.
     fn pause(&self, course: &Course) -> Duration {
+        let first = Duration::from_millis(u64::from(self.settings.retry_min_ms));
+        let longest = Duration::from_secs(u64::from(self.settings.retry_max_s));
+        if course.own_failures > 0 {
+            return backoff::pause(course.own_failures, first, longest);
+        }
         let rounds = course.failures / self.settings.servers.len() as u32;
         if course.failures > 0 && course.server > 0 {
             return Duration::ZERO;
         }
-        let first = Duration::from_millis(u64::from(self.settings.retry_min_ms));
-        let longest = Duration::from_secs(u64::from(self.settings.retry_max_s));
         backoff::pause(if course.failures == 0 { 0 } else { rounds.max(1) }, first, longest)
     }
 }

@@ -47,6 +47,13 @@ pub(crate) struct Terms {
     pub(crate) spares_own: bool,
 }
 
+/// Whose it is that a bridge cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Here,
+    There,
+}
+
 /// Why a pipe ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -54,7 +61,17 @@ pub(crate) enum End {
     Closed(Reason),
     Far(String),
     /// One of the two has no room, and is asked again later: nothing was acknowledged.
-    NoRoom(&'static str),
+    NoRoom(Side),
+}
+
+impl End {
+    pub(crate) fn side(&self) -> Side {
+        match self {
+            End::Closed(_) => Side::Here,
+            End::Far(_) => Side::There,
+            End::NoRoom(side) => *side,
+        }
+    }
 }
 
 impl fmt::Display for End {
@@ -62,7 +79,8 @@ impl fmt::Display for End {
         match self {
             End::Closed(reason) => write!(f, "this broker closed the session: {reason}"),
             End::Far(why) => f.write_str(why),
-            End::NoRoom(why) => f.write_str(why),
+            End::NoRoom(Side::Here) => f.write_str("this broker has no room for what comes in"),
+            End::NoRoom(Side::There) => f.write_str("the other broker has no room"),
         }
     }
 }
@@ -162,7 +180,7 @@ impl Pipe {
                 }
                 Packet::PubRel(ack) => self.answer_far(PacketType::PubRel, ack),
                 Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
-                    return Err(End::NoRoom("this broker has no room for what comes in"));
+                    return Err(End::NoRoom(Side::Here));
                 }
                 Packet::PubAck(ack) => self.took_in(PacketType::PubAck, ack),
                 Packet::PubRec(ack) => self.took_in(PacketType::PubRec, ack),
@@ -187,7 +205,7 @@ impl Pipe {
                 }
                 Packet::PubRel(ack) => self.answer_near(PacketType::PubRel, ack),
                 Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
-                    return Err(End::NoRoom("the other broker has no room"));
+                    return Err(End::NoRoom(Side::There));
                 }
                 Packet::PubAck(ack) => self.took_out(PacketType::PubAck, ack),
                 Packet::PubRec(ack) => self.took_out(PacketType::PubRec, ack),
