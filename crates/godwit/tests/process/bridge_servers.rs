@@ -2,7 +2,7 @@
 
 use crate::bridge_peers::carry;
 use crate::bridges::{BOTH, edge, mosquitto, wait_for_value};
-use crate::broker::Broker;
+use crate::broker::{Broker, run};
 use crate::clients::{publish, subscriber, unused_port};
 use mqtt::PacketType;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -164,4 +164,39 @@ fn what_has_no_room_here_is_no_reason_to_go_to_the_next_server() {
     let sub = subscriber(&near.port(), &["-t", "down/a", "-C", "1", "-W", "20"]);
     reload(&mut near, "1000");
     assert_eq!(sub.finish(), (Some(0), "x\n".to_string()));
+}
+
+/// At the one where it is, and at the one where it was.
+#[test]
+fn a_bridge_that_leaves_the_file_ends_its_sessions_there() {
+    for (kind, first, _) in fars("servers-leaves") {
+        for version in ["5.0", "3.1.1"] {
+            let second = Broker::start(&[]);
+            let snip = Snip::to(first, PacketType::Publish, true);
+            let servers = [snip.address, second.address].map(|one| format!("\"tcp://{one}\""));
+            let bridge = format!(
+                "servers = [{}]\nversion = \"{version}\"\nclient_id = \"{version}\"\n\
+                 return_s = \"never\"\n{BOTH}",
+                servers.join(", ")
+            );
+            let (mut near, file) = edge("servers-leaves-near", &bridge, &[]);
+            near.program.wait_for("godwit::bridge connected");
+            publish(&near.port(), &["-t", "up/x", "-m", "x", "-q", "0"]);
+            let line = near.program.wait_for("godwit::bridge connected");
+            assert!(line.contains(&second.address.to_string()), "{line}");
+            publish(&near.port(), &["-t", "up/x", "-m", "x", "-q", "1"]);
+            wait_for_value(&near, "out/messages", |value| value == "2");
+            snip.open();
+            std::fs::write(&file, "").expect("this host has room for it");
+            near.program.signal("HUP");
+            near.program.wait_for("gone, with what it had queued");
+            for address in [first, second.address] {
+                let port = port(address);
+                publish(&port, &["-t", "site/down/x", "-m", "waits", "-q", "1"]);
+                let wants = ["sub", "-p", &port, "-i", version, "-c", "-t", "none", "-q", "1"];
+                let (_, came, _) = run(&[&wants[..], &["-W", "1"]].concat());
+                assert_eq!(came, "", "{kind} {version} {address}");
+            }
+        }
+    }
 }

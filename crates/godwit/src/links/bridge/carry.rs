@@ -1,13 +1,13 @@
 //! The two connections of a bridge while both are there: bytes in, through the pipe, bytes out.
 
-use super::far::Far;
+use super::far::{Far, goodbye};
 use super::pipe::{End, Past, Pipe, Side};
 use super::settings::BridgeSettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::near::Near;
 use crate::links::way::{READ_BYTES, Way};
 use crate::links::{Stop, stopped};
-use mqtt::{Disconnect, PINGREQ, PropertiesBuf, Property, Reason, Version};
+use mqtt::{PINGREQ, Reason, Version};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -200,13 +200,7 @@ impl Line {
     /// Says what is left, and that it was all.
     async fn goodbye(&mut self, is_last: bool) {
         self.pipe.say_status(&self.status_topic, false);
-        let (reason, mut properties) = (Reason::NormalDisconnection, PropertiesBuf::default());
-        if is_last {
-            // What the other broker would keep nobody will come for.
-            properties.push(Property::SessionExpiryInterval(0));
-        }
-        let properties = properties.as_properties();
-        Disconnect { reason, properties }.encode(self.version, &mut self.pipe.to_far);
+        goodbye(self.version, is_last, &mut self.pipe.to_far);
         let far = &mut self.far.stream;
         let saying = async {
             let _ = far.write_all(&self.pipe.to_far).await;

@@ -123,11 +123,10 @@ impl Far {
 }
 
 impl Far {
-    /// Says goodbye at once.
+    /// Says goodbye at once, and that its session is to end.
     pub(super) async fn leave(mut self, version: Version) {
         let mut bytes = Vec::new();
-        let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
-        Disconnect { reason, properties }.encode(version, &mut bytes);
+        goodbye(version, true, &mut bytes);
         let _ = self.wire.write_all(&bytes).await;
         let _ = self.wire.shutdown().await;
         // Once it closes, it has heard that.
@@ -248,6 +247,16 @@ fn hello(settings: &BridgeSettings, server: &Url, manner: Manner) -> Vec<u8> {
     let mut bytes = Vec::new();
     packet.encode(settings.version, &mut bytes);
     bytes
+}
+
+/// `is_last`: what the other broker would keep nobody will come for. 3.1.1 cannot say that.
+pub(super) fn goodbye(version: Version, is_last: bool, out: &mut Vec<u8>) {
+    let (reason, mut properties) = (Reason::NormalDisconnection, PropertiesBuf::default());
+    if is_last {
+        properties.push(Property::SessionExpiryInterval(0));
+    }
+    let properties = properties.as_properties();
+    Disconnect { reason, properties }.encode(version, out);
 }
 
 fn given<T: ?Sized + AsRef<[u8]>>(option: &T) -> Option<&T> {

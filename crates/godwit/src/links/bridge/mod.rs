@@ -60,6 +60,8 @@ struct Course {
     places: Places,
     gone: Vec<String>,
     past: Past,
+    /// Which server was told that it was the last connection.
+    left: Option<usize>,
 }
 
 /// A connection that lasted so long was one.
@@ -70,6 +72,13 @@ const NEAR_RETRY: Duration = Duration::from_millis(200);
 impl Bridge {
     /// Until `stop` says so.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<Stop>) {
+        let course = self.work(&mut stop).await;
+        if *stop.borrow() == Stop::ForEver {
+            self.leave(course).await;
+        }
+    }
+
+    async fn work(&mut self, stop: &mut watch::Receiver<Stop>) -> Course {
         let gone = std::mem::take(&mut self.gone);
         let past = Past::of(self.settings.servers.len());
         let mut course = Course { gone, past, is_unprepared: true, ..Course::default() };
@@ -78,15 +87,15 @@ impl Bridge {
             if course.is_unprepared {
                 tokio::select! {
                     () = self.prepare(&mut course) => {}
-                    () = stopped(&mut told) => return,
+                    () = stopped(&mut told) => return course,
                 }
             }
             let connected = tokio::select! {
                 connected = self.connect(&mut course) => connected,
-                () = stopped(&mut told) => return,
+                () = stopped(&mut told) => return course,
             };
             match connected {
-                Ok(line) => self.carry(line, &mut course, &mut stop).await,
+                Ok(line) => self.carry(line, &mut course, stop).await,
                 Err((side, why)) => self.failed(&mut course, side, why),
             }
             if course.ready.is_some() {
@@ -94,8 +103,25 @@ impl Bridge {
             }
             tokio::select! {
                 () = sleep(self.pause(&course)) => {}
-                () = stopped(&mut told) => return,
+                () = stopped(&mut told) => return course,
             }
+        }
+    }
+
+    /// Has its servers forget it, as far as they answer: nobody comes for what they would keep.
+    async fn leave(&self, course: Course) {
+        let (settings, count) = (&self.settings, self.settings.servers.len());
+        let each = Duration::from_secs(u64::from(settings.connect_timeout_s)) / count as u32;
+        for server in (0..count).map(|at| (course.server + at) % count) {
+            if course.left == Some(server) || course.places.is_unmet(&settings.servers[server]) {
+                continue;
+            }
+            let leaving = async {
+                if let Ok(far) = self.knock(server, true).await {
+                    far.leave(settings.version).await;
+                }
+            };
+            let _ = timeout(each, leaving).await;
         }
     }
 
@@ -215,17 +241,20 @@ impl Bridge {
         Ok(())
     }
 
-    /// Lets itself in at a server, where the session begins anew if that is to be.
-    async fn reach(&self, server: usize, anew: bool) -> Result<Far, String> {
-        let settings = &self.settings;
-        let is_marked = !settings.version.is_v5();
-        let manner = Manner { clean_start: anew, is_marked };
-        let far = match self.call(server, manner).await {
+    /// As a bridge, where the other broker knows what that is.
+    async fn knock(&self, server: usize, clean_start: bool) -> Result<Far, Denied> {
+        let manner = Manner { clean_start, is_marked: !self.settings.version.is_v5() };
+        match self.call(server, manner).await {
             // Without the mark it is a client like any other.
             Err(Denied::Mark) => self.call(server, Manner { is_marked: false, ..manner }).await,
             other => other,
-        };
-        let far = far.map_err(|denied| denied.to_string())?;
+        }
+    }
+
+    /// Lets itself in at a server, where the session begins anew if that is to be.
+    async fn reach(&self, server: usize, anew: bool) -> Result<Far, String> {
+        let settings = &self.settings;
+        let far = self.knock(server, anew).await.map_err(|denied| denied.to_string())?;
         if !anew || settings.version.is_v5() {
             return Ok(far);
         }
@@ -271,7 +300,11 @@ impl Bridge {
             (course.failures, course.own_failures) = (0, 0);
         }
         match ended {
-            Ended::Stopped => info!(target: "godwit::bridge", bridge = name, "stopped"),
+            Ended::Stopped => {
+                // In 3.1.1 nobody can say in the end that a session ends too.
+                course.left = settings.version.is_v5().then_some(course.server);
+                info!(target: "godwit::bridge", bridge = name, "stopped");
+            }
             Ended::Return(far) => {
                 info!(target: "godwit::bridge", bridge = name, "goes back to its first server");
                 (course.server, course.ready) = (0, Some(*far));
