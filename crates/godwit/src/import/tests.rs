@@ -111,6 +111,17 @@ fn of_bridge(source: &str, from: &str) -> Vec<(&'static str, String)> {
 
 #[cfg(feature = "bridge")]
 #[test]
+fn the_largest_packet_of_a_bridge_comes_along() {
+    let source =
+        |most| format!("connection c\naddress h\ntopic a out\nbridge_max_packet_size {most}");
+    for (most, toml) in [("1024", "\"1KiB\""), ("0", "\"off\"")] {
+        let found = of_bridge(&source(most), "mosquitto");
+        assert!(found.contains(&("packet_bytes_max", toml.to_string())), "{found:?}");
+    }
+}
+
+#[cfg(feature = "bridge")]
+#[test]
 fn a_cache_for_all_bridges_is_the_queue_of_each() {
     let bridge = "bridges.mqtt.a { server = \"mqtt-tcp://h:1\", max_send_queue_len = 32\n\
                   forwards = [{ local_topic = \"a/#\" }] }\n";

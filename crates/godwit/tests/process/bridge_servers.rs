@@ -1,7 +1,7 @@
 //! A bridge with several servers, and the line to one of them that ends in the middle of something.
 
 use crate::bridge_peers::carry;
-use crate::bridges::{BOTH, edge, mosquitto, wait_for_value};
+use crate::bridges::{BOTH, edge, mosquitto, mosquitto_with, servers, wait_for_value, write};
 use crate::broker::{Broker, run};
 use crate::clients::{publish, subscriber, unused_port};
 use mqtt::PacketType;
@@ -199,4 +199,32 @@ fn a_bridge_that_leaves_the_file_ends_its_sessions_there() {
             }
         }
     }
+}
+
+/// It cannot say what it takes, nor why it hangs up.
+#[test]
+fn what_is_too_large_for_a_broker_of_3_1_1_is_named_and_can_be_dropped() {
+    let Some((_mosquitto, port)) = mosquitto_with("servers-large", "max_packet_size 1024\n") else {
+        return;
+    };
+    let rules = "version = \"3.1.1\"\n[[bridge.out]]\nfilter = \"up/#\"\n";
+    let bridge = servers(([127, 0, 0, 1], port).into()) + rules;
+    let (mut near, file) = edge("servers-large-near", &bridge, &[]);
+    near.program.wait_for("godwit::bridge connected");
+    let wants = ["-t", "up/#", "-q", "2", "-W", "20", "-C", "3"];
+    let sub = subscriber(&port.to_string(), &wants);
+    let large = "y".repeat(2000);
+    for (payload, qos) in [("one", "2"), (&large, "1"), ("two", "1"), (&large, "2"), ("three", "2")]
+    {
+        publish(&near.port(), &["-t", "up/x", "-m", payload, "-q", qos]);
+    }
+    let line = near.program.wait_for("3 times in a row");
+    assert!(line.contains("2011 bytes to \"up/x\"") && line.contains("packet_bytes_max"), "{line}");
+    wait_for_value(&near, "last_error", |value| value.contains("packet_bytes_max"));
+    // Nobody knows, so it is not dropped.
+    write(&file, &format!("packet_bytes_max = \"1KiB\"\n{bridge}"));
+    near.program.signal("HUP");
+    wait_for_value(&near, "dropped/packet_too_large", |value| value == "2");
+    assert_eq!(sub.finish(), (Some(0), "one\ntwo\nthree\n".to_string()));
+    wait_for_value(&near, "queue/in_flight", |value| value == "0");
 }

@@ -130,7 +130,7 @@ pub(in crate::import) const BRIDGES: &[Row] = &[
     no("attempt_unsubscribe", FORGETS),
     no("bridge_attempt_unsubscribe", FORGETS),
     no("bridge_bind_address", "the system chooses the address"),
-    no("bridge_max_packet_size", "what the other broker takes it says itself"),
+    far("bridge_max_packet_size", "packet_bytes_max", bytes),
     no("bridge_max_topic_alias", "a bridge uses as many as the other broker allows"),
     made("bridge_outgoing_retain", "`retain` of each `[[bridge.out]]`", outgoing_retain),
     far("bridge_protocol_version", "version", bridge::version),

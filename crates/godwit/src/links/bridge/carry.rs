@@ -1,7 +1,7 @@
 //! The two connections of a bridge while both are there: bytes in, through the pipe, bytes out.
 
 use super::far::{Far, goodbye};
-use super::pipe::{End, Past, Pipe, Side};
+use super::pipe::{End, Past, Pipe, Side, Suspects};
 use super::settings::BridgeSettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::near::Near;
@@ -102,7 +102,7 @@ impl Line {
                 }
                 () = sleep_until(due) => {
                     if let Err(why) = self.look_at_time() {
-                        return Ended::Why(Side::There, why);
+                        return Ended::Why(Side::Between, why);
                     }
                 }
             }
@@ -112,6 +112,11 @@ impl Line {
     /// For the next one.
     pub(crate) fn into_past(self) -> Past {
         self.pipe.into_past()
+    }
+
+    /// What may have made the other broker hang up.
+    pub(crate) fn suspects(&self) -> &Suspects {
+        self.pipe.suspects()
     }
 
     /// Whether the other broker has answered what it was asked at the beginning.

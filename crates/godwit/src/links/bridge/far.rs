@@ -156,7 +156,7 @@ impl Granted {
                 version: settings.version,
                 qos_max,
                 takes_retain,
-                packet_bytes_max,
+                packet_bytes_max: packet_bytes_max.min(settings.packet_bytes_max()),
                 topic_alias_max: 0,
                 spares_own: settings.version.is_v5() || manner.is_marked,
             },

@@ -12,7 +12,7 @@ mod tunnel;
 
 use self::carry::{Ended, Line};
 use self::far::{Denied, Far, Manner};
-use self::pipe::{Past, Pipe, Rule, Side};
+use self::pipe::{Past, Pipe, Rule, Side, Suspicion};
 use self::place::Places;
 use self::settings::BridgeSettings;
 use super::backoff::{self, seed};
@@ -60,6 +60,7 @@ struct Course {
     places: Places,
     gone: Vec<String>,
     past: Past,
+    suspicion: Suspicion,
     /// Which server was told that it was the last connection.
     left: Option<usize>,
 }
@@ -287,7 +288,13 @@ impl Bridge {
         let since = Instant::now();
         let is_elsewhere = course.server > 0 && settings.return_s > 0;
         let anew = self.begins_anew(course, 0);
-        let ended = line.carry(stop, self.first_answers(is_elsewhere, anew)).await;
+        let mut ended = line.carry(stop, self.first_answers(is_elsewhere, anew)).await;
+        if let Ended::Why(Side::There, why) = &mut ended
+            && let Some(more) = course.suspicion.hang_up(line.suspects())
+        {
+            why.push_str(", ");
+            why.push_str(&more);
+        }
         self.tally.is_up.store(false, Relaxed);
         self.tell("bridge/disconnected", &server, Some(ended.why()));
         if line.is_answered() {
@@ -334,8 +341,8 @@ impl Bridge {
         }
     }
 
-    /// The next server in the list, and from the first one on again after a wait. What is wrong here
-    /// would be wrong with each of them.
+    /// The next server in the list, and from the first one on again after a wait. What is wrong
+    /// here would be wrong with each of them.
     fn failed(&self, course: &mut Course, side: Side, why: String) {
         let (name, server) = (&*self.settings.name, &self.settings.servers[course.server]);
         warn!(target: "godwit::bridge", bridge = name, %server, "not connected: {why}");

@@ -8,7 +8,7 @@ use crate::links::rows::{
     ANY, HOST_CAS, TlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
 use crate::options::table::{EXPIRY, Row, count};
-use crate::options::value::Kind;
+use crate::options::value::{Kind, Unit};
 use broker::judge::Secret;
 use mqtt::{QoS, Version};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub(crate) struct BridgeSettings {
     /// 0 stays wherever it is.
     pub(crate) return_s: u32,
     pub(crate) session_expiry_s: u32,
+    /// 0 is what the other broker says.
+    pub(crate) packet_bytes_max: u32,
     pub(crate) status_topic: String,
     pub(crate) tls: TlsSettings,
     pub(crate) rules: Arc<Rules>,
@@ -56,6 +58,7 @@ impl Default for BridgeSettings {
             retry_max_s: 0,
             return_s: 0,
             session_expiry_s: 0,
+            packet_bytes_max: 0,
             status_topic: String::new(),
             tls: TlsSettings::default(),
             rules: Arc::default(),
@@ -71,6 +74,11 @@ impl BridgeSettings {
         let limits = |one: &BridgeSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
         let plain = |one: &BridgeSettings| BridgeSettings { limits: Arc::default(), ..one.clone() };
         plain(self) == plain(other) && limits(self) == limits(other)
+    }
+
+    /// Of what goes out, beside what the other broker takes.
+    pub(crate) fn packet_bytes_max(&self) -> u32 {
+        if self.packet_bytes_max == 0 { u32::MAX } else { self.packet_bytes_max }
     }
 
     /// After so much silence of the other broker it counts as gone.
@@ -256,7 +264,7 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         kind: Kind::Number {
             min: 1,
             max: 86_400,
-            unit: crate::options::value::Unit::Of("seconds"),
+            unit: Unit::Of("seconds"),
             word: Some(("never", 0)),
         },
         default: "60",
@@ -275,6 +283,21 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         long: "",
         source: "MQTT 5.0, 3.1.2.11.2",
         set: |bridge, value| bridge.session_expiry_s = value.u32(),
+    },
+    Row {
+        key: "packet_bytes_max",
+        kind: Kind::Number { min: 0, max: 268_435_460, unit: Unit::Bytes, word: Some(("off", 0)) },
+        default: "off",
+        live: true,
+        short: "largest packet that is sent there, for brokers that hang up on larger ones",
+        long: "What is larger is dropped, and counted as `packet_too_large`. In 5.0 the other \
+               broker says what it takes (Maximum Packet Size), and the lower of both counts. In \
+               3.1.1 it cannot, and hangs up on what it does not take: say its limit here, of \
+               mosquitto its `max_packet_size`, or such a message is sent again with each \
+               connection, and holds up what is behind it. After the third time the log and \
+               `last_error` name the message.",
+        source: "MQTT 5.0, 3.2.2.3.6",
+        set: |bridge, value| bridge.packet_bytes_max = value.u32(),
     },
     Row {
         key: "status_topic",

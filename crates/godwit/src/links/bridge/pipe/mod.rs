@@ -17,6 +17,7 @@ mod past;
 mod properties;
 mod requests;
 mod rules;
+mod suspect;
 
 use self::echoes::MARK;
 pub(crate) use self::past::Past;
@@ -24,6 +25,7 @@ use self::past::{Completed, Way};
 use self::properties::carry;
 use self::requests::Request;
 pub(crate) use self::rules::{Retained, Rule, Rules};
+pub(crate) use self::suspect::{Suspects, Suspicion};
 use crate::links::near::{NearTerms, acknowledge, name_of_row};
 use crate::links::tally::{Loss, Tally};
 use mqtt::{
@@ -52,6 +54,8 @@ pub(crate) struct Terms {
 pub(crate) enum Side {
     Here,
     There,
+    /// Nobody answers.
+    Between,
 }
 
 /// Why a pipe ends.
@@ -80,7 +84,7 @@ impl fmt::Display for End {
             End::Closed(reason) => write!(f, "this broker closed the session: {reason}"),
             End::Far(why) => f.write_str(why),
             End::NoRoom(Side::Here) => f.write_str("this broker has no room for what comes in"),
-            End::NoRoom(Side::There) => f.write_str("the other broker has no room"),
+            End::NoRoom(_) => f.write_str("the other broker has no room"),
         }
     }
 }
@@ -105,6 +109,7 @@ pub(crate) struct Pipe {
     aliases_out: HashMap<String, u16>,
     aliases_in: HashMap<u16, String>,
     past: Past,
+    suspects: Suspects,
     /// As late as whoever carries says that it is.
     pub(crate) now: Instant,
     properties: PropertiesBuf,
@@ -140,6 +145,7 @@ impl Pipe {
             aliases_out: HashMap::new(),
             aliases_in: HashMap::new(),
             past,
+            suspects: Suspects::default(),
             now: Instant::now(),
             properties: PropertiesBuf::default(),
         }
@@ -198,7 +204,11 @@ impl Pipe {
         let mut taken = 0;
         while let Some(frame) = cut(&bytes[taken..])? {
             taken += frame.len;
-            match decode(frame, self.terms.version)? {
+            let packet = decode(frame, self.terms.version)?;
+            if matches!(packet, Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubComp(_)) {
+                self.suspects.answer();
+            }
+            match packet {
                 Packet::Publish(publish) => self.publish_in(&publish)?,
                 Packet::PubRel(ack) if self.unwanted.remove(&ack.packet_id) => {
                     self.say_far(PacketType::PubComp, ack.packet_id);
@@ -246,23 +256,28 @@ impl Pipe {
         }
         let alias = self.alias_for(&name, &mut properties);
         let before = self.to_far.len();
+        let packet_id = publish.packet_id.filter(|_| qos > QoS::AtMostOnce);
         let packet = Publish {
             dup: publish.dup && qos > QoS::AtMostOnce,
             qos,
             retain,
             topic: if alias == Alias::Known { "" } else { &name },
-            packet_id: publish.packet_id.filter(|_| qos > QoS::AtMostOnce),
+            packet_id,
             properties: properties.as_properties(),
             payload: publish.payload,
         };
         packet.encode(self.terms.version, &mut self.to_far);
         self.properties = properties;
-        if self.to_far.len() - before > self.terms.packet_bytes_max as usize {
+        let bytes = self.to_far.len() - before;
+        if bytes > self.terms.packet_bytes_max as usize {
             self.to_far.truncate(before);
             if alias == Alias::New {
                 self.aliases_out.remove(&name);
             }
             return self.lose_out(publish, Loss::TooLarge);
+        }
+        if let Some(id) = packet_id {
+            self.suspects.send(id, &name, bytes);
         }
         self.tally.count_out(publish.payload.len());
         self.expect_echo(comes_back && !is_v5, &name, publish);
@@ -499,6 +514,11 @@ impl Pipe {
     /// For the next one.
     pub(crate) fn into_past(self) -> Past {
         self.past
+    }
+
+    /// What may have made the other broker hang up.
+    pub(crate) fn suspects(&self) -> &Suspects {
+        &self.suspects
     }
 
     /// Whether what the session here says can go on.

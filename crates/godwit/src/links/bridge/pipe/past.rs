@@ -42,7 +42,7 @@ enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Whole,
-    /// The server has it: PUBREL is what is missing [MQTT-4.3.3-1].
+    /// The server has it: PUBREL is what is missing [MQTT-4.3.3-6].
     Release,
     /// The id is another message's there, of which nobody here knows any more.
     ReleaseAndWhole,
