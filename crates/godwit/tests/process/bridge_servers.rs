@@ -2,12 +2,14 @@
 
 use crate::bridge_peers::carry;
 use crate::bridges::{BOTH, edge, mosquitto, mosquitto_with, servers, wait_for_value, write};
-use crate::broker::{Broker, run};
+use crate::broker::{Broker, PATIENCE, run, scratch};
 use crate::clients::{publish, subscriber, unused_port};
 use mqtt::PacketType;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+use std::time::Duration;
 
 /// A line that ends where a packet of some kind comes by, which gets no further.
 struct Snip {
@@ -137,6 +139,57 @@ fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
             near.program.exit_code();
         }
     }
+}
+
+/// What the process knows of it nobody knows after it, so it waits for the answer.
+#[test]
+fn a_message_half_way_comes_once_when_options_change_and_when_the_process_ends() {
+    for signal in ["HUP", "TERM"] {
+        let far = Broker::start(&[]);
+        let (late, is_due) = channel();
+        let line = late_completion(far.address, late);
+        let nowhere = unused_port();
+        let bridge = format!("servers = [\"tcp://{line}\", \"tcp://127.0.0.1:{nowhere}\"]\n{OUT}");
+        let data = scratch("servers-ends-data").display().to_string();
+        let (mut near, file) = edge("servers-ends", &bridge, &["--data", &data]);
+        near.program.wait_for("godwit::bridge connected");
+        let sub = subscriber(&far.port(), &["-t", "up/#", "-q", "2", "-W", "8", "-C", "2"]);
+        publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
+        is_due.recv_timeout(PATIENCE).expect("it is half-way");
+        write(&file, &format!("keep_alive_s = 31\n{bridge}"));
+        near.program.signal(signal);
+        if signal == "TERM" {
+            near.program.exit_code();
+            near = edge("servers-ends", &bridge, &["--data", &data]).0;
+        }
+        near.program.wait_for("godwit::bridge connected");
+        publish(&near.port(), &["-t", "up/x", "-m", "two", "-q", "2"]);
+        assert_eq!(sub.finish(), (Some(0), "one\ntwo\n".to_string()), "{signal}");
+    }
+}
+
+/// A line on which PUBCOMP takes some time, and whoever wants to know hears of it before.
+fn late_completion(far: SocketAddr, late: Sender<()>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+    let address = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = TcpStream::connect(far) else { continue };
+            let back = (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
+            let late = late.clone();
+            thread::spawn(move || carry(near, far, |_| true));
+            thread::spawn(move || {
+                carry(back.0, back.1, |packet| {
+                    if PacketType::from_byte(packet[0]) == Some(PacketType::PubComp) {
+                        let _ = late.send(());
+                        thread::sleep(Duration::from_millis(400));
+                    }
+                    true
+                });
+            });
+        }
+    });
+    address
 }
 
 #[test]

@@ -85,6 +85,9 @@ impl Line {
                 biased;
                 () = stopped(stop) => {
                     let is_last = *stop.borrow() == Stop::ForEver;
+                    if !is_last {
+                        self.finish().await;
+                    }
                     self.goodbye(is_last).await;
                     return Ended::Stopped;
                 }
@@ -97,6 +100,7 @@ impl Line {
                     return Ended::Why(end.side(), end.to_string());
                 }
                 far = &mut returns => {
+                    self.finish().await;
                     self.goodbye(false).await;
                     return Ended::Return(Box::new(far));
                 }
@@ -121,7 +125,7 @@ impl Line {
 
     /// Whether the other broker has answered what it was asked at the beginning.
     pub(crate) fn is_answered(&self) -> bool {
-        self.pipe.is_ready()
+        self.pipe.is_answered()
     }
 
     /// Everything that can go on does, until the end, or an answer to the question whether anybody
@@ -200,6 +204,16 @@ impl Line {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Of several servers only this one knows what is half-way at it: it gets a moment to say so.
+    async fn finish(&mut self) {
+        let finished = poll_fn(|cx| match (self.pipe.end(), self.poll(cx)) {
+            (_, Poll::Ready(Some(_))) => Poll::Ready(()),
+            _ if self.pipe.end() => Poll::Ready(()),
+            _ => Poll::Pending,
+        });
+        let _ = timeout(GOODBYE, finished).await;
     }
 
     /// Says what is left, and that it was all.

@@ -110,6 +110,8 @@ pub(crate) struct Pipe {
     aliases_in: HashMap<u16, String>,
     past: Past,
     suspects: Suspects,
+    /// It takes nothing more from the session here.
+    is_ending: bool,
     /// As late as whoever carries says that it is.
     pub(crate) now: Instant,
     properties: PropertiesBuf,
@@ -146,6 +148,7 @@ impl Pipe {
             aliases_in: HashMap::new(),
             past,
             suspects: Suspects::default(),
+            is_ending: false,
             now: Instant::now(),
             properties: PropertiesBuf::default(),
         }
@@ -175,7 +178,7 @@ impl Pipe {
         while let Some(frame) = cut(&bytes[taken..])? {
             let kind = PacketType::from_byte(frame.first);
             let waits = matches!(kind, Some(PacketType::Publish | PacketType::PubRel));
-            if waits && !self.asked.is_empty() {
+            if waits && !self.is_ready() {
                 break;
             }
             taken += frame.len;
@@ -523,7 +526,18 @@ impl Pipe {
 
     /// Whether what the session here says can go on.
     pub(crate) fn is_ready(&self) -> bool {
+        self.asked.is_empty() && !self.is_ending
+    }
+
+    /// Whether the other broker has answered what it was asked.
+    pub(crate) fn is_answered(&self) -> bool {
         self.asked.is_empty()
+    }
+
+    /// Takes nothing more, and says whether everything that was taken has come to its end.
+    pub(crate) fn end(&mut self) -> bool {
+        self.is_ending = true;
+        !self.past.is_half_way() && self.to_near.is_empty()
     }
 }
 

@@ -128,6 +128,11 @@ impl Past {
         }
     }
 
+    /// Whether there is something that another server, or another process, would send again.
+    pub(super) fn is_half_way(&self) -> bool {
+        !self.servers[self.here].open.is_empty()
+    }
+
     /// The session here hears that it need not keep a message.
     pub(super) fn done(&mut self, id: PacketId) {
         if !self.has_several() {
