@@ -1,6 +1,6 @@
 //! A rule as a transcript's header gives it: `NAME [publish=TOPIC] [payload=TEMPLATE] [qos=N]
-//! [retain=BOOL] [keep] [user=NAME:TEMPLATE] [drop] [print] : SQL`, or in the place of `publish`
-//! `send=LINK,LINK [topic=TEMPLATE]`, whose messages have the words behind it.
+//! [retain=BOOL] [keep] [expiry=SECONDS] [user=NAME:TEMPLATE] [drop] [print] : SQL`, or in the
+//! place of `publish` `send=LINK,LINK [topic=TEMPLATE]`, whose messages have the words behind it.
 
 use broker::limits::LINK_IDS;
 use broker::rules::{Acts, Publishing, Rule, Sending};
@@ -41,6 +41,7 @@ fn plain() -> Result<Publishing, String> {
         qos: None,
         retain: Some(false),
         keeps_properties: false,
+        expiry_s: None,
         user_properties: Vec::new(),
     })
 }
@@ -54,6 +55,7 @@ fn set(own: &mut Publishing, key: &str, value: &str) -> Result<(), String> {
         "retain" if value == "as_published" => own.retain = None,
         "retain" => own.retain = Some(value.parse().map_err(|_| wrong())?),
         "keep" => own.keeps_properties = true,
+        "expiry" => own.expiry_s = Some(value.parse().map_err(|_| wrong())?),
         "user" => {
             let (name, template) = value.split_once(':').ok_or_else(wrong)?;
             own.user_properties.push((name.into(), Template::parse(template)?));

@@ -96,8 +96,11 @@ impl Publishing {
         let draft = of.draft;
         let mut payload = Vec::new();
         self.payload.fill(row, budget, &mut payload)?;
-        let keeps = self.keeps_properties;
-        let expiry_s = if keeps { draft.expiry_s } else { NO_EXPIRY };
+        let expiry_s = match self.expiry_s {
+            Some(own) => own.get(),
+            None if self.keeps_properties => draft.expiry_s,
+            None => NO_EXPIRY,
+        };
         Ok(Made {
             topic,
             link_len,

@@ -16,6 +16,7 @@ use crate::shard::Shard;
 use crate::topics::{FilterId, Topics};
 use mqtt::{Properties, QoS};
 use rules::{Budget, EVENTS, Failed, Map, Plan, Seen, Template};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -69,6 +70,8 @@ pub struct Publishing {
     pub retain: Option<bool>,
     /// Whether it has the properties of the message, Message Expiry Interval among them.
     pub keeps_properties: bool,
+    /// In the place of the message's.
+    pub expiry_s: Option<NonZeroU32>,
     pub user_properties: Vec<(Box<str>, Template)>,
 }
 

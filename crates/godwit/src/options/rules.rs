@@ -3,11 +3,12 @@
 use super::file::Reader;
 use super::links::{LinkGiven, defaults, name_misfit};
 use super::table::Row;
-use super::value::{Kind, Value};
+use super::value::{Kind, Unit, Value};
 use super::{Origin, Plan, Wrong, nearest};
 use broker::limits::LINK_IDS;
 use broker::rules::{Acts, Publishing, Rule, Sending};
 use mqtt::QoS;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use toml::de::DeTable;
 
@@ -31,6 +32,7 @@ struct MessageGiven {
     qos: Option<QoS>,
     retain: Option<bool>,
     keeps_properties: bool,
+    expiry_s: Option<NonZeroU32>,
     user_properties: Vec<(String, String)>,
 }
 
@@ -54,6 +56,8 @@ const LINKS: Kind = Kind::List {
     },
 };
 const QOS: Kind = Kind::Choice(&["as_published", "0", "1", "2"]);
+const EXPIRY_S: Kind =
+    Kind::Number { min: 0, max: u32::MAX as u64, unit: Unit::Of("seconds"), word: None };
 const USER_PROPERTIES: Kind = Kind::Map {
     of: "NAME",
     value: "TEMPLATE",
@@ -168,6 +172,16 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         set: |rule, value| rule.publish.keeps_properties = value.text() == "keep",
     },
     Row {
+        key: "publish.expiry_s",
+        kind: EXPIRY_S,
+        default: "0",
+        live: true,
+        short: "after how long it expires; 0 is when `publish.properties` says",
+        long: "One that is longer than `message.expiry_s_max` is shortened to that.",
+        source: "MQTT 5.0, 3.3.2.3.3",
+        set: |rule, value| rule.publish.expiry_s = NonZeroU32::new(value.u32()),
+    },
+    Row {
         key: "publish.user_properties",
         kind: USER_PROPERTIES,
         default: "",
@@ -231,6 +245,16 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         long: "",
         source: "MQTT 5.0, 3.3.2.3",
         set: |rule, value| rule.send.keeps_properties = value.text() == "keep",
+    },
+    Row {
+        key: "send.expiry_s",
+        kind: EXPIRY_S,
+        default: "0",
+        live: true,
+        short: "after how long it expires; 0 is when `send.properties` says",
+        long: "One that is longer than `message.expiry_s_max` is shortened to that.",
+        source: "MQTT 5.0, 3.3.2.3.3",
+        set: |rule, value| rule.send.expiry_s = NonZeroU32::new(value.u32()),
     },
     Row {
         key: "send.user_properties",
@@ -341,6 +365,7 @@ impl MessageGiven {
             qos: self.qos,
             retain: self.retain,
             keeps_properties: self.keeps_properties,
+            expiry_s: self.expiry_s,
             user_properties: self
                 .user_properties
                 .iter()

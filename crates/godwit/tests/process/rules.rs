@@ -36,6 +36,19 @@ fn subscriber(broker: &Broker, count: &str) -> Program {
     subscriber
 }
 
+/// Of what stands below `$SYS/broker/rule/`.
+fn wait_for_value(broker: &Broker, value: &str, is_right: impl Fn(u64) -> bool) -> u64 {
+    let (port, topic) = (broker.port(), format!("$SYS/broker/rule/{value}"));
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (_, found, _) = run(&["sub", "-p", &port, "-t", &topic, "-C", "1", "-W", "2"]);
+        if let Some(found) = found.trim().parse().ok().filter(|found| is_right(*found)) {
+            return found;
+        }
+        assert!(Instant::now() < until, "{value} is {found:?}");
+    }
+}
+
 #[test]
 fn rules_come_from_the_file_and_change_live() {
     let path = scratch("rules").join("godwit.toml");
@@ -58,16 +71,7 @@ fn rules_come_from_the_file_and_change_live() {
     let line = broker.program.wait_for("a row");
     assert!(line.contains("rule=hot") && line.contains("51"), "{line}");
     // What it counted goes on.
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let topic = "$SYS/broker/rule/hot/passed";
-        let port = broker.port();
-        let (_, found, _) = run(&["sub", "-p", &port, "-t", topic, "-C", "1", "-W", "2"]);
-        if found.trim() == "2" {
-            break;
-        }
-        assert!(Instant::now() < until, "{found}");
-    }
+    wait_for_value(&broker, "hot/passed", |value| value == 2);
     // A file that is wrong changes nothing.
     write(&path, &HOT.replace("WHERE", "WERE"));
     broker.program.signal("HUP");
@@ -113,6 +117,26 @@ fn a_rule_that_is_wrong_is_told_with_its_place() {
     let all = subscriber(&broker, "2");
     publish(&broker, "rooms/hall/climate", r#"{"t": 52}"#);
     assert!(all.finish().1.contains("alarms/hall"), "the rule that was there is there");
+}
+
+const COSTLY: &str = r#"[[rule]]
+name = "costly"
+sql = """SELECT topic FROM "a" WHERE pad(topic, 300000) LIKE '%y'"""
+publish.topic = "never"
+"#;
+
+#[test]
+fn the_time_that_a_rule_takes_is_told() {
+    let file = write(&scratch("rules-time").join("godwit.toml"), COSTLY);
+    let broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    let begun = Instant::now();
+    publish_often(&broker, "a", "x", "64");
+    let took = begun.elapsed();
+    wait_for_value(&broker, "costly/matched", |value| value == 64);
+    // To look for something in 300,000 bytes takes more than a microsecond.
+    let told = wait_for_value(&broker, "costly/time_us", |value| value > 64);
+    // Each that was timed stands for sixteen.
+    assert!(u128::from(told) <= took.as_micros() * 16, "{told} us in {took:?}");
 }
 
 const COUNTED: &str = r#"[[rule]]

@@ -45,26 +45,39 @@ crate::transcripts! {
         "##
     }
 
+    // What is refused of one client within a second is told once.
     fn who_may_not_come_in_and_who_may_not_say_what_it_says() {
         r##"
         # user: ann password=x
-        # rules: deny publish topic=secret/#; allow topic=#
+        # bans: id=u
+        # rules: deny topic=secret/#; allow topic=#
         # rule: authn publish=authn/${clientid} payload=${username},${reason_code},${result} : \
             SELECT * FROM "$events/client_check_authn_complete"
         # rule: authz publish=authz/${clientid} payload=${action},${topic},${result} : SELECT \
             * FROM "$events/auth/check_authz_complete"
+        # rule: ack publish=ack/${clientid} payload=${reason_code} : SELECT * FROM \
+            "$events/client/connack" WHERE reason_code <> 'success'
         s> CONNECT id=s user_name=ann password=x
         s< CONNACK present=0
-        s> SUBSCRIBE 1 "authn/+" qos=0 "authz/+" qos=0
-        s< SUBACK 1 [0 0]
+        s> SUBSCRIBE 1 "authn/+" qos=0 "authz/+" qos=0 "ack/+" qos=0
+        s< SUBACK 1 [0 0 0]
         t> CONNECT id=t user_name=ann password=y
         t< CONNACK present=0 BadUserNameOrPassword \
             reason_string="the user name or the password is wrong"
         t< CLOSED
+        s< PUBLISH "ack/t" qos=0 "bad_username_or_password"
         s< PUBLISH "authn/t" qos=0 "ann,bad_username_or_password,deny"
+        u> CONNECT id=u
+        u< CONNACK present=0 Banned reason_string="the client is banned"
+        u< CLOSED
+        s< PUBLISH "ack/u" qos=0 "banned"
         s> PUBLISH 1 "secret/a" qos=1 "x"
         s< PUBACK 1 NotAuthorized reason_string="not permitted by the rules of the server"
         s< PUBLISH "authz/s" qos=0 "publish,secret/a,deny"
+        + 2s
+        s> SUBSCRIBE 2 "secret/+" qos=1 "open" qos=0
+        s< SUBACK 2 [0x87 0] reason_string="not permitted by the rules of the server"
+        s< PUBLISH "authz/s" qos=0 "subscribe,secret/+,deny"
         "##
     }
 

@@ -117,6 +117,54 @@ crate::transcripts! {
         "##
     }
 
+    // [MQTT-3.3.2-5]
+    fn what_a_rule_makes_expires_when_the_rule_says() {
+        r##"
+        # rule: own publish=out/own payload=${payload} expiry=10 qos=1 : SELECT * FROM "in"
+        # rule: both publish=out/both payload=${payload} keep expiry=20 qos=1 : SELECT * FROM \
+            "in"
+        # rule: as publish=out/as payload=${payload} keep qos=1 : SELECT * FROM "in"
+        # rule: never publish=out/never payload=${payload} qos=1 : SELECT * FROM "in"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out/#" qos=0
+        s< SUBACK 1 [0]
+        t> CONNECT id=t expiry=3600
+        t< CONNACK present=0
+        t> SUBSCRIBE 1 "out/#" qos=1
+        t< SUBACK 1 [1]
+        t> DISCONNECT
+        t< CLOSED
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "in" qos=1 expiry=30 content_type="t" "x"
+        p< PUBACK 1
+        s< PUBLISH "out/own" qos=0 "x" expiry=10
+        s< PUBLISH "out/both" qos=0 "x" expiry=20 content_type=t
+        s< PUBLISH "out/as" qos=0 "x" expiry=30 content_type=t
+        s< PUBLISH "out/never" qos=0 "x"
+        + 12s
+        t> CONNECT id=t clean=0 expiry=3600
+        t< CONNACK present=1
+        t< PUBLISH 1 "out/both" qos=1 "x" expiry=8 content_type=t
+        t< PUBLISH 2 "out/as" qos=1 "x" expiry=18 content_type=t
+        t< PUBLISH 3 "out/never" qos=1 "x"
+        "##
+    }
+
+    fn no_rule_makes_a_message_live_longer_than_the_broker_lets_it() {
+        r##"
+        # options: message_expiry_s_max=5
+        # rule: own publish=out expiry=10 payload=${payload} : SELECT * FROM "in"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out" qos=0
+        s< SUBACK 1 [0]
+        s> PUBLISH "in" qos=0 "x"
+        s< PUBLISH "out" qos=0 "x" expiry=5
+        "##
+    }
+
     fn a_row_for_each_element() {
         r##"
         # rule: each publish=one/${id} payload=${v} : \
