@@ -124,63 +124,74 @@ class Nng(Case):
             self.assertEqual(req.recv(), b"2")
             self.value(broker, "gateway/rep/dropped/no_rule", lambda value: value == "2")
 
-    def test_surveys_go_both_ways(self):
-        url = self.url()
-        broker = self.listening(gateway("surveyor", f'listen = ["{url}"]', OUT))
-        all_of_them = [self.socket("respondent", url, False) for _ in range(3)]
-        self.joined(broker, "surveyor", 3)
-        mqtt = self.mqtt(broker, "answers")
-        mqtt.publish("out/x", "who is there", ResponseTopic="answers", CorrelationData=b"c")
-        for number, one in enumerate(all_of_them):
-            self.assertEqual(one.recv(), b"who is there")
-            one.send(b"%d" % number)
-        self.assertEqual(sorted(mqtt.next()[1] for _ in all_of_them), [b"0", b"1", b"2"])
+    def test_a_survey_asks_all_of_them(self):
+        for transport, we_listen in self.every_way():
+            urls = [self.url(transport) for _ in range(1 if we_listen else 3)]
+            text = gateway("surveyor", f'{"listen" if we_listen else "dial"} = {urls}', OUT)
+            broker = (self.listening if we_listen else self.start)(text)
+            all_of_them = [self.socket("respondent", urls[at % len(urls)], not we_listen)
+                           for at in range(3)]
+            self.joined(broker, "surveyor", 3)
+            mqtt = self.mqtt(broker, "answers")
+            mqtt.publish("out/x", "who is there", ResponseTopic="answers", CorrelationData=b"c")
+            for number, one in enumerate(all_of_them):
+                self.assertEqual(one.recv(), b"who is there")
+                one.send(b"%d" % number)
+            self.assertEqual(sorted(mqtt.next()[1] for _ in all_of_them), [b"0", b"1", b"2"])
+
+    def test_surveys_of_sockets_are_answered_by_clients_of_mqtt(self):
         rules = '[[gateway.in]]\ntopic = "questions"\n'
-        broker, surveyor = self.pair_up("respondent", "surveyor", "tcp", True, rules,
-                                        survey_time=PATIENCE_MS)
-        mqtt = self.mqtt(broker, "questions")
-        surveyor.send(b"who")
-        asked = mqtt.got.get(timeout=PATIENCE_S)
-        mqtt.publish(asked.properties.ResponseTopic, "me",
-                     CorrelationData=asked.properties.CorrelationData)
-        self.assertEqual(surveyor.recv(), b"me")
+        for transport, we_listen in self.every_way():
+            broker, surveyor = self.pair_up("respondent", "surveyor", transport, we_listen, rules,
+                                            survey_time=PATIENCE_MS)
+            mqtt = self.mqtt(broker, "questions")
+            surveyor.send(b"who")
+            asked = mqtt.got.get(timeout=PATIENCE_S)
+            mqtt.publish(asked.properties.ResponseTopic, "me",
+                         CorrelationData=asked.properties.CorrelationData)
+            self.assertEqual(surveyor.recv(), b"me")
 
     def test_tls_asks_for_certificates_and_shows_them(self):
         own = certs.Certs(self.folder)
         for name in ("ours", "theirs"):
             own.issue(name, name, server=True, client=True)
-        for transport in ("tls+tcp", "wss"):
-            for we_listen in (True, False):
-                with self.subTest(transport=transport, we_listen=we_listen):
-                    self.secured(own, transport, we_listen)
+        for ours, theirs in (("pull", "push"), ("pair", "pair")):
+            for transport in ("tls+tcp", "wss"):
+                for we_listen in (True, False):
+                    with self.subTest(ours=ours, transport=transport, we_listen=we_listen):
+                        self.secured(own, transport, we_listen, ours, theirs)
 
-    def secured(self, own, transport, we_listen):
+    def secured(self, own, transport, we_listen, ours, theirs):
         url = self.url(transport).replace("127.0.0.1", "localhost")
         more = "".join(f'tls.{key} = "{own.path(name)}"\n' for key, name in
                        (("ca", "ca.pem"), ("certificate", "ours.pem"), ("key", "ours.key")))
-        text = gateway("pull", f'{"listen" if we_listen else "dial"} = ["{url}"]', IN, more)
+        rules = IN + OUT if ours == "pair" else IN
+        text = gateway(ours, f'{"listen" if we_listen else "dial"} = ["{url}"]', rules, more)
         both = own.path("both.pem")
         with open(both, "w") as file:
             for name in ("theirs.key", "theirs.pem"):
                 with open(own.path(name)) as part:
                     file.write(part.read())
         tls = pynng.TLSConfig
-        push = pynng.Push0(send_timeout=PATIENCE_MS)
-        self.addCleanup(push.close)
+        peer = KINDS[theirs](send_timeout=PATIENCE_MS, recv_timeout=PATIENCE_MS)
+        self.addCleanup(peer.close)
         if we_listen:
-            push.tls_config = tls(tls.MODE_CLIENT, server_name="localhost", ca_files=[own.ca],
+            peer.tls_config = tls(tls.MODE_CLIENT, server_name="localhost", ca_files=[own.ca],
                                   auth_mode=tls.AUTH_MODE_REQUIRED, cert_key_file=both)
             broker = self.listening(text)
-            push.dial(url)
+            peer.dial(url)
         else:
-            push.tls_config = tls(tls.MODE_SERVER, ca_files=[own.ca], cert_key_file=both,
+            peer.tls_config = tls(tls.MODE_SERVER, ca_files=[own.ca], cert_key_file=both,
                                   auth_mode=tls.AUTH_MODE_REQUIRED)
-            push.listen(url)
+            peer.listen(url)
             broker = self.start(text)
-        self.joined(broker, "pull")
+        self.joined(broker, ours)
         mqtt = self.mqtt(broker, "from/#")
-        push.send(b"in/a/sealed")
+        peer.send(b"in/a/sealed")
         self.assertEqual(mqtt.next(), ("from/a", b"sealed"))
+        if ours == "pair":
+            mqtt.publish("out/a", "too")
+            self.assertEqual(peer.recv(), b"out/a/too")
         if we_listen:
             # Somebody without a certificate.
             context = ssl.create_default_context(cafile=own.ca)
@@ -204,7 +215,7 @@ class Nng(Case):
             pub.send(message)
         self.assertEqual(mqtt.next(), ("can/frames", b"sub:hello"))
 
-    def test_a_puller_that_is_killed_gets_the_rest_when_it_is_back(self):
+    def test_a_puller_that_went_gets_the_rest_when_it_is_back(self):
         url = self.url()
         broker = self.listening(gateway("push", f'listen = ["{url}"]', OUT))
         mqtt = self.mqtt(broker)

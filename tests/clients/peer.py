@@ -1,16 +1,15 @@
-"""A socket of ZeroMQ in a process of its own, which can be killed as a whole.
+"""A socket of ZeroMQ or NNG in a process of its own, which can be killed as a whole.
 
-    peer.py PATTERN bind|connect URL
+    peer.py PATTERN bind|connect|listen|dial URL
 
 Says on stderr that it is there, and then a line for what it gets: the last frame. REP answers what
-it was asked; PUSH says numbers from the first argument after its URL on, and REQ asks that argument.
+it was asked; PUSH and PUB say numbers from the first argument after its URL on, and REQ asks that
+argument. Who listens or dials, and does not bind or connect, speaks as NNG: PUSH and PUB do.
 """
 
 import itertools
 import sys
 import time
-
-import zmq
 
 # It is slower than whoever fills it, and keeps little: what comes then waits where it comes from.
 EACH_S = 0.0005
@@ -18,6 +17,9 @@ KEPT = 10
 
 
 def main(pattern, way, url, first="0"):
+    if way in ("listen", "dial"):
+        return speak_sp(pattern, way, url, int(first))
+    import zmq
     socket = zmq.Context().socket(getattr(zmq, pattern.upper()))
     socket.rcvhwm = socket.sndhwm = KEPT
     socket.reconnect_ivl = 20
@@ -25,10 +27,8 @@ def main(pattern, way, url, first="0"):
         socket.subscribe(b"")
     getattr(socket, way)(url)
     say("there")
-    if pattern == "push":
-        for number in itertools.count(int(first)):
-            socket.send_multipart([b"in/a", b"%d" % number])
-            time.sleep(EACH_S)
+    if pattern in ("push", "pub"):
+        count(int(first), lambda number: socket.send_multipart([b"in/a", number]))
     if pattern == "req":
         socket.send_string(first)
     while True:
@@ -36,6 +36,24 @@ def main(pattern, way, url, first="0"):
         if pattern == "rep":
             socket.send_string(f"yes {payload}")
         say(f'"{payload}"')
+        time.sleep(EACH_S)
+
+
+def speak_sp(pattern, way, url, first):
+    import pynng
+    kind = {"push": pynng.Push0, "pub": pynng.Pub0}[pattern]
+    socket = kind(reconnect_time_min=20, reconnect_time_max=100, send_buffer_size=KEPT)
+    if way == "dial":
+        socket.dial(url, block=False)
+    else:
+        socket.listen(url)
+    say("there")
+    count(first, lambda number: socket.send(b"in/a/" + number))
+
+
+def count(first, send):
+    for number in itertools.count(first):
+        send(b"%d" % number)
         time.sleep(EACH_S)
 
 

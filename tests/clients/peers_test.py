@@ -37,7 +37,13 @@ def nng_peer(pattern, listens, url, *more):
     return ["sh", "-c", 'echo there >&2; exec "$@" >&2', "sh", *words]
 
 
+def nng_speaker(pattern, listens, url, *more):
+    """nngcat says the same again and again."""
+    return [sys.executable, PEER, pattern, "listen" if listens else "dial", url, *more]
+
+
 KINDS = [("zmq", sockets.gateway, zmq_peer), ("sp", sp, nng_peer)]
+SPEAKERS = [("zmq", sockets.gateway, zmq_peer), ("sp", sp, nng_speaker)]
 
 
 class Peers(Case):
@@ -232,10 +238,10 @@ class Peers(Case):
                 self.assertNotIn('"too late"', second.lines)
                 broker.stop()
 
-    def hears(self, sub, mqtt):
+    def hears(self, sub, mqtt, topic="out/b", word="begin"):
         def is_heard():
-            mqtt.publish("out/b", "begin")
-            return any("begin" in line for line in list(sub.lines))
+            mqtt.publish(topic, word)
+            return any(word in line for line in list(sub.lines))
         until(is_heard, "it hears nothing")
 
     def test_questions_to_one_who_is_killed_are_asked_again_when_it_is_back(self):
@@ -264,19 +270,101 @@ class Peers(Case):
                     self.assertEqual(message.payload, answer, "of another question")
             broker.stop()
 
-    def test_a_pusher_that_is_killed_is_missed_and_met_again(self):
-        for transport, we_listen in self.every_way():
-            url, broker = self.broker_of(sockets.gateway, "pull", we_listen, transport, IN)
-            mqtt = self.mqtt(broker, "from/#")
-            first = self.peer(zmq_peer("push", not we_listen, url))
-            got = [mqtt.next()[1] for _ in range(100)]
-            self.kill(first)
-            self.joined(broker, "pull", 0)
-            self.peer(zmq_peer("push", not we_listen, url, "1000000"))
-            while got[-1] != b"1000000":
-                got.append(mqtt.next()[1])
-            self.assertEqual(got[:-1], [b"%d" % number for number in range(len(got) - 1)])
-            broker.stop()
+    def every_speaker(self):
+        """Sockets that say numbers to gateways of both families."""
+        for (family, make, command), (ours, theirs) in itertools.product(
+                SPEAKERS, (("pull", "push"), ("sub", "pub"))):
+            with self.subTest(family=family, ours=ours):
+                yield make, command, ours, theirs
+
+    def in_order(self, said, theirs):
+        """Each once; nothing is missing of what is pushed, and PUB drops what there is no room for."""
+        self.assertEqual(said, sorted(set(said)))
+        if theirs == "push" and said:
+            self.assertEqual(said, list(range(said[0], said[0] + len(said))))
+
+    def test_who_says_numbers_and_is_killed_is_missed_and_met_again(self):
+        for make, command, ours, theirs in self.every_speaker():
+            for transport, we_listen in (("tcp", True), ("ipc", False)):
+                url, broker = self.broker_of(make, ours, we_listen, transport, IN)
+                mqtt = self.mqtt(broker, "from/#")
+                first = self.peer(command(theirs, not we_listen, url))
+                got = [int(mqtt.next()[1]) for _ in range(100)]
+                self.kill(first)
+                self.joined(broker, ours, 0)
+                self.peer(command(theirs, not we_listen, url, "1000000"))
+                while got[-1] < 1_000_000:
+                    got.append(int(mqtt.next()[1]))
+                self.in_order(got[:-1], theirs)
+                if theirs == "push":
+                    self.assertEqual((got[0], got[-1]), (0, 1_000_000))
+                mqtt.stop()
+                self.kill(broker)
+
+    def test_who_says_numbers_finds_a_broker_that_was_killed_again(self):
+        """By itself: its library dials again. What it says from then on comes, each once."""
+        for make, command, ours, theirs in self.every_speaker():
+            url, data = self.url(), f"{self.folder}/{len(os.listdir(self.folder))}"
+            text = make(ours, f'listen = ["{url}"]', IN, "")
+            broker = self.listening(text, "--data", data)
+            mqtt = sockets.Mqtt(broker.port, "from/#", client_id="c")
+            peer = self.peer(command(theirs, False, url))
+            before = [int(mqtt.next()[1]) for _ in range(300)]
+            self.kill(broker)
+            mqtt.client.loop_stop()
+            while not mqtt.got.empty():
+                before.append(int(mqtt.next()[1]))
+            broker = self.listening(text, "--data", data)
+            self.joined(broker, ours)
+            # Its session has what came since, and what it had not acknowledged.
+            mqtt = sockets.Mqtt(broker.port, client_id="c")
+            self.addCleanup(mqtt.stop)
+            after = []
+            while len(after) < 500:
+                number = int(mqtt.next()[1])
+                after += [number] * (number > before[-1])
+            # What it said into the old connection is lost, and nothing behind that.
+            gap = next((at for at in range(1, 500) if after[at] != after[at - 1] + 1), 0)
+            for some in (before, after[:gap], after[gap:]):
+                self.in_order(some, theirs)
+            self.assertGreater(len(after[gap:]), 100, "it is not back for long")
+            self.assertIsNone(peer.child.poll())
+            mqtt.stop()
+            self.kill(peer)
+            self.kill(broker)
+
+    def test_a_gateway_that_is_new_in_the_file_and_one_that_is_changed(self):
+        for (family, make, command), (_, _, speaker) in zip(KINDS, SPEAKERS):
+            with self.subTest(family=family):
+                urls = [self.url(), self.url()]
+                here = make("pub", f'listen = ["{urls[0]}"]', OUT)
+                broker = self.listening(here)
+                sub = self.peer(command("sub", False, urls[0]))
+                self.joined(broker, "pub")
+                mqtt = self.mqtt(broker, "from/#")
+                self.hears(sub, mqtt)
+                here_and_new = here + make("pull", f'listen = ["{urls[1]}"]', IN)
+                self.reload(broker, here_and_new, 2)
+                self.peer(speaker("push", False, urls[1]))
+                got = [mqtt.next()[1] for _ in range(20)]
+                self.assertEqual(got, [b"%d" % number for number in range(20)])
+                # The one that was there did not notice.
+                self.assertEqual(broker.text().count("a socket went"), 0)
+                self.reload(broker, here_and_new.replace("out/#", "new/#"), 3)
+                self.joined(broker, "pub")
+                self.hears(sub, mqtt, "new/b", "changed")
+                mqtt.publish("out/b", "no longer")
+                self.hears(sub, mqtt, "new/b", "last")
+                self.assertNotIn("no longer", "".join(sub.lines))
+                self.assertNotIn("gateway=pull peers=0", broker.text())
+                mqtt.stop()
+                self.kill(broker)
+
+    def reload(self, broker, text, listens):
+        with open(self.config, "w") as file:
+            file.write(text)
+        broker.signal(signal.SIGHUP)
+        self.lines(broker, "listens", listens)
 
 
 def question(number):

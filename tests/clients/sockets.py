@@ -171,6 +171,13 @@ def rss_kib(pid):
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
+def zmtp(kind):
+    """How a socket of ZeroMQ greets and says what it is, without a library."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(16 + 1 + 31)
+    ready = b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind.encode()
+    return greeting + bytes([4, len(ready)]) + ready
+
+
 def stalled_peer(url, greeting):
     """A socket that says who it is and never reads."""
     host, port = url.split("://")[1].split(":")

@@ -9,7 +9,7 @@ import unittest
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from sockets import IN, OUT, PATIENCE_MS, PATIENCE_S, Case, gateway, rss_kib, stalled_peer
+from sockets import IN, OUT, PATIENCE_MS, PATIENCE_S, Case, gateway, rss_kib, stalled_peer, zmtp
 
 KINDS = {name: getattr(zmq, name.upper())
          for name in ("pub", "sub", "xpub", "xsub", "push", "pull", "pair", "req", "rep", "dealer",
@@ -174,12 +174,10 @@ class Zmq(Case):
         url = self.url("tcp")
         broker = self.listening(self.gateway("pair", f'listen = ["{url}"]', OUT + IN))
         mqtt = self.mqtt(broker, "from/#")
-        greeting = b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(16 + 1 + 31)
-        ready = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PAIR"
         for turn in range(3):
             # No library, so that it leaves with its last word.
             with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as pair:
-                pair.sendall(greeting + ready)
+                pair.sendall(zmtp("PAIR"))
                 answer = b""
                 while b"Socket-Type" not in answer or not answer.endswith(b"PAIR"):
                     answer += pair.recv(1000)
@@ -384,11 +382,7 @@ class Zmq(Case):
         more = 'peer.queue_bytes_max = "1MiB"'
         url = self.url()
         broker = self.listening(gateway("pub", f'listen = ["{url}"]', OUT, more))
-        greeting = bytearray(64)
-        greeting[0], greeting[9], greeting[10], greeting[12:16] = 0xFF, 0x7F, 3, b"NULL"
-        ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
-        said = bytes(greeting) + bytes([4, len(ready)]) + ready + b"\x00\x01\x01"
-        stalled = stalled_peer(url, said)
+        stalled = stalled_peer(url, zmtp("SUB") + b"\x00\x01\x01")
         self.addCleanup(stalled.close)
         sub = self.socket("sub", url, False)
         self.joined(broker, "pub", 2)

@@ -1,0 +1,113 @@
+"""Sockets at a gateway that say who they are and never read, of each pattern that goes out: what they
+cost is what the options say, and what they miss is counted or waits. Of pub zmq_test and nng_test
+have it, beside a socket that reads.
+"""
+
+import functools
+import struct
+import unittest
+
+import sockets
+from sockets import OUT, Case, rss_kib, stalled_peer, zmtp
+
+BODY = b"x" * 10_000
+COUNT = 4000
+# A peer's queue has 1 MiB and the session's 4; the rest is what an allocator keeps of 40 MB.
+MORE = """answer_timeout_ms = 60000
+peer.queue_bytes_max = "1MiB"
+queue.bytes_max = "4MiB"
+queue.messages_max = 100000
+"""
+GROWN_KIB_MAX = 16 * 1024
+ASKED = '[[gateway.in]]\ntopic = "questions"\n'
+sp = functools.partial(sockets.gateway, protocol='protocol = "sp"')
+
+
+def greeting(protocol):
+    return b"\0SP\0" + struct.pack(">HH", protocol, 0)
+
+
+def asks_sp(number):
+    """Of REQ and SURVEYOR alike: the number of the question, and nothing in it."""
+    return struct.pack(">QI", 4, 1 << 31 | number)
+
+
+def asks_zmq(_):
+    """Of a DEALER that keeps asking: an empty frame, and one that is the question."""
+    return b"\x01\x00\x00\x01?"
+
+
+# What goes to one socket waits in the session's queue, what goes to all passes it by.
+ALL = [
+    ("push", sockets.gateway, zmtp("PULL"), "queue_full"),
+    ("pair", sockets.gateway, zmtp("PAIR"), "queue_full"),
+    ("req", sockets.gateway, zmtp("REP"), "queue_full"),
+    ("xpub", sockets.gateway, zmtp("SUB") + b"\x00\x01\x01", "peer_slow"),
+    ("xsub", sockets.gateway, zmtp("XPUB"), "peer_slow"),
+    ("push", sp, greeting(0x51), "queue_full"),
+    ("pair", sp, greeting(0x10), "queue_full"),
+    ("pair1", sp, greeting(0x11), "queue_full"),
+    ("req", sp, greeting(0x31), "queue_full"),
+    ("bus", sp, greeting(0x70), "peer_slow"),
+    ("surveyor", sp, greeting(0x63), "peer_slow"),
+]
+ANSWERS = [
+    ("rep", sockets.gateway, zmtp("DEALER"), asks_zmq),
+    ("rep", sp, greeting(0x30), asks_sp),
+    ("respondent", sp, greeting(0x62), asks_sp),
+]
+
+
+class Stalls(Case):
+    def joined_by(self, make, pattern, said, rules):
+        url = self.url()
+        broker = self.listening(make(pattern, f'listen = ["{url}"]', rules, MORE))
+        # It has nothing to say to who does not listen, and would wait for it.
+        self.addCleanup(broker.child.kill)
+        stalled = stalled_peer(url, said)
+        self.addCleanup(stalled.close)
+        self.joined(broker, pattern)
+        return broker, stalled
+
+    def costs(self, broker, pattern, before, reason):
+        topic = f"gateway/{pattern}/dropped/{reason}"
+        missed = int(self.value(broker, topic, lambda value: int(value) > COUNT // 2))
+        self.assertLess(missed, COUNT)
+        grown = rss_kib(broker.child.pid) - before
+        self.assertLess(grown, GROWN_KIB_MAX, f"KiB for {pattern}")
+
+    def test_who_does_not_read_costs_no_more_than_queues(self):
+        own = sockets.Properties(sockets.PacketTypes.PUBLISH)
+        own.ResponseTopic = "answers"
+        loaded = []
+        for pattern, make, said, reason in ALL:
+            broker, _ = self.joined_by(make, pattern, said, OUT)
+            mqtt, before = self.mqtt(broker), rss_kib(broker.child.pid)
+            for _ in range(COUNT):
+                mqtt.client.publish("out/a", BODY, qos=0, properties=own)
+            loaded.append((broker, pattern, before, reason, make is sp))
+        for broker, pattern, before, reason, is_sp in loaded:
+            with self.subTest(pattern=pattern, is_sp=is_sp):
+                self.costs(broker, pattern, before, reason)
+                if reason == "queue_full":
+                    waits = f"gateway/{pattern}/queue/messages"
+                    self.value(broker, waits, lambda value: int(value) > 200)
+
+    def test_who_asks_and_does_not_read_the_answers_costs_no_more_than_its_queue(self):
+        for pattern, make, said, asks in ANSWERS:
+            with self.subTest(pattern=pattern, is_sp=make is sp):
+                broker, stalled = self.joined_by(make, pattern, said, ASKED)
+                mqtt = self.mqtt(broker, "questions")
+                before = rss_kib(broker.child.pid)
+                for first in range(0, COUNT, 100):
+                    stalled.sendall(b"".join(asks(first + at) for at in range(100)))
+                    for _ in range(100):
+                        asked = mqtt.got.get(timeout=sockets.PATIENCE_S).properties
+                        own = sockets.Properties(sockets.PacketTypes.PUBLISH)
+                        own.CorrelationData = asked.CorrelationData
+                        mqtt.client.publish(asked.ResponseTopic, BODY, qos=0, properties=own)
+                self.costs(broker, pattern, before, "peer_slow")
+
+
+if __name__ == "__main__":
+    unittest.main()
