@@ -1,6 +1,6 @@
-"""Sockets at a gateway that say who they are and never read, of each pattern that goes out: what they
-cost is what the options say, and what they miss is counted or waits. Of pub zmq_test and nng_test
-have it, beside a socket that reads.
+"""Sockets at a gateway that say who they are and never read, of each pattern that goes out: what
+they cost is what the options say, and what they miss is counted or waits. Of pub zmq_test and
+nng_test have it, beside a socket that reads.
 """
 
 import functools
