@@ -33,4 +33,16 @@ mod tests {
             assert!((whole / 2..=whole).contains(&found), "{failures}: {found}");
         }
     }
+
+    /// Links that lost one server at once are spread over half of the pause.
+    #[test]
+    fn pauses_of_many_links_are_not_the_same() {
+        let (first, longest) = (Duration::from_millis(100), Duration::from_secs(3));
+        let drawn: Vec<_> = (0..100).map(|_| pause(4, first, longest).as_millis()).collect();
+        let (least, most) = (drawn.iter().min().unwrap(), drawn.iter().max().unwrap());
+        assert!(*least >= 400 && *most <= 800, "{drawn:?}");
+        assert!(most - least > 200, "{drawn:?}");
+        let halves = drawn.iter().filter(|one| **one > 600).count();
+        assert!((20..=80).contains(&halves), "{halves} of 100 are in the upper half");
+    }
 }

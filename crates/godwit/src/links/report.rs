@@ -200,11 +200,10 @@ struct Plan {
     is_running: bool,
 }
 
-/// What was said last, and when.
+/// What was said last.
 #[derive(Default)]
 struct Memory {
     said: HashMap<String, String>,
-    counted: HashMap<String, (Instant, u64, u64)>,
 }
 
 /// While nothing is to be said.
@@ -253,6 +252,7 @@ pub(crate) async fn states(home: &Home, links: &All) -> BTreeMap<String, State> 
 fn state(told: &Told, report: Option<&Report>) -> State {
     let tally = &told.tally;
     let server = told.servers.get(tally.server.load(Relaxed));
+    let [rate_out, rate_in] = tally.rates(Instant::now());
     State {
         is_up: tally.is_up.load(Relaxed),
         server: server.cloned().unwrap_or_default(),
@@ -265,8 +265,8 @@ fn state(told: &Told, report: Option<&Report>) -> State {
         messages_in: tally.messages_in.load(Relaxed),
         bytes_in: tally.bytes_in.load(Relaxed),
         peers: tally.peers.load(Relaxed),
-        rate_out: 0.0,
-        rate_in: 0.0,
+        rate_out,
+        rate_in,
         in_flight: report.map_or(0, |report| report.in_flight),
         queued: report.map_or(0, |report| report.queued),
         queued_bytes: report.map_or(0, |report| report.queued_bytes),
@@ -278,15 +278,8 @@ fn state(told: &Told, report: Option<&Report>) -> State {
 
 impl Memory {
     async fn say(&mut self, home: &Home, links: &All) {
-        let now = Instant::now();
         let mut all: HashMap<String, String> = HashMap::new();
-        for (id, mut state) in states(home, links).await {
-            let counts = (now, state.messages_out, state.messages_in);
-            if let Some((at, out, inward)) = self.counted.insert(id.clone(), counts) {
-                let seconds = (now - at).as_secs_f64().max(0.001);
-                state.rate_out = (state.messages_out.saturating_sub(out)) as f64 / seconds;
-                state.rate_in = (state.messages_in.saturating_sub(inward)) as f64 / seconds;
-            }
+        for (id, state) in states(home, links).await {
             let Told { name, tally, .. } = &links[&id];
             let base = format!("$SYS/broker/{}/{name}", tally.kind.word());
             for row in rows(tally.kind) {
@@ -305,7 +298,6 @@ impl Memory {
         for topic in self.said.keys().filter(|topic| !all.contains_key(*topic)) {
             home.handle.say(topic.as_str().into(), "".into());
         }
-        self.counted.retain(|id, _| links.contains_key(id));
         self.said = all;
     }
 }

@@ -80,7 +80,19 @@ pub(crate) struct Tally {
     losses: [AtomicU64; LOSSES.len()],
     last_error: Mutex<String>,
     noted: Mutex<Noted>,
+    pace: Mutex<Pace>,
 }
+
+/// Messages a second, out and in, as of when they were last asked for, and the counts of then.
+#[derive(Debug, Default)]
+struct Pace {
+    at: Option<Instant>,
+    counts: [u64; 2],
+    rates: [f64; 2],
+}
+
+/// In less time too little happens to tell: who asks again so soon hears the same.
+const PACED_OVER: Duration = Duration::from_millis(500);
 
 /// A loss is noted once a second, with the number since the last.
 #[derive(Debug, Default)]
@@ -93,7 +105,25 @@ const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 impl Tally {
     pub(crate) fn of(kind: LinkKind) -> Tally {
-        Tally { kind, ..Tally::default() }
+        let pace = Pace { at: Some(Instant::now()), ..Pace::default() };
+        Tally { kind, pace: Mutex::new(pace), ..Tally::default() }
+    }
+
+    /// Messages a second, out and in, since somebody asked before, or else since it began.
+    pub(crate) fn rates(&self, now: Instant) -> [f64; 2] {
+        let mut pace = lock(&self.pace);
+        let since = pace.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        if pace.at.is_some() && since < PACED_OVER {
+            return pace.rates;
+        }
+        let counts = [self.messages_out.load(Relaxed), self.messages_in.load(Relaxed)];
+        if !since.is_zero() {
+            let rate =
+                |at: usize| counts[at].saturating_sub(pace.counts[at]) as f64 / since.as_secs_f64();
+            pace.rates = [rate(0), rate(1)];
+        }
+        (pace.at, pace.counts) = (Some(now), counts);
+        pace.rates
     }
 
     pub(crate) fn count_out(&self, bytes: usize) {
@@ -172,5 +202,24 @@ impl Tally {
             LinkKind::Sink => OF_SINKS,
         };
         all.iter().map(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_time_since_they_were_asked_for() {
+        let tally = Tally::of(LinkKind::Bridge);
+        let begun = Instant::now();
+        let at = |ms: u64| begun + Duration::from_millis(ms);
+        assert_eq!(tally.rates(at(1000)), [0.0; 2]);
+        (0..30).for_each(|_| tally.count_out(1));
+        (0..5).for_each(|_| tally.count_in(1));
+        assert_eq!(tally.rates(at(1400)), [0.0; 2], "it is too soon");
+        assert_eq!(tally.rates(at(3000)), [15.0, 2.5]);
+        assert_eq!(tally.rates(at(3100)), [15.0, 2.5], "whoever asks beside hears the same");
+        assert_eq!(tally.rates(at(4000)), [0.0; 2]);
     }
 }

@@ -142,14 +142,14 @@ fn note_answer(seen: &Mutex<Seen>, packet: &[u8]) {
 }
 
 /// Each line its own message.
-fn publish_lines(port: &str, topic: &str, qos: &str, lines: &[String]) {
+pub(crate) fn publish_lines(port: &str, topic: &str, qos: &str, lines: &[String]) {
     let wants = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
     let mut program = Program::start(godwit(&wants));
     program.write(&lines.join("\n"));
     assert_eq!(program.finish().0, Some(0));
 }
 
-fn named(name: &str, count: usize) -> Vec<String> {
+pub(crate) fn named(name: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{name}{number}")).collect()
 }
 

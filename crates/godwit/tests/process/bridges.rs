@@ -1,6 +1,7 @@
 //! Bridges, between two of ours and to mosquitto: what goes over, and that nothing is lost when
 //! either side or the line between them goes.
 
+use crate::bridge_peers::{named, publish_lines};
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
 use crate::installed::installed;
 use crate::line::Line;
@@ -109,7 +110,8 @@ fn nothing_is_lost_while_the_other_broker_is_away() {
     let (mut near, _) = edge("bridge-away", &bridge, &["--data", &data]);
     near.program.wait_for("not connected");
     let port = near.port();
-    publish(&port, &["-t", "up/x", "-m", "%", "-q", "2", "--repeat", "500"]);
+    let all = named("message ", 500);
+    publish_lines(&port, "up/x", "2", &all);
     wait_for_value(&near, "queue/messages", |value| value == "500");
     near.program.signal("KILL");
     drop(near);
@@ -118,12 +120,15 @@ fn nothing_is_lost_while_the_other_broker_is_away() {
     let url = format!("tcp://{address}");
     let far = Broker::start(&["--listen", &url]);
     let port = address.port().to_string();
-    let wants =
-        ["sub", "-p", &port, "-V", "5", "-t", "site/up/#", "-q", "2", "-C", "500", "-W", "20"];
-    let sub = Program::start(godwit(&wants));
+    let wants = ["-V", "5", "-t", "site/up/#", "-q", "2", "-W", "20"];
+    let sub = Program::start(godwit(&[&["sub", "-p", &port, "-C", "501"], &wants[..]].concat()));
     near.program.wait_for("godwit::bridge connected");
+    // Nothing of what went before it comes behind it.
+    publish(&near.port(), &["-t", "up/x", "-m", "last", "-q", "2"]);
     let (code, printed) = sub.finish();
-    assert_eq!((code, printed.lines().count()), (Some(0), 500));
+    let came: Vec<&str> = printed.lines().collect();
+    let wanted: Vec<&str> = all.iter().map(String::as_str).chain(["last"]).collect();
+    assert_eq!((code, came), (Some(0), wanted));
     drop(far);
 }
 
