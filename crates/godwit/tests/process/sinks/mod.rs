@@ -1,9 +1,10 @@
 //! Sinks on the real program, with the real thing at their other end. `contract` is what all of
-//! them stand, `places` are what they lead to, `own`, `files` and those that are called
+//! them stand, `places` are what they lead to, `own`, `hooks`, `files` and those that are called
 //! after a place are what only some of them do.
 
 mod contract;
 mod files;
+mod hooks;
 mod influx;
 mod kafka;
 mod log;

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A server that knows what to say, and what it was told in between.
-fn server(
+pub(super) fn server(
     port: u16,
     say: impl Fn(&str) -> Said + Send + Sync + 'static,
 ) -> (Web, Arc<Mutex<Vec<String>>>) {
@@ -31,7 +31,7 @@ fn server(
     (web, heard)
 }
 
-fn hook(port: u16, more: &str) -> String {
+pub(super) fn hook(port: u16, more: &str) -> String {
     format!(
         "[[sink]]\nname = \"s\"\nretry_min_ms = 20\nretry_max_s = 1\nbatch.wait_ms = 100\n\
          http.url = \"http://u:p@127.0.0.1:{port}\"\n{more}\n"

@@ -1,0 +1,171 @@
+//! What a web server is told of each event, lines in the place of an array, and a server that is
+//! not there while the broker is killed.
+
+use super::contract::{Edge, wait_until};
+use super::own::{hook, server};
+use super::places::row_of;
+use crate::broker::{run, scratch};
+use crate::clients;
+use crate::servers::free_port;
+use crate::stub::{Said, Web};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+const PATIENCE: std::time::Duration = crate::broker::PATIENCE;
+
+/// A client of 3.1.1 that says CONNECT and `more`, and has read so many bytes of answers.
+fn speak(port: &str, id: &str, more: &[u8], answers: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut bytes = vec![0x10, 12 + id.len() as u8];
+    bytes.extend_from_slice(b"\0\x04MQTT\x04\x02\0\x3c\0");
+    bytes.push(id.len() as u8);
+    bytes.extend_from_slice(id.as_bytes());
+    bytes.extend_from_slice(more);
+    stream.write_all(&bytes).expect("it reads");
+    stream.read_exact(&mut vec![0; answers]).expect("it answers");
+    stream
+}
+
+/// Brings about one of each.
+fn cause_all(port: &str) {
+    // To "t" and no more, and then gone without a word.
+    let subscribes = b"\x82\x06\0\x01\0\x01t\0\xa2\x05\0\x02\0\x01t";
+    drop(speak(port, "raw", subscribes, 4 + 5 + 4));
+    let mut leaves = speak(port, "leaves", b"\xe0\0", 4);
+    let _ = leaves.read(&mut [0]);
+    let twins = [speak(port, "twin", b"", 4), speak(port, "twin", b"", 4)];
+    drop(twins);
+    let wrong = ["pub", "-p", port, "-i", "wrong", "-u", "ann", "-P", "no", "-t", "a", "-m", "x"];
+    assert_ne!(run(&wrong).0, Some(0));
+    run(&["pub", "-p", port, "-i", "denied", "-t", "secret", "-m", "x", "-q", "1"]);
+    let full = ["sub", "-p", port, "-V", "5", "-i", "full", "-c", "-x", "-1", "-q", "1"];
+    run(&[&full[..], &["-t", "q", "-W", "1"]].concat());
+    clients::publish(port, &["-t", "q", "-m", "x", "-q", "1", "--repeat", "3"]);
+}
+
+/// Texts that hold a port differ each time.
+const ANY: &str = "any text";
+
+#[test]
+fn every_event_reaches_a_web_server_with_what_is_known_of_it() {
+    let (folder, hooks) = (scratch("sink-events-all"), free_port());
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (users, rules) = (file("users"), file("rules.toml"));
+    assert_eq!(run(&["passwd", "-b", &users, "ann", "annsecret"]).0, Some(0));
+    let text = "[[rule]]\ndeny = \"publish\"\ntopic = [\"secret\"]\n\
+                [[rule]]\nallow = \"all\"\ntopic = [\"#\", \"$SYS/#\"]\n";
+    fs::write(&rules, text).expect("it is the test's own");
+    let (_web, heard) = server(hooks, |_| Said::Json(200, String::new()));
+    let options = format!(
+        "allow_anonymous = \"true\"\nauth.users = \"{users}\"\nacl.file = \"{rules}\"\n\
+         queue.messages_max = 2\n{}",
+        hook(hooks, "events = [\"*\"]")
+    );
+    let edge = Edge::start("sink-events-all-options", &options, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    cause_all(&edge.broker.port());
+    let expected = [
+        ("client.connack", "wrong", json!({"reason": "Bad User Name or Password"})),
+        (
+            "client.connected",
+            "raw",
+            json!({
+                "peername": ANY, "proto_ver": "3.1.1", "session_present": false, "keepalive": 60
+            }),
+        ),
+        (
+            "client.denied",
+            "denied",
+            json!({
+                "username": null, "action": "publish", "topic": "secret", "count": 1
+            }),
+        ),
+        ("client.disconnected", "raw", json!({"reason": "connection lost"})),
+        ("client.disconnected", "leaves", json!({"reason": "Success"})),
+        ("message.dropped", "full", json!({"reason": "queue_full", "count": 1})),
+        ("session.subscribed", "raw", json!({"topic": "t", "reason_code": 0})),
+        ("session.takenover", "twin", json!({"peername": ANY})),
+        ("session.terminated", "leaves", json!({"reason": "ended"})),
+        ("session.unsubscribed", "raw", json!({"topic": "t", "reason_code": 0})),
+    ];
+    for (event, client_id, fields) in expected {
+        let bodies = || -> Vec<Value> {
+            let heard = heard.lock().expect("nobody panicked");
+            let rows = heard.iter().flat_map(|body| -> Vec<Value> {
+                serde_json::from_str(body).expect("an array of JSON")
+            });
+            let own = rows.filter(|row| row["event"] == event && row["clientid"] == client_id);
+            own.map(|row| row["payload"].clone()).collect()
+        };
+        wait_until(&format!("{event} of {client_id}"), || !bodies().is_empty());
+        let body = bodies().remove(0);
+        assert_eq!((&body["event"], &body["clientid"]), (&json!(event), &json!(client_id)));
+        assert!(body["timestamp"].as_u64() > Some(1_700_000_000_000), "{body}");
+        for (name, wanted) in fields.as_object().expect("it is written so") {
+            let is_right = match wanted == ANY {
+                true => body[name].as_str().is_some_and(|text| text.starts_with("127.0.0.1:")),
+                false => body.get(name) == Some(wanted),
+            };
+            assert!(is_right, "{name} of {event}: {body}");
+        }
+        assert_eq!(bodies().len(), 1, "{event} of {client_id} came more than once");
+    }
+}
+
+#[test]
+fn a_batch_can_be_lines_of_json() {
+    let (port, asked) = (free_port(), Arc::new(Mutex::new(Vec::new())));
+    let own = asked.clone();
+    let more = "filters = [\"a\"]\nhttp.batch = \"lines\"\nbatch.wait_ms = 400";
+    let text = hook(port, more).replace("batch.wait_ms = 100\n", "");
+    let edge = Edge::start("sink-lines", &text, &[]);
+    edge.wait_for_value("state", |value| value == "0");
+    for payload in ["one", "two\nlines", "{\"v\": 3}"] {
+        edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
+    }
+    let _web = Web::start(port, None, move |question| {
+        own.lock().expect("nobody panicked").push(question.body.clone());
+        Said::Json(200, String::new())
+    });
+    edge.wait_for_value("out/messages", |value| value == "3");
+    let bodies = asked.lock().expect("nobody panicked").clone();
+    assert!(bodies.iter().any(|body| body.lines().count() > 1), "{bodies:?}");
+    let all = bodies.concat();
+    assert!(all.ends_with("}\n"), "{all}");
+    let lines = all.lines().map(|line| serde_json::from_str(line).expect("each is JSON"));
+    let payloads: Vec<String> = lines.map(|row: Value| row_of(&row).1).collect();
+    assert_eq!(payloads, ["one", "two\nlines", "{\"v\":3}"]);
+}
+
+#[test]
+fn what_waits_for_a_server_that_is_away_comes_through_a_kill() {
+    let port = free_port();
+    let data = scratch("sink-away-data").display().to_string();
+    let start = || {
+        let text = hook(port, "filters = [\"a\"]");
+        let edge = Edge::start("sink-away", &text, &["--data", &data]);
+        edge.wait_for_value("last_error", |value| !value.is_empty());
+        edge
+    };
+    let edge = start();
+    edge.count("a", "1", 0..150);
+    edge.count("a", "2", 150..200);
+    edge.broker.program.signal("KILL");
+    drop(edge);
+    let edge = start();
+    edge.count("a", "1", 200..300);
+    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    edge.wait_for_value("queue/messages", |value| value == "0");
+    edge.wait_for_value("queue/in_flight", |value| value == "0");
+    let heard = heard.lock().expect("nobody panicked");
+    let rows = heard
+        .iter()
+        .flat_map(|body| -> Vec<Value> { serde_json::from_str(body).expect("an array of JSON") });
+    let came: Vec<String> = rows.map(|row| row_of(&row).1).collect();
+    let wanted: Vec<String> = (0..300).map(|number: u32| number.to_string()).collect();
+    assert_eq!(came, wanted);
+}
