@@ -1,9 +1,10 @@
 //! Configurations of other brokers: what is written is accepted by `check`, what is wrong writes
 //! nothing, and a broker runs on what came out.
 
+use crate::bridges::mosquitto;
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::certs;
-use crate::clients::unused_port;
+use crate::clients::{publish, subscriber, unused_port};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -78,6 +79,7 @@ fn what_is_written_is_accepted_and_says_where_it_comes_from() {
         assert_eq!(code, Some(0), "{wrong}\n{written}");
         assert!(checked.contains(" = "), "{checked}");
         assert!(written.contains(comment), "{written}");
+        as_expected(&folder, sample, &written);
         // What has no equal stands at the end and on stderr, and no secret is in either.
         let (_, list) = written.split_once("\n# no equal:\n").expect("a list");
         assert!(list.lines().count() > 20, "{list}");
@@ -98,6 +100,27 @@ fn what_is_written_is_accepted_and_says_where_it_comes_from() {
     assert!(users.starts_with("ann:$argon2id$") && users.contains("\nbob:$argon2id$"), "{users}");
     let rules = fs::read_to_string(folder.join("nanomq.rules.toml")).unwrap();
     assert!(rules.contains("nanomq_acl.conf:2 a rule\n[[rule]]\nallow = \"subscribe\""), "{rules}");
+}
+
+/// What came of a sample stands in `expected`, rules behind it, without comments.
+/// `UPDATE_EXPECT=1` writes it anew: read it before you keep it.
+fn as_expected(folder: &Path, sample: &str, written: &str) {
+    let (options, _) = written.split_once("\n# no equal:\n").expect("a list");
+    let rules = folder.join(sample).with_extension("rules.toml");
+    let rules = fs::read_to_string(rules).unwrap_or_default();
+    let all = format!("{options}\n{rules}").replace(text(folder), "FOLDER");
+    // Only a build with that feature has keys of its own.
+    let is_meant =
+        |line: &&str| !line.is_empty() && !line.starts_with('#') && !line.contains("psk");
+    let all: String = all.lines().filter(is_meant).map(|line| format!("{line}\n")).collect();
+    let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/expected");
+    let expected = expected.join(sample).with_extension("toml");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&expected, &all).expect("the sources can be written");
+    }
+    let wanted = fs::read_to_string(&expected).expect("it is there");
+    let differ = all.lines().zip(wanted.lines()).find(|(found, wanted)| found != wanted);
+    assert_eq!(all, wanted, "{sample}: {differ:?}");
 }
 
 #[test]
@@ -202,4 +225,37 @@ fn a_broker_runs_on_what_came_from_nanomq() {
         unused_port(),
     );
     passes_messages(&start(&folder, &source));
+}
+
+/// The bridge of a mosquitto.conf, beside mosquitto itself.
+#[test]
+fn a_bridge_that_came_from_mosquitto_carries_messages_to_mosquitto() {
+    let Some((_far, far)) = mosquitto("import-bridge-far") else { return };
+    let folder = samples("import-bridge");
+    let source = format!(
+        "listener {} 127.0.0.1\nallow_anonymous true\nconnection cloud\n\
+         address 127.0.0.1:{far}\nremote_clientid gateway-7\ncleansession false\n\
+         topic sensors/# out 1 plant/ sites/7/\ntopic commands/+/set in 2\n\
+         topic state both 0 \"\" mirror/\nbridge_protocol_version mqttv50\n\
+         bridge_outgoing_retain false\nrestart_timeout 1 2\n",
+        unused_port(),
+    );
+    let mut near = start(&folder, &source);
+    near.program.wait_for("godwit::bridge connected");
+    let (far, near) = (far.to_string(), near.port());
+    for (from, topic, to, name, qos) in [
+        (&near, "plant/sensors/a/b", &far, "sites/7/sensors/a/b", "1"),
+        (&far, "commands/x/set", &near, "commands/x/set", "2"),
+        (&near, "state", &far, "mirror/state", "0"),
+        (&far, "mirror/state", &near, "state", "0"),
+    ] {
+        let wants = ["-t", name, "-q", "2", "-C", "1", "-W", "20", "-F", "%t %p %q"];
+        let sub = subscriber(to, &wants);
+        publish(from, &["-t", topic, "-m", "x", "-q", "2"]);
+        assert_eq!(sub.finish(), (Some(0), format!("{name} x {qos}\n")), "{topic}");
+    }
+    publish(&near, &["-t", "plant/sensors/kept", "-m", "x", "-q", "1", "-r"]);
+    publish(&near, &["-t", "plant/sensors/last", "-m", "x", "-q", "1"]);
+    let (_, kept, _) = run(&["sub", "-p", &far, "-t", "sites/#", "-W", "2", "-F", "%t %r"]);
+    assert!(!kept.contains("/kept 1"), "{kept}");
 }

@@ -153,7 +153,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("bridges.mqtt.*.quic_idle_timeout", QUIC),
     no("bridges.mqtt.*.quic_keepalive", QUIC),
     no("bridges.mqtt.*.quic_discon_timeout", QUIC),
-    far("bridges.mqtt.*.quic_handshake_timeout", "connect_timeout_s", seconds),
+    no("bridges.mqtt.*.quic_handshake_timeout", "connect_timeout_s counts it too"),
     no("bridges.mqtt.*.quic_send_idle_timeout", QUIC),
     no("bridges.mqtt.*.quic_initial_rtt_ms", QUIC),
     no("bridges.mqtt.*.quic_max_ack_delay_ms", QUIC),
