@@ -4,7 +4,7 @@
 
 use crate::deliver::Hit;
 use crate::flight::granted;
-use crate::input::{Now, SessionId};
+use crate::input::{SessionId, Stamp};
 use crate::limits::{CURSOR_STEPS_PER_TURN, NONE};
 use crate::outbox::Outbox;
 use crate::retained::Found;
@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 pub(crate) struct Cursor {
     pub(crate) filter: FilterId,
     pub(crate) after: Option<Box<str>>,
-    /// When it was asked for by a connection that had it wait: what came since then came by the
-    /// subscription, and waits too.
-    pub(crate) waits_since: Option<Now>,
+    /// What was the newest when a connection asked for it that had it wait: what came later came
+    /// by the subscription, and waits too.
+    pub(crate) waits_since: Option<Stamp>,
     pub(crate) options: Packed,
     pub(crate) id: u32,
 }
@@ -94,7 +94,7 @@ impl Shard {
                 }
             };
             let is_kept = granted(message.qos(), cursor.options) != QoS::AtMostOnce;
-            let is_later = |since| self.retained.is_later(&message, since);
+            let is_later = |since| self.retained.is_later(message.topic(), since);
             if is_kept && cursor.waits_since.is_some_and(is_later) {
                 cursor.after = Some(message.topic().into());
                 continue;

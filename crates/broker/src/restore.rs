@@ -202,7 +202,7 @@ fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Now) ->
     // What has expired goes with the next sweep: until then it is known what came after it.
     for shard in shards {
         shard.stamp = shard.stamp.max(stamp);
-        shard.retained.restore(message.clone(), stamp, now);
+        shard.retained.set(message.clone(), stamp, now, true);
     }
     !message.is_expired(now) && !message.payload().is_empty()
 }

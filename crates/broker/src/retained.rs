@@ -41,8 +41,6 @@ pub(crate) struct Retained {
     tombstones: VecDeque<(Now, Box<str>)>,
     /// The nodes whose message expires, by the second in which it does.
     expiries: BTreeSet<(u64, u32)>,
-    /// No message of a process before this one is later, whatever its clock said.
-    earlier: Now,
 }
 
 /// What a search from one place on found.
@@ -57,8 +55,6 @@ pub(crate) enum Found<'a> {
 
 /// How long a clear is remembered against an older set that is still on its way.
 const TOMBSTONE_MS: u64 = 10_000;
-/// Shards read their clocks once a tick.
-const CLOCKS_DIFFER_MS: u64 = 100;
 
 impl Retained {
     pub(crate) fn new() -> Retained {
@@ -73,7 +69,6 @@ impl Retained {
             bytes: 0,
             tombstones: VecDeque::new(),
             expiries: BTreeSet::new(),
-            earlier: Now::default(),
         }
     }
 
@@ -83,15 +78,9 @@ impl Retained {
             + u64::from(self.parents) * cost::RETAINED_PARENT
     }
 
-    /// From an earlier process.
-    pub(crate) fn restore(&mut self, message: Message, stamp: Stamp, now: Now) {
-        self.earlier = self.earlier.max(message.view().at());
-        self.set(message, stamp, now, true);
-    }
-
-    /// Whether a message was published here after this.
-    pub(crate) fn is_later(&self, message: &Message, than: Now) -> bool {
-        message.view().at().0 > than.max(self.earlier).0 + CLOCKS_DIFFER_MS
+    /// Whether a topic's message is newer than all that this shard knew of at a stamp.
+    pub(crate) fn is_later(&self, topic: &str, than: Stamp) -> bool {
+        self.newest(topic).is_some_and(|(stamp, _)| stamp > than)
     }
 
     fn node_of(&self, topic: &str) -> Option<u32> {

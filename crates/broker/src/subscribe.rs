@@ -105,7 +105,7 @@ impl Shard {
         // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
         if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
             let session = self.sessions.get_mut(id);
-            let waits_since = session.gate.has(Gate::QUIET).then_some(self.now);
+            let waits_since = session.gate.has(Gate::QUIET).then_some(self.stamp);
             session.rare().cursors.push(Cursor {
                 filter,
                 after: None,

@@ -38,10 +38,6 @@ fn a_bridge_subscribes_again_at_a_server_that_lost_its_session() {
     }
 }
 
-/// Only what is published: what is retained here would go to each of the servers again.
-const OUT: &str =
-    "[[bridge.out]]\nfilter = \"up/#\"\ntopic = \"site/${topic}\"\nretained = \"never\"\n";
-
 /// They are retained there, so that nothing has to be there before the bridge is.
 fn retained(broker: &Broker) -> String {
     run(&["sub", "-p", &broker.port(), "-t", "site/up/#", "-W", "1", "-F", "%t %p"]).1
@@ -50,7 +46,7 @@ fn retained(broker: &Broker) -> String {
 #[test]
 fn what_waited_goes_to_the_backup_and_what_comes_later_to_the_first_server() {
     let (first, backup) = (nowhere(), nowhere());
-    let bridge = format!("servers = [\"tcp://{first}\", \"tcp://{backup}\"]\nreturn_s = 1\n{OUT}");
+    let bridge = format!("servers = [\"tcp://{first}\", \"tcp://{backup}\"]\nreturn_s = 1\n{BOTH}");
     let (mut near, _) = edge("returns-backup", &bridge, &[]);
     near.program.wait_for("not connected");
     let publish = |topic: &str, qos: &str| {

@@ -94,10 +94,7 @@ fn expiry_and_user_properties_go_over_both_ways() {
 #[test]
 fn what_has_waited_has_so_much_less_time_left() {
     let address: SocketAddr = ([127, 0, 0, 1], unused_port().parse().expect("a port")).into();
-    // As a message of the queue, and not once more as one that is retained here.
-    let rule = "[[bridge.out]]\nfilter = \"up/#\"\ntopic = \"site/${topic}\"\n\
-                retained = \"never\"\n";
-    let (mut near, _) = edge("rules-waited", &(servers(address) + rule), &[]);
+    let (mut near, _) = edge("rules-waited", &(servers(address) + BOTH), &[]);
     near.program.wait_for("not connected");
     publish(&near.port(), &[&["-t", "up/a", "-m", "x", "-r", "-q", "1"], &PROPERTIES[..]].concat());
     thread::sleep(Duration::from_secs(4));
