@@ -10,7 +10,7 @@ import time
 
 import sockets
 from broker import Process
-from sockets import PATIENCE_S, SHARDS, Case
+from sockets import PATIENCE_S, SHARDS, Case, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The SDK has these names of its own, below /tmp.
@@ -88,8 +88,12 @@ class Ekuiper(Case):
             self.client.publish("print", payload)
         for _ in said:
             self.assertEqual(self.next("acks").payload, b"{}")
-        got = [base64.b64decode(line[4:]) for line in self.plugin.lines if line.startswith("got ")]
-        self.assertEqual(got, said)
+        def got():
+            return [base64.b64decode(line[4:]) for line in self.plugin.lines
+                    if line.startswith("got ")]
+
+        until(lambda: len(got()) == len(said), "it did not say all that it got")
+        self.assertEqual(got(), said)
         self.tell("stop", "sink", "printer")
 
 

@@ -274,7 +274,7 @@ class Gates(Case):
         url = self.url()
         broker = self.listening(gateway("pull", f'listen = ["{url}"]', IN))
         mqtt = self.mqtt(broker, "from/#")
-        numbers = [str(number).encode() for number in range(100)]
+        numbers = [str(number).encode() for number in range(5_000)]
         whole = b"".join(b"\x01\x04in/a" + frame(number) for number in numbers)
         self.says(url, b"PUSH", whole + b"\xff" * 20)
         for number in numbers:
@@ -326,7 +326,7 @@ class Gates(Case):
         broker, mqtt = self.keeper(url, gateway("pull", f'listen = ["{url}"]', IN))
         with open(self.config, "w") as file:
             file.write(gateway("pull", f'listen = ["{url}"]', IN, "peers_max = 7"))
-        expected = self.pushes(url, 10_000)
+        expected = self.pushes(url, 4_000)
         self.reload(broker)
         self.assertEqual([mqtt.next()[1] for _ in expected], expected)
         mqtt.nothing()
@@ -336,7 +336,7 @@ class Gates(Case):
         text = gateway("pull", f'listen = ["{url}"]', IN)
         broker, mqtt = self.keeper(url, text)
         mqtt.stop()
-        expected = self.pushes(url, 10_000)
+        expected = self.pushes(url, 4_000)
         broker.signal(signal.SIGTERM)
         self.assertEqual(broker.wait(), 0)
         _, mqtt = self.keeper(url, text)
@@ -357,7 +357,7 @@ class Gates(Case):
                      f"acl.http_url=http://127.0.0.1:{judge.server_port}/", "acl.http_cache_s=off"))
         broker.line("it subscribe to out/#: Not authorized")
         judge.verdict = "allow"
-        self.value(broker, "gateway/push/last_error", lambda value: not value, seconds=20)
+        self.value(broker, "gateway/push/last_error", lambda value: not value, seconds=30)
         self.mqtt(broker).publish("out/a", "waits")
         pull = self.socket("pull", url)
         self.assertEqual(pull.recv_multipart(), [b"out/a", b"waits"])

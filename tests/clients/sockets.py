@@ -1,5 +1,6 @@
 """What the tests of gateways have in common: a broker with gateways, and a client of MQTT."""
 
+import contextlib
 import os
 import queue
 import re
@@ -155,13 +156,15 @@ class Case(unittest.TestCase):
     def value(self, broker, topic, is_right, seconds=PATIENCE_S):
         """What a topic below $SYS/broker comes to."""
         client = Mqtt(broker.port, f"$SYS/broker/{topic}")
-        until = time.monotonic() + seconds
+        until, payload = time.monotonic() + seconds, None
         try:
             while True:
-                _, payload = client.next()
-                if is_right(payload.decode()):
-                    return payload.decode()
-                assert time.monotonic() < until, f"{topic} is {payload}"
+                left = until - time.monotonic()
+                assert left > 0, f"{topic} is {payload}"
+                with contextlib.suppress(queue.Empty):
+                    _, payload = client.next(left)
+                    if is_right(payload.decode()):
+                        return payload.decode()
         finally:
             client.stop()
 

@@ -177,10 +177,13 @@ class Zmq(Case):
         for turn in range(3):
             # No library, so that it leaves with its last word.
             with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as pair:
+                pair.settimeout(PATIENCE_S)
                 pair.sendall(zmtp("PAIR"))
                 answer = b""
                 while b"Socket-Type" not in answer or not answer.endswith(b"PAIR"):
-                    answer += pair.recv(1000)
+                    more = pair.recv(1000)
+                    self.assertTrue(more, answer)
+                    answer += more
                 said = (b"%d.%d" % (turn, number) for number in range(5))
                 pair.sendall(b"".join(b"\x01\x04in/x\0\x03" + one for one in said))
             got = [mqtt.next()[1] for _ in range(5)]

@@ -84,6 +84,10 @@ pub struct Told {
 /// What one input may bring about and rules hear of: more than that is counted (`failed/events`).
 const HAPPENED_MAX: usize = 16 * 1024;
 
+/// What each of them has in any case: one read may bring thousands of packets, and rules that look
+/// at little are to see all of it.
+const STEPS_OF_EVENT: u64 = 1_000;
+
 /// Its place in the table.
 pub(super) fn place(name: &str) -> Option<usize> {
     rules::event(name)
@@ -109,8 +113,11 @@ impl Shard {
             }
             let depth = round.min(DEPTH_MAX);
             for one in &happened {
-                let ruled = self.hear_of(one, depth, &mut steps, out);
-                self.publish_within(ruled, &mut steps, out);
+                let least = steps.max(STEPS_OF_EVENT);
+                let mut left = least;
+                let ruled = self.hear_of(one, depth, &mut left, out);
+                self.publish_within(ruled, &mut left, out);
+                steps = steps.saturating_sub(least - left);
             }
             self.settle(out);
             if depth == DEPTH_MAX {

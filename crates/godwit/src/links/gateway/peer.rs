@@ -34,6 +34,8 @@ pub(super) struct Peer {
     heard: VecDeque<Heard>,
     /// What was understood and has no room yet.
     said: VecDeque<Message>,
+    /// Why it goes, once what it said has found room.
+    broken: Option<String>,
     out: Vec<u8>,
     /// What is in `out`, or was a moment ago, with where it ends there.
     begun: VecDeque<(usize, Arc<Parcel>)>,
@@ -60,6 +62,7 @@ impl Peer {
             wake: Arc::default(),
             heard: VecDeque::new(),
             said: VecDeque::new(),
+            broken: None,
             out: Vec::new(),
             begun: VecDeque::new(),
         };
@@ -86,12 +89,12 @@ impl Peer {
     fn shake_hands(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<(), String>> {
         loop {
             self.way.poll_write(cx, &mut self.out).map_err(said_of)?;
-            let heard = self.hear();
+            self.hear();
             if self.heard.front() == Some(&Heard::Open) {
                 self.heard.pop_front();
-                return Poll::Ready(heard);
+                return Poll::Ready(Ok(()));
             }
-            if let Err(why) = heard {
+            if let Some(why) = self.broken.take() {
                 // It may hear why.
                 let _ = self.way.poll_write(cx, &mut self.out);
                 return Poll::Ready(Err(why));
@@ -110,7 +113,12 @@ impl Peer {
         let mut buffer = vec![0; READ_BYTES];
         let wake = self.wake.clone();
         loop {
-            self.take_heard()?;
+            self.take_heard();
+            if self.said.is_empty()
+                && let Some(why) = self.broken.take()
+            {
+                return Err(why);
+            }
             self.weigh()?;
             self.fill();
             if self.shared.crowd.is_closed() {
@@ -119,7 +127,9 @@ impl Peer {
             }
             tokio::select! {
                 biased;
-                moved = poll_fn(|cx| self.poll(cx, &mut buffer)) => moved?,
+                moved = poll_fn(|cx| self.poll(cx, &mut buffer)), if self.broken.is_none() => {
+                    self.broken = self.broken.take().or(moved.err());
+                }
                 () = wake.notified() => {}
             }
         }
@@ -136,27 +146,19 @@ impl Peer {
         let hears = has_room && !self.shared.crowd.is_deaf();
         if hears && self.way.poll_read(cx, buffer).map_err(said_of)? {
             moved = true;
-            if let Err(why) = self.hear() {
-                // What came whole before it counts.
-                self.take_heard()?;
-                return Poll::Ready(Err(why));
-            }
+            self.hear();
         }
         if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    fn hear(&mut self) -> Result<(), String> {
-        let heard = self.speech.hear(self.way.unread(), &mut self.heard, &mut self.out);
-        match heard {
-            Ok(taken) => {
-                self.way.take(taken);
-                Ok(())
-            }
-            Err(broken) => Err(broken.to_string()),
+    fn hear(&mut self) {
+        match self.speech.hear(self.way.unread(), &mut self.heard, &mut self.out) {
+            Ok(taken) => self.way.take(taken),
+            Err(broken) => self.broken = Some(broken.to_string()),
         }
     }
 
-    fn take_heard(&mut self) -> Result<(), String> {
+    fn take_heard(&mut self) {
         let Shared { settings, crowd, tally } = &self.shared;
         while let Some(heard) = self.heard.pop_front() {
             match heard {
@@ -165,9 +167,10 @@ impl Peer {
                 Heard::Message(_) => {}
                 Heard::Subscribe(prefix) => {
                     if !crowd.subscribe(self.id, &prefix, settings.subscriptions_max as usize) {
-                        return Err("it has more subscriptions than peer.subscriptions_max, or \
-                                    one of more than 1,024 bytes"
-                            .to_string());
+                        let why = "it has more subscriptions than peer.subscriptions_max, or one \
+                                   of more than 1,024 bytes";
+                        self.broken = Some(why.to_string());
+                        break;
                     }
                 }
                 Heard::Cancel(prefix) => crowd.cancel(self.id, &prefix),
@@ -175,7 +178,6 @@ impl Peer {
             }
         }
         crowd.hand_in(self.id, &mut self.said);
-        Ok(())
     }
 
     /// What it has begun to say, and asked for, counts with what all have, and whoever has most of

@@ -53,7 +53,6 @@ pub(crate) struct GatewaySettings {
     pub(crate) limits: Arc<broker::Options>,
 }
 
-/// Options of the session here that a gateway may have for itself.
 impl GatewaySettings {
     /// Whether the other one is the same gateway: limits of its queue change without it.
     pub(crate) fn is_same(&self, other: &GatewaySettings) -> bool {
