@@ -5,7 +5,9 @@ use crate::bridges::{BOTH, edge, mosquitto, mosquitto_with, servers, wait_for_va
 use crate::broker::{Broker, PATIENCE, run, scratch};
 use crate::clients::{publish, subscriber, unused_port};
 use mqtt::PacketType;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -141,6 +143,48 @@ fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
     }
 }
 
+/// Whatever a server says behind it.
+#[test]
+fn what_a_server_completes_before_it_goes_comes_once() {
+    let far = Broker::start(&[]);
+    let (line, nowhere) = (goes_when_done(far.address), unused_port());
+    let bridge = format!("servers = [\"tcp://{line}\", \"tcp://127.0.0.1:{nowhere}\"]\n{OUT}");
+    let (mut near, _) = edge("servers-goes", &bridge, &[]);
+    near.program.wait_for("godwit::bridge connected");
+    let sub = subscriber(&far.port(), &["-t", "up/#", "-q", "2", "-W", "20", "-C", "2"]);
+    publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
+    near.program.wait_for("godwit::bridge connected");
+    wait_for_value(&near, "queue/in_flight", |value| value == "0");
+    publish(&near.port(), &["-t", "up/x", "-m", "two", "-q", "2"]);
+    assert_eq!(sub.finish(), (Some(0), "one\ntwo\n".to_string()));
+}
+
+/// A line on which DISCONNECT comes with the first PUBCOMP.
+fn goes_when_done(far: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+    let address = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        let gone = Arc::new(AtomicBool::new(false));
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = TcpStream::connect(far) else { continue };
+            let back = (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
+            let (teller, gone) = (near.try_clone().expect("a socket"), gone.clone());
+            thread::spawn(move || carry(near, far, |_| true));
+            thread::spawn(move || {
+                carry(back.0, back.1, |packet| {
+                    let is_done = PacketType::from_byte(packet[0]) == Some(PacketType::PubComp);
+                    let goes = is_done && !gone.swap(true, Relaxed);
+                    if goes {
+                        let _ = (&teller).write_all(&[packet, &[0xe0, 0]].concat());
+                    }
+                    !goes
+                });
+            });
+        }
+    });
+    address
+}
+
 /// What the process knows of it nobody knows after it, so it waits for the answer.
 #[test]
 fn a_message_half_way_comes_once_when_options_change_and_when_the_process_ends() {
@@ -153,7 +197,7 @@ fn a_message_half_way_comes_once_when_options_change_and_when_the_process_ends()
         let data = scratch("servers-ends-data").display().to_string();
         let (mut near, file) = edge("servers-ends", &bridge, &["--data", &data]);
         near.program.wait_for("godwit::bridge connected");
-        let sub = subscriber(&far.port(), &["-t", "up/#", "-q", "2", "-W", "8", "-C", "2"]);
+        let sub = subscriber(&far.port(), &["-t", "up/#", "-q", "2", "-W", "20", "-C", "2"]);
         publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
         is_due.recv_timeout(PATIENCE).expect("it is half-way");
         write(&file, &format!("keep_alive_s = 31\n{bridge}"));

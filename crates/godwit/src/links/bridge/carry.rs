@@ -94,6 +94,7 @@ impl Line {
                 end = poll_fn(|cx| self.poll(cx)) => {
                     // It has answered, and from now on another time counts.
                     let Some(end) = end else { continue };
+                    self.tell_near().await;
                     if matches!(end, End::Closed(_) | End::NoRoom(_)) {
                         self.goodbye(false).await;
                     }
@@ -214,6 +215,13 @@ impl Line {
             _ => Poll::Pending,
         });
         let _ = timeout(GOODBYE, finished).await;
+    }
+
+    /// What the other broker completed is done here too, or it would come again.
+    async fn tell_near(&mut self) {
+        let near = &mut self.near.stream;
+        let _ = timeout(GOODBYE, near.write_all(&self.pipe.to_near)).await;
+        self.pipe.to_near.clear();
     }
 
     /// Says what is left, and that it was all.

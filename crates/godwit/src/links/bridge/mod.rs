@@ -65,6 +65,8 @@ struct Course {
     left: Option<usize>,
 }
 
+/// Who has this name next waits so long at most.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
 /// A connection that lasted so long was one.
 const STEADY: Duration = Duration::from_secs(5);
 /// This broker is ours: if it does not answer it is busy stopping or starting.
@@ -112,7 +114,8 @@ impl Bridge {
     /// Has its servers forget it, as far as they answer: nobody comes for what they would keep.
     async fn leave(&self, course: Course) {
         let (settings, count) = (&self.settings, self.settings.servers.len());
-        let each = Duration::from_secs(u64::from(settings.connect_timeout_s)) / count as u32;
+        let connecting = Duration::from_secs(u64::from(settings.connect_timeout_s));
+        let each = connecting.min(LEAVE_MAX) / count as u32;
         for server in (0..count).map(|at| (course.server + at) % count) {
             if course.left == Some(server) || course.places.is_unmet(&settings.servers[server]) {
                 continue;
