@@ -323,7 +323,7 @@ impl Sessions {
         self.dropped(id, drop, 1, out);
     }
 
-    fn keeps_qos0(&self, id: SessionId) -> bool {
+    pub(crate) fn keeps_qos0(&self, id: SessionId) -> bool {
         self.options.of_session(self.get(id)).queue_qos0
     }
 

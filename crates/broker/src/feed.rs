@@ -65,6 +65,7 @@ impl Shard {
     /// Sends retained messages to new subscriptions, as far as there is room.
     pub(crate) fn feed_cursors(&mut self, id: SessionId, out: &mut Outbox) {
         loop {
+            let keeps_qos0 = self.sessions.keeps_qos0(id);
             let session = self.sessions.get_mut(id);
             let (online, room) = (session.takes_at_once(), session.has_room());
             let Some(rare) = &mut session.rare else { return };
@@ -95,7 +96,7 @@ impl Shard {
             };
             let is_kept = granted(message.qos(), cursor.options) != QoS::AtMostOnce;
             let is_later = |since| self.retained.is_later(message.topic(), since);
-            if is_kept && cursor.waits_since.is_some_and(is_later) {
+            if (is_kept || keeps_qos0) && cursor.waits_since.is_some_and(is_later) {
                 cursor.after = Some(message.topic().into());
                 continue;
             }
