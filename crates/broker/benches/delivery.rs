@@ -21,14 +21,18 @@ fn main() {
             let options = Options { permissions, ..Options::default() };
             Bench::with(1000, 1000, false, qos, options).run(4, 60)
         });
-        let others: [(&str, usize, &str); 3] = [
-            ("beside a rule in SQL", 1, "site"),
-            ("beside 1000 rules in SQL", 1000, "site"),
-            ("beside a rule of alike topics", 1, "bench"),
+        let others: [(&str, usize, usize, &str); 6] = [
+            ("beside a rule in SQL", 0, 1, "site"),
+            ("beside 1000 rules in SQL", 0, 1000, "site"),
+            ("beside a rule of alike topics", 0, 1, "bench"),
+            ("with a rule for two fields", 1, 0, "site"),
+            ("with ten rules for two fields", 10, 0, "site"),
+            ("with these ten of 1000 rules", 10, 990, "site"),
         ];
-        for (name, count, site) in others {
+        for (name, matching, beside, site) in others {
             report(name, qos, || {
-                let options = Options { rules: rules(count, site), ..Options::default() };
+                let rules = rules(matching, beside, site);
+                let options = Options { rules, ..Options::default() };
                 Bench::with(1000, 1000, false, qos, options).run(4, 60)
             });
         }
@@ -51,16 +55,20 @@ fn permissions(count: usize) -> Arc<Permissions> {
     Arc::new(Permissions::new((0..count).map(one).collect()))
 }
 
-/// Rules in SQL that want none of the topics here.
-fn rules(count: usize, site: &str) -> Arc<[Rule]> {
+/// Rules in SQL, some that want all of the topics here and some that want none.
+fn rules(matching: usize, beside: usize, site: &str) -> Arc<[Rule]> {
     let one = |at: usize| {
-        let text = format!("SELECT payload.a FROM \"{site}/{at}/+/value\"");
+        let filter = if at < matching { "bench/#".into() } else { format!("{site}/{at}/+/value") };
+        let text = format!("SELECT payload.a, payload.b FROM \"{filter}\"");
         let plan = Arc::new(Plan::parse(&text).expect("it is a rule"));
         let (name, text) = (at.to_string().into(), text.into());
         Rule { name, text, plan, acts: Acts::default(), tally: Arc::default() }
     };
-    (0..count).map(one).collect()
+    (0..matching + beside).map(one).collect()
 }
+
+/// As large as what sensors say.
+const PAYLOAD: &[u8; 64] = br#"{"a": 2.5, "b": "hall", "c": [1, 2, 3], "d": "2026-11-23T12:00"}"#;
 
 struct Bench {
     shard: Shard,
@@ -189,7 +197,7 @@ impl Bench {
                     topic: &topic,
                     packet_id: id.filter(|_| self.qos > QoS::AtMostOnce),
                     properties: Properties::default(),
-                    payload: &[b'x'; 64],
+                    payload: PAYLOAD,
                 })));
             }
             self.say(ConnId(conn), &bytes);

@@ -11,6 +11,35 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Events that a sink does not know by itself are a rule away.
+#[test]
+fn what_becomes_of_messages_goes_to_a_file_by_a_rule() {
+    let folder = scratch("rule-links-events");
+    let lines = folder.join("events.jsonl");
+    let text = format!(
+        "[[sink]]\nname = \"lines\"\nretry_min_ms = 50\nbatch.wait_ms = 20\n\
+         file.path = \"{}\"\ncolumns = [\"row=${{payload}}\"]\n\
+         [[rule]]\nname = \"fate\"\nsql = \"\"\"SELECT event, clientid, topic FROM \
+         \"$events/message/delivered\", \"$events/message/acked\", \"$events/message/dropped\" \
+         WHERE topic LIKE 'rooms/%'\"\"\"\nsend.to = [\"sink/lines\"]\n",
+        lines.display()
+    );
+    let file = write(&folder.join("godwit.toml"), &text);
+    let broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    wait_for_value(&broker, "sink/lines/state", "1");
+    let port = broker.port();
+    let hall = subscriber(&port, &["-t", "rooms/hall", "-q", "1", "-i", "me", "-C", "1"]);
+    for room in ["hall", "attic"] {
+        publish(&port, &["-t", &format!("rooms/{room}"), "-q", "1", "-m", "x"]);
+    }
+    hall.finish();
+    let found = || {
+        let text = std::fs::read_to_string(&lines).unwrap_or_default();
+        ["delivered", "acked", "dropped"].map(|event| text.matches(event).count())
+    };
+    wait_until("three events in the file", || found() == [1, 1, 1]);
+}
+
 /// Room and temperature of what is hot.
 const HOT: &str = r#"[[rule]]
 name = "hot"
