@@ -281,8 +281,8 @@ crate::transcripts! {
         s> SUBSCRIBE 2 "$SYS/broker/rule/+/failed/steps" qos=0
         s< SUBACK 2 [0]
         + 10s
-        s< PUBLISH "$SYS/broker/rule/sub/failed/steps" qos=0 "5"
-        s< PUBLISH "$SYS/broker/rule/more/failed/steps" qos=0 "1"
+        s< PUBLISH "$SYS/broker/rule/more/failed/steps" qos=0 "6"
+        # Of which each event has enough of its own for a rule that looks at little.
         "##
     }
 }
