@@ -64,8 +64,8 @@ impl Cursors {
 impl Shard {
     /// Sends retained messages to new subscriptions, as far as there is room.
     pub(crate) fn feed_cursors(&mut self, id: SessionId, out: &mut Outbox) {
+        let keeps_qos0 = self.sessions.keeps_qos0(id);
         loop {
-            let keeps_qos0 = self.sessions.keeps_qos0(id);
             let session = self.sessions.get_mut(id);
             let (online, room) = (session.takes_at_once(), session.has_room());
             let Some(rare) = &mut session.rare else { return };

@@ -121,6 +121,7 @@ pub(crate) struct Pipe {
 pub(crate) const ALIASES_IN_MAX: u16 = 64;
 /// And that we use towards it: further topics are named in full.
 const ALIASES_OUT_MAX: u16 = 1024;
+
 impl Pipe {
     /// `seed` makes ids of requests that are unlikely to be in use.
     pub(crate) fn new(

@@ -47,8 +47,9 @@ impl Suspicion {
     pub(crate) fn hang_up(&mut self, suspects: &Suspects) -> Option<String> {
         if suspects.is_answered {
             *self = Suspicion::default();
+            return None;
         }
-        let suspect = suspects.largest.as_ref().filter(|_| !suspects.is_answered)?;
+        let suspect = suspects.largest.as_ref()?;
         let is_same = self.id == Some(suspect.id);
         self.hang_ups = if is_same { self.hang_ups + 1 } else { 1 };
         self.id = Some(suspect.id);
