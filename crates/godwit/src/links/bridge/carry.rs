@@ -72,8 +72,20 @@ impl Line {
         }
     }
 
-    /// Until it is over. `returns` is done when there is a better place to be.
+    /// Until it is over. `returns` is done when there is a better place to be. What the other
+    /// broker completed is done here too, however it ends, or it would come again.
     pub(crate) async fn carry(
+        &mut self,
+        stop: &mut watch::Receiver<Stop>,
+        returns: impl Future<Output = Far>,
+    ) -> Ended {
+        let ended = self.until_end(stop, returns).await;
+        let near = &mut self.near.stream;
+        let _ = timeout(GOODBYE, near.write_all(&self.pipe.to_near)).await;
+        ended
+    }
+
+    async fn until_end(
         &mut self,
         stop: &mut watch::Receiver<Stop>,
         returns: impl Future<Output = Far>,
@@ -94,7 +106,6 @@ impl Line {
                 end = poll_fn(|cx| self.poll(cx)) => {
                     // It has answered, and from now on another time counts.
                     let Some(end) = end else { continue };
-                    self.tell_near().await;
                     if matches!(end, End::Closed(_) | End::NoRoom(_)) {
                         self.goodbye(false).await;
                     }
@@ -215,13 +226,6 @@ impl Line {
             _ => Poll::Pending,
         });
         let _ = timeout(GOODBYE, finished).await;
-    }
-
-    /// What the other broker completed is done here too, or it would come again.
-    async fn tell_near(&mut self) {
-        let near = &mut self.near.stream;
-        let _ = timeout(GOODBYE, near.write_all(&self.pipe.to_near)).await;
-        self.pipe.to_near.clear();
     }
 
     /// Says what is left, and that it was all.
