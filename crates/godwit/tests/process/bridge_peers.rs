@@ -4,11 +4,12 @@
 use crate::bridges::{edge, mosquitto_with, servers, wait_for_value};
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
 use crate::clients::{publish, subscriber};
+use crate::tap::{Towards, tap};
 use mqtt::{Packet, Property, Publish, QoS, Version};
 use std::any::Any;
 use std::collections::HashSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -60,30 +61,18 @@ const ANSWERS_LATE_BY: Duration = Duration::from_millis(20);
 impl Watch {
     /// Of bridges that speak 5.0.
     fn to(far: SocketAddr) -> Watch {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
-        let address = listener.local_addr().expect("it is bound");
         let seen: Arc<Mutex<Seen>> = Arc::default();
-        let notes = seen.clone();
-        thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let Ok(far) = TcpStream::connect(far) else { continue };
-                *notes.lock().expect("nobody panicked") = Seen::default();
-                let both =
-                    (near.try_clone().expect("a socket"), far.try_clone().expect("a socket"));
-                let (out, back) = (notes.clone(), notes.clone());
-                thread::spawn(move || {
-                    carry(near, far, |packet| {
-                        note_out(&out, packet);
-                        true
-                    });
-                });
-                thread::spawn(move || {
-                    carry(both.1, both.0, |packet| {
-                        note_answer(&back, packet);
-                        true
-                    });
-                });
+        let (begun, notes) = (seen.clone(), seen.clone());
+        let lets_in = move || {
+            *begun.lock().expect("nobody panicked") = Seen::default();
+            true
+        };
+        let address = tap(far, lets_in, move |towards, packet, _| {
+            match towards {
+                Towards::Far => note_out(&notes, packet),
+                Towards::Near => note_answer(&notes, packet),
             }
+            true
         });
         Watch { address, seen }
     }
@@ -91,27 +80,6 @@ impl Watch {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().expect("nobody panicked")
     }
-}
-
-/// Packet by packet, each looked at before it goes on, until one does not.
-pub(crate) fn carry(mut from: TcpStream, mut to: TcpStream, goes_on: impl Fn(&[u8]) -> bool) {
-    let (mut read, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
-    while let Ok(len @ 1..) = from.read(&mut buffer) {
-        read.extend_from_slice(&buffer[..len]);
-        let (mut done, mut is_over) = (0, false);
-        while let Ok(Some(frame)) = mqtt::cut(&read[done..], u32::MAX) {
-            is_over = !goes_on(&read[done..done + frame.len]);
-            if is_over {
-                break;
-            }
-            done += frame.len;
-        }
-        if to.write_all(&read[..done]).is_err() || is_over {
-            break;
-        }
-        read.drain(..done);
-    }
-    let _ = (from.shutdown(std::net::Shutdown::Both), to.shutdown(std::net::Shutdown::Both));
 }
 
 fn note_out(seen: &Mutex<Seen>, packet: &[u8]) {

@@ -2,18 +2,13 @@
 
 use crate::bridges::{BOTH, edge, free_address, mosquitto, servers, wait_for_value, write};
 use crate::broker::{Broker, Program, godwit, run, scratch};
-use crate::clients;
+use crate::clients::{self, nowhere};
 use crate::line::Line;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const OUT: &str = "[[bridge.out]]\nfilter = \"up/#\"\n";
-
-fn nowhere() -> SocketAddr {
-    let port = clients::unused_port().parse().expect("a port");
-    ([127, 0, 0, 1], port).into()
-}
 
 #[test]
 fn what_has_waited_too_long_goes_though_nobody_publishes() {

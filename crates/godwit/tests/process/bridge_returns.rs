@@ -3,13 +3,9 @@
 
 use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value};
 use crate::broker::{Broker, PATIENCE, run};
-use crate::clients::{publish, subscriber, unused_port};
+use crate::clients::{nowhere, publish, subscriber};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
-
-fn nowhere() -> SocketAddr {
-    ([127, 0, 0, 1], unused_port().parse().expect("a port")).into()
-}
 
 /// It is there under this address alone.
 fn at(address: SocketAddr) -> Broker {

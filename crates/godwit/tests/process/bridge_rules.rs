@@ -2,8 +2,7 @@
 
 use crate::bridges::{BOTH, edge, servers, wait_for_value};
 use crate::broker::{Broker, run};
-use crate::clients::{publish, subscriber, unused_port};
-use std::net::SocketAddr;
+use crate::clients::{nowhere, publish, subscriber};
 use std::thread;
 use std::time::Duration;
 
@@ -93,7 +92,7 @@ fn expiry_and_user_properties_go_over_both_ways() {
 /// Nobody there is told more time than there was left.
 #[test]
 fn what_has_waited_has_so_much_less_time_left() {
-    let address: SocketAddr = ([127, 0, 0, 1], unused_port().parse().expect("a port")).into();
+    let address = nowhere();
     let (mut near, _) = edge("rules-waited", &(servers(address) + BOTH), &[]);
     near.program.wait_for("not connected");
     publish(&near.port(), &[&["-t", "up/a", "-m", "x", "-r", "-q", "1"], &PROPERTIES[..]].concat());

@@ -1,12 +1,12 @@
 //! A bridge with several servers, and the line to one of them that ends in the middle of something.
 
-use crate::bridge_peers::carry;
 use crate::bridges::{BOTH, edge, mosquitto, mosquitto_with, servers, wait_for_value, write};
 use crate::broker::{Broker, PATIENCE, run, scratch};
-use crate::clients::{publish, subscriber, unused_port};
+use crate::clients::{nowhere, publish, subscriber};
+use crate::tap::tap;
 use mqtt::PacketType;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,24 +29,10 @@ struct State {
 
 impl Snip {
     fn to(far: SocketAddr, at: PacketType, shuts: bool) -> Snip {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
-        let address = listener.local_addr().expect("it is bound");
         let state = Arc::new(Mutex::new(State { at: Some(at), shuts, is_shut: false }));
-        let shared = state.clone();
-        thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                if lock(&shared).is_shut {
-                    continue;
-                }
-                let Ok(far) = TcpStream::connect(far) else { continue };
-                let back =
-                    (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
-                for (from, to) in [(near, far), back] {
-                    let state = shared.clone();
-                    thread::spawn(move || carry(from, to, |packet| goes_on(&state, packet)));
-                }
-            }
-        });
+        let (gate, shared) = (state.clone(), state.clone());
+        let lets_in = move || !lock(&gate).is_shut;
+        let address = tap(far, lets_in, move |_, packet, _| goes_on(&shared, packet));
         Snip { address, state }
     }
 
@@ -122,11 +108,9 @@ fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
     for (kind, first, _) in fars("servers-stays") {
         for at in [PacketType::PubRec, PacketType::PubRel, PacketType::PubComp] {
             let snip = Snip::to(first, at, false);
-            let nowhere = unused_port();
-            let bridge = format!(
-                "servers = [\"tcp://{}\", \"tcp://127.0.0.1:{nowhere}\"]\n{OUT}",
-                snip.address
-            );
+            let nowhere = nowhere();
+            let bridge =
+                format!("servers = [\"tcp://{}\", \"tcp://{nowhere}\"]\n{OUT}", snip.address);
             let (mut near, _) = edge("servers-once", &bridge, &[]);
             near.program.wait_for("godwit::bridge connected");
             let wants = ["-t", "up/#", "-q", "2", "-W", "8", "-C", "2"];
@@ -147,8 +131,8 @@ fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
 #[test]
 fn what_a_server_completes_before_it_goes_comes_once() {
     let far = Broker::start(&[]);
-    let (line, nowhere) = (goes_when_done(far.address), unused_port());
-    let bridge = format!("servers = [\"tcp://{line}\", \"tcp://127.0.0.1:{nowhere}\"]\n{OUT}");
+    let (line, nowhere) = (goes_when_done(far.address), nowhere());
+    let bridge = format!("servers = [\"tcp://{line}\", \"tcp://{nowhere}\"]\n{OUT}");
     let (mut near, _) = edge("servers-goes", &bridge, &[]);
     near.program.wait_for("godwit::bridge connected");
     let sub = subscriber(&far.port(), &["-t", "up/#", "-q", "2", "-W", "20", "-C", "2"]);
@@ -161,28 +145,22 @@ fn what_a_server_completes_before_it_goes_comes_once() {
 
 /// A line on which DISCONNECT comes with the first PUBCOMP.
 fn goes_when_done(far: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
-    let address = listener.local_addr().expect("it is bound");
-    thread::spawn(move || {
-        let gone = Arc::new(AtomicBool::new(false));
-        for near in listener.incoming().map_while(Result::ok) {
-            let Ok(far) = TcpStream::connect(far) else { continue };
-            let back = (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
-            let (teller, gone) = (near.try_clone().expect("a socket"), gone.clone());
-            thread::spawn(move || carry(near, far, |_| true));
-            thread::spawn(move || {
-                carry(back.0, back.1, |packet| {
-                    let is_done = PacketType::from_byte(packet[0]) == Some(PacketType::PubComp);
-                    let goes = is_done && !gone.swap(true, Relaxed);
-                    if goes {
-                        let _ = (&teller).write_all(&[packet, &[0xe0, 0]].concat());
-                    }
-                    !goes
-                });
-            });
-        }
-    });
-    address
+    let gone = AtomicBool::new(false);
+    tap(
+        far,
+        || true,
+        move |_, packet, mut near| {
+            let goes = is_completion(packet) && !gone.swap(true, Relaxed);
+            if goes {
+                let _ = near.write_all(&[packet, &[0xe0, 0]].concat());
+            }
+            !goes
+        },
+    )
+}
+
+fn is_completion(packet: &[u8]) -> bool {
+    PacketType::from_byte(packet[0]) == Some(PacketType::PubComp)
 }
 
 /// What the process knows of it nobody knows after it, so it waits for the answer.
@@ -192,8 +170,8 @@ fn a_message_half_way_comes_once_when_options_change_and_when_the_process_ends()
         let far = Broker::start(&[]);
         let (late, is_due) = channel();
         let line = late_completion(far.address, late);
-        let nowhere = unused_port();
-        let bridge = format!("servers = [\"tcp://{line}\", \"tcp://127.0.0.1:{nowhere}\"]\n{OUT}");
+        let nowhere = nowhere();
+        let bridge = format!("servers = [\"tcp://{line}\", \"tcp://{nowhere}\"]\n{OUT}");
         let data = scratch("servers-ends-data").display().to_string();
         let (mut near, file) = edge("servers-ends", &bridge, &["--data", &data]);
         near.program.wait_for("godwit::bridge connected");
@@ -214,26 +192,17 @@ fn a_message_half_way_comes_once_when_options_change_and_when_the_process_ends()
 
 /// A line on which PUBCOMP takes some time, and whoever wants to know hears of it before.
 fn late_completion(far: SocketAddr, late: Sender<()>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
-    let address = listener.local_addr().expect("it is bound");
-    thread::spawn(move || {
-        for near in listener.incoming().map_while(Result::ok) {
-            let Ok(far) = TcpStream::connect(far) else { continue };
-            let back = (far.try_clone().expect("a socket"), near.try_clone().expect("a socket"));
-            let late = late.clone();
-            thread::spawn(move || carry(near, far, |_| true));
-            thread::spawn(move || {
-                carry(back.0, back.1, |packet| {
-                    if PacketType::from_byte(packet[0]) == Some(PacketType::PubComp) {
-                        let _ = late.send(());
-                        thread::sleep(Duration::from_millis(400));
-                    }
-                    true
-                });
-            });
-        }
-    });
-    address
+    tap(
+        far,
+        || true,
+        move |_, packet, _| {
+            if is_completion(packet) {
+                let _ = late.send(());
+                thread::sleep(Duration::from_millis(400));
+            }
+            true
+        },
+    )
 }
 
 #[test]

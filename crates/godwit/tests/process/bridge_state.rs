@@ -3,15 +3,11 @@
 
 use crate::bridges::{BOTH, edge, servers, wait_for_value};
 use crate::broker::{Broker, Program, godwit, run, scratch};
-use crate::clients::{publish, unused_port};
-use std::net::{SocketAddr, TcpListener};
+use crate::clients::{nowhere, publish};
+use std::net::TcpListener;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
-
-fn nowhere() -> SocketAddr {
-    ([127, 0, 0, 1], unused_port().parse().expect("a port")).into()
-}
 
 fn number(broker: &Broker, value: &str, is_right: impl Fn(u64) -> bool) -> u64 {
     let found = wait_for_value(broker, value, |found| found.parse().is_ok_and(&is_right));

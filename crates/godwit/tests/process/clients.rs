@@ -3,7 +3,7 @@
 
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::installed::{installed, is_installed};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -216,6 +216,11 @@ fn mosquitto(program: &Path) -> (String, Program) {
 }
 
 pub(crate) fn unused_port() -> String {
+    nowhere().port().to_string()
+}
+
+/// Nobody listens there.
+pub(crate) fn nowhere() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("a bound address").port().to_string()
+    listener.local_addr().expect("a bound address")
 }

@@ -43,6 +43,7 @@ mod sinks;
 #[allow(dead_code, reason = "the contract of backends uses the rest")]
 #[path = "../../src/identity/contract/web.rs"]
 mod stub;
+mod tap;
 mod tls;
 mod topics;
 mod trials;

@@ -1,0 +1,63 @@
+//! A line between a bridge and its other broker, of which every packet is looked at.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Towards {
+    Near,
+    Far,
+}
+
+/// Connections to its address go on to `far`, those that are let in. `look` says whether a packet
+/// goes on, and its line ends where one does not; the socket is the bridge's.
+pub(crate) fn tap(
+    far: SocketAddr,
+    lets_in: impl Fn() -> bool + Send + 'static,
+    look: impl Fn(Towards, &[u8], &TcpStream) -> bool + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+    let address = listener.local_addr().expect("it is bound");
+    let look = Arc::new(look);
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok).filter(|_| lets_in()) {
+            let Ok(far) = TcpStream::connect(far) else { continue };
+            for towards in [Towards::Far, Towards::Near] {
+                let (near, far, look) = (own(&near), own(&far), look.clone());
+                thread::spawn(move || match towards {
+                    Towards::Far => carry(&near, &far, |packet| look(towards, packet, &near)),
+                    Towards::Near => carry(&far, &near, |packet| look(towards, packet, &near)),
+                });
+            }
+        }
+    });
+    address
+}
+
+fn own(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("a socket")
+}
+
+/// Packet by packet, each looked at before it goes on, until one does not.
+fn carry(mut from: &TcpStream, mut to: &TcpStream, goes_on: impl Fn(&[u8]) -> bool) {
+    let (mut read, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        read.extend_from_slice(&buffer[..len]);
+        let (mut done, mut is_over) = (0, false);
+        while let Ok(Some(frame)) = mqtt::cut(&read[done..], u32::MAX) {
+            is_over = !goes_on(&read[done..done + frame.len]);
+            if is_over {
+                break;
+            }
+            done += frame.len;
+        }
+        if to.write_all(&read[..done]).is_err() || is_over {
+            break;
+        }
+        read.drain(..done);
+    }
+    let _ = (from.shutdown(std::net::Shutdown::Both), to.shutdown(std::net::Shutdown::Both));
+}
