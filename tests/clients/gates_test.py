@@ -15,7 +15,7 @@ import unittest
 import zmq
 
 from sockets import (IN, OUT, PATIENCE_MS, PATIENCE_S, Case, Mqtt, gateway, rss_kib,
-                     stalled_peer, until)
+                     stalled_peer, until, zmtp)
 
 WHO = 'identity.user = "plant"'
 # Clients without a name are the tests' own.
@@ -38,14 +38,6 @@ class Judge(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
-
-
-def greeting(kind):
-    """What a socket of ZeroMQ says first."""
-    bare = bytearray(64)
-    bare[0], bare[9], bare[10], bare[12:16] = 0xFF, 0x7F, 3, b"NULL"
-    ready = b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
-    return bytes(bare) + bytes([4, len(ready)]) + ready
 
 
 def frame(body):
@@ -197,7 +189,7 @@ class Gates(Case):
 
     def says(self, url, kind, said):
         """A socket that says this and never reads."""
-        peer = stalled_peer(url, greeting(kind))
+        peer = stalled_peer(url, zmtp(kind))
         self.addCleanup(peer.close)
         # It may be cut before all of it went.
         with contextlib.suppress(OSError):
@@ -221,10 +213,10 @@ class Gates(Case):
     def half_way(self, url, announced, sent):
         """A socket that pushes, and stops in the middle of a message."""
         begun = frame(bytes(announced))[:9 + sent]
-        return self.says(url, b"PUSH", b"\x01\x04in/a" + begun)
+        return self.says(url, "PUSH", b"\x01\x04in/a" + begun)
 
     def wants(self, url, *prefixes):
-        return self.says(url, b"SUB", b"".join(frame(b"\x01" + one) for one in prefixes))
+        return self.says(url, "SUB", b"".join(frame(b"\x01" + one) for one in prefixes))
 
     def test_what_sockets_subscribe_to_costs_no_more_than_is_allowed(self):
         url, more = self.url(), 'peers_bytes_max = "16MiB"'
@@ -276,7 +268,7 @@ class Gates(Case):
         mqtt = self.mqtt(broker, "from/#")
         numbers = [str(number).encode() for number in range(5_000)]
         whole = b"".join(b"\x01\x04in/a" + frame(number) for number in numbers)
-        self.says(url, b"PUSH", whole + b"\xff" * 20)
+        self.says(url, "PUSH", whole + b"\xff" * 20)
         for number in numbers:
             self.assertEqual(mqtt.next(), ("from/a", number))
         self.joined(broker, "pull", 0)
@@ -308,7 +300,7 @@ class Gates(Case):
         peer.connect(url.removeprefix("ipc://"))
         numbers = [b"%d" % number for number in range(count)]
         said = [b"\x01\x04in/a\x00" + bytes([len(one)]) + one for one in numbers]
-        peer.sendall(greeting(b"PUSH") + b"".join(said))
+        peer.sendall(zmtp("PUSH") + b"".join(said))
         until(lambda: outstanding(peer) == 0, "it was not read")
         return numbers
 
