@@ -312,16 +312,12 @@ impl Near {
         wanted: &[(&str, SubscribeOptions)],
         gone: &[&str],
     ) -> Result<Vec<Refused>, String> {
-        let (mut bytes, properties) = (Vec::new(), Properties::default());
-        let mut all_refused = Vec::new();
+        let (mut bytes, mut all_refused) = (Vec::new(), Vec::new());
         if !wanted.is_empty() {
             subscribe(PacketId::MIN, wanted.iter().copied(), &mut bytes);
         }
         if !gone.is_empty() {
-            let mut filters = FiltersBuf::default();
-            gone.iter().for_each(|filter| _ = filters.push(filter));
-            let (packet_id, filters) = (PacketId::MIN, filters.as_filters());
-            Unsubscribe { packet_id, properties, filters }.encode(Version::V5, &mut bytes);
+            unsubscribe(PacketId::MIN, gone, Version::V5, &mut bytes);
         }
         let mut missing = usize::from(!wanted.is_empty()) + usize::from(!gone.is_empty());
         self.say(&bytes).await?;
@@ -370,6 +366,18 @@ pub(crate) fn subscribe<'a>(
     wanted.for_each(|(filter, options)| _ = filters.push(filter, options));
     let filters = filters.as_subscriptions();
     Subscribe { packet_id, properties, filters }.encode(Version::V5, out);
+}
+
+pub(crate) fn unsubscribe(
+    packet_id: PacketId,
+    gone: &[impl AsRef<str>],
+    version: Version,
+    out: &mut Vec<u8>,
+) {
+    let (mut filters, properties) = (FiltersBuf::default(), Properties::default());
+    gone.iter().for_each(|filter| _ = filters.push(filter.as_ref()));
+    let filters = filters.as_filters();
+    Unsubscribe { packet_id, properties, filters }.encode(version, out);
 }
 
 /// What SUBACK says no to.

@@ -1,6 +1,6 @@
 //! A bridge with several servers, and the line to one of them that ends in the middle of something.
 
-use crate::bridges::{BOTH, edge, mosquitto, mosquitto_with, servers, wait_for_value, write};
+use crate::bridges::{BOTH, edge, mosquitto_with, servers, wait_for_value, write};
 use crate::broker::{Broker, PATIENCE, run, scratch};
 use crate::clients::{nowhere, publish, subscriber};
 use crate::tap::tap;
@@ -55,12 +55,13 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().expect("nobody panicked")
 }
 
-/// Brokers of both kinds, by name. mosquitto hands a message of QoS 2 on once it is released.
+/// Brokers of both kinds, by name, with room for whoever is slower than a bridge. mosquitto hands a
+/// message of QoS 2 on once it is released.
 fn fars(name: &str) -> Vec<(&'static str, SocketAddr, Box<dyn std::any::Any>)> {
-    let broker = Broker::start(&[]);
+    let broker = Broker::start(&["--set", "queue.messages_max=100000"]);
     let mut all: Vec<(_, _, Box<dyn std::any::Any>)> = Vec::new();
     all.push(("godwit", broker.address, Box::new(broker)));
-    if let Some((program, port)) = mosquitto(name) {
+    if let Some((program, port)) = mosquitto_with(name, "max_queued_messages 0\n") {
         all.push(("mosquitto", ([127, 0, 0, 1], port).into(), Box::new(program)));
     }
     all
@@ -100,6 +101,41 @@ fn a_message_half_way_at_one_server_gets_to_the_next() {
         let expected = (Some(0), "one\ntwo\n".to_string());
         assert_eq!(at_first.finish(), expected, "{kind} {version}");
         wait_for_value(&near, "queue/in_flight", |value| value == "0");
+    }
+}
+
+/// It still has the packet id, which comes round to another message then.
+#[test]
+fn what_was_half_way_at_a_server_takes_no_other_message_with_it_after_a_restart() {
+    const IDS: usize = u16::MAX as usize;
+    for (kind, first, _) in fars("servers-left") {
+        let second = Broker::start(&[]);
+        let snip = Snip::to(first, PacketType::PubRel, true);
+        let servers = [snip.address, second.address].map(|one| format!("\"tcp://{one}\""));
+        let room = "version = \"5.0\"\nqueue.messages_max = 100000\n";
+        let bridge = format!("servers = [{}]\n{room}{OUT}", servers.join(", "));
+        let data = scratch("servers-left-data").display().to_string();
+        let (mut near, _) = edge("servers-left", &bridge, &["--data", &data]);
+        near.program.wait_for("godwit::bridge connected");
+        let count = (IDS + 1).to_string();
+        let at_first =
+            subscriber(&port(first), &["-t", "up/#", "-q", "2", "-W", "60", "-C", &count]);
+        let at_second = subscriber(&second.port(), &["-t", "up/#", "-q", "2", "-C", "1"]);
+        publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
+        assert_eq!(at_second.finish(), (Some(0), "one\n".to_string()), "{kind}");
+        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        drop(near);
+        snip.open();
+        let (mut near, _) = edge("servers-left", &bridge, &["--data", &data]);
+        let connected = near.program.wait_for("godwit::bridge connected");
+        assert!(connected.contains(&port(snip.address)), "{connected}");
+        let repeat = IDS.to_string();
+        let many = ["--repeat", &repeat, "--repeat-delay", "0", "-M", "1000"];
+        let two = ["-t", "up/x", "-m", "two", "-q", "2"];
+        publish(&near.port(), &[&two[..], &many].concat());
+        let (code, text) = at_first.finish();
+        assert_eq!((code, text.lines().count()), (Some(0), IDS + 1), "{kind}");
+        assert_eq!(text.matches("two").count(), IDS, "{kind}");
     }
 }
 

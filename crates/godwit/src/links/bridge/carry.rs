@@ -28,7 +28,6 @@ pub(crate) struct Line {
     keep_alive: Duration,
     answer_timeout: Duration,
     pinged: Option<Instant>,
-    begun: Instant,
 }
 
 /// Why it is over.
@@ -68,7 +67,6 @@ impl Line {
             keep_alive: Duration::from_secs(u64::from(far.granted.keep_alive_s)),
             answer_timeout: Duration::from_secs(u64::from(settings.answer_timeout_s)),
             pinged: None,
-            begun: Instant::now(),
         }
     }
 
@@ -190,7 +188,11 @@ impl Line {
             Some(at) => at + self.answer_timeout,
             None => self.far.heard.min(self.far.said) + self.keep_alive,
         };
-        if self.pipe.is_ready() { due } else { due.min(self.begun + self.answer_timeout) }
+        if self.pipe.is_answered() { due } else { due.min(self.answered() + self.answer_timeout) }
+    }
+
+    fn answered(&self) -> Instant {
+        Instant::from_std(self.pipe.answered)
     }
 
     /// Since when a question waits for any word. What is still taken of what we say counts for some
@@ -204,7 +206,7 @@ impl Line {
     /// nothing, which would think us gone [MQTT-3.1.2-20].
     fn look_at_time(&mut self) -> Result<(), String> {
         let now = Instant::now();
-        if !self.pipe.is_ready() && now >= self.begun + self.answer_timeout {
+        if !self.pipe.is_answered() && now >= self.answered() + self.answer_timeout {
             return Err("it does not answer what it is asked for".to_string());
         }
         match self.unanswered() {

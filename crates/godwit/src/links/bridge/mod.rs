@@ -189,7 +189,8 @@ impl Bridge {
             course.past.forget_near();
             return Err(here("its session here was gone".to_string()));
         }
-        course.past.arrive(course.server, granted.session_present);
+        let left = course.places.left(&settings.servers[course.server]);
+        course.past.arrive(course.server, granted.session_present, left.is_some());
         let mut pipe = Pipe::new(
             settings.name.clone(),
             settings.rules.clone(),
@@ -207,16 +208,20 @@ impl Bridge {
             course.past = pipe.into_past();
             return Err(here(why));
         }
-        pipe.begin(&course.gone);
+        pipe.begin(&course.gone, left);
         pipe.say_status(&settings.status_topic, true);
         Ok(Line::new(near, far, pipe, settings))
     }
 
     /// A session there remembers ids of QoS 2 messages that one before this one here gave.
     fn begins_anew(&self, course: &Course, server: usize) -> bool {
-        let settings = &self.settings;
-        let has_two = settings.rules.outward.iter().any(|rule| rule.qos == QoS::ExactlyOnce);
-        course.places.is_unmet(&settings.servers[server]) && (has_two || settings.takes_rows)
+        course.places.is_unmet(&self.settings.servers[server]) && self.has_two()
+    }
+
+    /// Whether QoS 2 may go out.
+    fn has_two(&self) -> bool {
+        let mut rules = self.settings.rules.outward.iter();
+        rules.any(|rule| rule.qos == QoS::ExactlyOnce) || self.settings.takes_rows
     }
 
     /// What the session here has open is another one's, where that at the server is another. It is
@@ -228,7 +233,11 @@ impl Bridge {
         (near, pipe): (&mut Near, &mut Pipe),
     ) -> Result<(), String> {
         let link_id = self.settings.link_id();
-        let change = course.places.move_to(&self.settings.servers[course.server]);
+        let server = &self.settings.servers[course.server];
+        let mut change = course.places.move_to(server, self.has_two());
+        if !is_present {
+            change.gone.extend(course.places.left(server));
+        }
         if change.moves || !is_present {
             let reports = self.home.survey(vec![link_id.as_str().into()]).await;
             let received = reports.into_iter().next().map(|report| report.received);
@@ -302,6 +311,7 @@ impl Bridge {
         self.tell("bridge/disconnected", &server, Some(ended.why()));
         if line.is_answered() {
             course.gone.clear();
+            course.places.is_released(&settings.servers[course.server]);
         }
         course.past = line.into_past();
         // Who is thrown out again and again, as by another with its client id, waits longer and

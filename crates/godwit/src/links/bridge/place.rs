@@ -1,6 +1,7 @@
 //! What a bridge's session remembers of the servers: at which of them it is, so of whose session
-//! the QoS 2 messages are that it has taken and that are not released; and which of them may have a
-//! session that is of one before it.
+//! the QoS 2 messages are that it has taken and that are not released; which of them may have a
+//! session that is of one before it; and at which of them a message may have been half-way when it
+//! was left.
 //!
 //! Only the session here can know that through a restart. It knows it by subscriptions to what
 //! nobody publishes, below its own name, so that this is kept with it and goes with it.
@@ -46,25 +47,44 @@ impl Places {
         self.notes.contains(&self.note("unmet", server))
     }
 
-    /// Once it is at this server.
-    pub(super) fn move_to(&self, server: &Url) -> Change {
+    /// The note that it was left, where there is one.
+    pub(super) fn left(&self, server: &Url) -> Option<String> {
+        let left = self.note("left", server);
+        self.notes.contains(&left).then_some(left)
+    }
+
+    /// Once it is at this server. `has_two` where QoS 2 may be half-way at the one that it leaves.
+    pub(super) fn move_to(&self, server: &Url, has_two: bool) -> Change {
         let (here, unmet) = (self.note("at", server), self.note("unmet", server));
-        let is_elsewhere = |note: &str| self.is_at(note) && *note != here;
-        let gone = self.notes.iter().filter(|note| **note == unmet || is_elsewhere(note));
-        let gone: Vec<String> = gone.cloned().collect();
-        let moves = gone.iter().any(|note| is_elsewhere(note));
-        let wanted = if self.notes.contains(&here) { Vec::new() } else { vec![here] };
-        Change { wanted, gone, moves }
+        let beginning = format!("{}at/", notes(&self.link_id));
+        let mut change = Change { wanted: Vec::new(), gone: Vec::new(), moves: false };
+        for note in &self.notes {
+            let elsewhere = note.strip_prefix(&beginning).filter(|_| *note != here);
+            if let Some(digits) = elsewhere {
+                change.moves = true;
+                let left = format!("{}left/{digits}", notes(&self.link_id));
+                change.wanted.extend(has_two.then_some(left));
+            }
+            if elsewhere.is_some() || *note == unmet {
+                change.gone.push(note.clone());
+            }
+        }
+        if !self.notes.contains(&here) {
+            change.wanted.push(here);
+        }
+        change
     }
 
     /// The session has it.
     pub(super) fn change(&mut self, change: Change) {
-        self.notes.retain(|note| !change.gone.contains(note));
+        self.notes.retain(|note| !change.gone.contains(note) && !change.wanted.contains(note));
         self.notes.extend(change.wanted);
     }
 
-    fn is_at(&self, note: &str) -> bool {
-        note.strip_prefix(&notes(&self.link_id)).is_some_and(|note| note.starts_with("at/"))
+    /// Nothing is half-way there of a time before this.
+    pub(super) fn is_released(&mut self, server: &Url) {
+        let left = self.note("left", server);
+        self.notes.retain(|note| *note != left);
     }
 
     fn note(&self, what: &str, server: &Url) -> String {
@@ -100,22 +120,38 @@ mod tests {
         let urls = urls();
         let places = Places::unmet("$link/bridge/b", &urls);
         assert!(urls.iter().all(|url| places.is_unmet(url)));
-        let places = after(&places, &places.move_to(&urls[0]));
+        let places = after(&places, &places.move_to(&urls[0], true));
         assert!(!places.is_unmet(&urls[0]) && places.is_unmet(&urls[1]));
-        assert!(places.move_to(&urls[0]).is_empty());
+        assert!(places.move_to(&urls[0], true).is_empty());
     }
 
     #[test]
     fn it_is_at_one_server_and_knows_when_it_moves() {
         let urls = urls();
         let places = Places::of("$link/bridge/b", &["up/#".into()]);
-        let change = places.move_to(&urls[0]);
+        let change = places.move_to(&urls[0], true);
         assert!(!change.moves, "nobody knows where it was");
         let places = after(&places, &change);
-        let change = places.move_to(&urls[1]);
+        let change = places.move_to(&urls[1], true);
         assert!(change.moves);
         let places = after(&places, &change);
-        assert_eq!(places.filters().len(), 1);
-        assert!(places.move_to(&urls[0]).moves && !places.move_to(&urls[1]).moves);
+        assert_eq!(places.left(&urls[0]), Some(places.note("left", &urls[0])));
+        assert_eq!(places.filters().len(), 2);
+        assert!(places.move_to(&urls[0], true).moves && !places.move_to(&urls[1], true).moves);
+    }
+
+    #[test]
+    fn it_knows_where_a_message_may_be_half_way_until_that_is_released() {
+        let urls = urls();
+        let places = Places::of("$link/bridge/b", &[]);
+        let places = after(&places, &places.move_to(&urls[0], true));
+        let without = after(&places, &places.move_to(&urls[1], false));
+        assert_eq!(without.left(&urls[0]), None, "without QoS 2");
+        let mut places = after(&places, &places.move_to(&urls[1], true));
+        let back = places.move_to(&urls[0], true);
+        places.change(back);
+        assert!(places.left(&urls[0]).is_some() && places.left(&urls[1]).is_some());
+        places.is_released(&urls[0]);
+        assert!(places.left(&urls[0]).is_none() && places.left(&urls[1]).is_some());
     }
 }

@@ -20,8 +20,8 @@ mod rules;
 mod suspect;
 
 use self::echoes::MARK;
+use self::past::Completed;
 pub(crate) use self::past::Past;
-use self::past::{Completed, Way};
 use self::properties::carry;
 use self::requests::Request;
 pub(crate) use self::rules::{Retained, Rule, Rules};
@@ -99,13 +99,17 @@ pub(crate) struct Pipe {
     pub(crate) to_far: Vec<u8>,
     /// Requests of ours that are not answered: until then nothing is published there.
     asked: Vec<(PacketId, Request)>,
+    /// When it last answered one, or began.
+    pub(crate) answered: Instant,
+    /// What the session here remembers of ids that are to be released there.
+    left: Option<String>,
     next_id: PacketId,
     /// QoS 2 for one side and less for the other, by their id.
     lowered: HashSet<PacketId>,
     /// What came from there and goes nowhere, until it is released.
     unwanted: HashSet<PacketId>,
     /// Released here for a session there that is no more: nobody there waits for the answer.
-    released: HashSet<PacketId>,
+    closed: HashSet<PacketId>,
     aliases_out: HashMap<String, u16>,
     aliases_in: HashMap<u16, String>,
     past: Past,
@@ -132,6 +136,7 @@ impl Pipe {
         past: Past,
         seed: u16,
     ) -> Pipe {
+        let now = Instant::now();
         Pipe {
             name,
             rules,
@@ -141,16 +146,18 @@ impl Pipe {
             to_near: Vec::new(),
             to_far: Vec::new(),
             asked: Vec::new(),
+            answered: now,
+            left: None,
             next_id: PacketId::new(seed).unwrap_or(PacketId::MAX),
             lowered: HashSet::new(),
             unwanted: HashSet::new(),
-            released: HashSet::new(),
+            closed: HashSet::new(),
             aliases_out: HashMap::new(),
             aliases_in: HashMap::new(),
             past,
             suspects: Suspects::default(),
             is_ending: false,
-            now: Instant::now(),
+            now,
             properties: PropertiesBuf::default(),
         }
     }
@@ -194,7 +201,7 @@ impl Pipe {
                 }
                 Packet::PubAck(ack) => self.took_in(PacketType::PubAck, ack),
                 Packet::PubRec(ack) => self.took_in(PacketType::PubRec, ack),
-                Packet::PubComp(ack) if self.released.remove(&ack.packet_id) => {}
+                Packet::PubComp(ack) if self.closed.remove(&ack.packet_id) => {}
                 Packet::PubComp(ack) => self.answer_far(PacketType::PubComp, ack),
                 Packet::Disconnect(goodbye) => return Err(End::Closed(goodbye.reason)),
                 _ => {}
@@ -225,7 +232,7 @@ impl Pipe {
                 Packet::PubRec(ack) => self.took_out(PacketType::PubRec, ack),
                 Packet::PubComp(ack) => self.completed(ack),
                 Packet::SubAck(ack) => self.subscribed(ack.packet_id, ack.codes),
-                Packet::UnsubAck(ack) => self.asked.retain(|(id, _)| *id != ack.packet_id),
+                Packet::UnsubAck(ack) => self.unsubscribed(ack.packet_id),
                 Packet::PingResp => {}
                 Packet::Disconnect(goodbye) => {
                     return Err(End::Far(format!("it said goodbye: {}", goodbye.reason)));
@@ -291,11 +298,11 @@ impl Pipe {
     /// Whether the other broker has it, and only waits for its release.
     fn is_there(&mut self, publish: &Publish<'_>, qos: QoS) -> bool {
         let Some(id) = publish.packet_id.filter(|_| qos == QoS::ExactlyOnce) else { return false };
-        let way = self.past.send(id, publish.dup);
-        if way != Way::Whole {
+        let is_there = self.past.send(id, publish.dup);
+        if is_there {
             self.say_far(PacketType::PubRel, id);
         }
-        way == Way::Release
+        is_there
     }
 
     fn expect_echo(&mut self, is_needed: bool, name: &str, publish: &Publish<'_>) {
@@ -467,7 +474,7 @@ impl Pipe {
     /// The other broker has released a message of ours.
     fn completed(&mut self, ack: Ack<'_>) {
         match self.past.complete(ack.packet_id) {
-            Completed::Stale => {}
+            Completed::Stale => self.released(),
             Completed::Whole => {
                 self.lowered.insert(ack.packet_id);
                 self.done(PacketType::PubRec, ack.packet_id, Reason::Success);
@@ -512,7 +519,7 @@ impl Pipe {
         for id in received {
             acknowledge(PacketType::PubRel, *id, Reason::Success, &mut self.to_near);
         }
-        self.released.extend(received);
+        self.closed.extend(received);
     }
 
     /// For the next one.
@@ -527,12 +534,12 @@ impl Pipe {
 
     /// Whether what the session here says can go on.
     pub(crate) fn is_ready(&self) -> bool {
-        self.asked.is_empty() && !self.is_ending
+        self.is_answered() && !self.is_ending
     }
 
     /// Whether the other broker has answered what it was asked.
     pub(crate) fn is_answered(&self) -> bool {
-        self.asked.is_empty()
+        self.asked.is_empty() && self.past.stale().is_empty()
     }
 
     /// Takes nothing more, and says whether everything that was taken has come to its end.

@@ -12,6 +12,9 @@
 //!                        +---------------------+--> stale: done at another server, and released
 //!                                                   at this one when the bridge is back there
 //! ```
+//!
+//! A server that still has an id takes what comes under it for what it has, so there nothing goes
+//! out before all that is stale has been released.
 
 use super::echoes::Echoes;
 use mqtt::PacketId;
@@ -26,6 +29,8 @@ pub(crate) struct Past {
 
 #[derive(Debug, Default)]
 struct Server {
+    /// This process was there, so it knows what the server has.
+    is_known: bool,
     echoes: Echoes,
     open: HashMap<PacketId, Step>,
     /// Ids that it may still have taken, of messages that are done.
@@ -36,16 +41,6 @@ struct Server {
 enum Step {
     Sent,
     Taken,
-}
-
-/// How a message of QoS 2 goes out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    Whole,
-    /// The server has it: PUBREL is what is missing [MQTT-4.3.3-6].
-    Release,
-    /// The id is another message's there, of which nobody here knows any more.
-    ReleaseAndWhole,
 }
 
 /// What PUBCOMP was for.
@@ -64,13 +59,17 @@ impl Past {
         Past { here: 0, servers: (0..servers).map(|_| Server::default()).collect() }
     }
 
-    /// A new connection, to a session there that was begun anew if it was not present.
-    pub(crate) fn arrive(&mut self, server: usize, is_present: bool) {
+    /// A new connection, to a session there that was begun anew if it was not present. `was_left`
+    /// when a message may have been half-way, in this process or in one before it.
+    pub(crate) fn arrive(&mut self, server: usize, is_present: bool, was_left: bool) {
         self.here = server;
+        let here = self.here();
+        let is_known = std::mem::replace(&mut here.is_known, true);
         if !is_present {
-            let here = self.here();
             here.open.clear();
             here.stale.clear();
+        } else if was_left && !is_known {
+            here.stale = (1..=u16::MAX).filter_map(PacketId::new).collect();
         }
     }
 
@@ -86,25 +85,21 @@ impl Past {
     }
 
     /// Ids that are to be released.
-    pub(super) fn stale(&self) -> Vec<PacketId> {
-        self.servers[self.here].stale.iter().copied().collect()
+    pub(super) fn stale(&self) -> &HashSet<PacketId> {
+        &self.servers[self.here].stale
     }
 
-    pub(super) fn send(&mut self, id: PacketId, is_again: bool) -> Way {
+    /// Whether the server has it, so that PUBREL is what is missing [MQTT-4.3.3-6].
+    pub(super) fn send(&mut self, id: PacketId, is_again: bool) -> bool {
         if !self.has_several() {
-            return Way::Whole;
+            return false;
         }
-        let here = self.here();
-        match here.open.get(&id) {
-            Some(Step::Taken) if is_again => return Way::Release,
-            Some(_) if !is_again => {
-                here.stale.insert(id);
-                here.open.insert(id, Step::Sent);
-                return Way::ReleaseAndWhole;
-            }
-            _ => _ = here.open.insert(id, Step::Sent),
+        let open = &mut self.here().open;
+        let is_there = is_again && open.get(&id) == Some(&Step::Taken);
+        if !is_there {
+            open.insert(id, Step::Sent);
         }
-        Way::Whole
+        is_there
     }
 
     /// PUBREC came. Whether it is answered without the session here.
@@ -120,6 +115,9 @@ impl Past {
         }
         let here = self.here();
         if here.stale.remove(&id) {
+            if here.stale.is_empty() {
+                here.stale = HashSet::new();
+            }
             return Completed::Stale;
         }
         match here.open.get(&id) {

@@ -1,9 +1,10 @@
 //! What a pipe asks both brokers for at its beginning.
 
 use super::{Pipe, Retained, Rule};
+use crate::links::near::unsubscribe;
 use mqtt::{
-    FiltersBuf, PacketId, PacketType, Properties, Reason, Subscribe, SubscribeOptions,
-    SubscriptionsBuf, Unsubscribe, Version,
+    PacketId, PacketType, Properties, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf,
+    Version,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,12 +16,19 @@ pub(super) enum Request {
 /// In one SUBSCRIBE. AWS IoT Core hangs up on more (its quotas of the message broker).
 const FILTERS_MAX: usize = 8;
 
+/// Messages pass under the other broker's ids, and this broker takes a request under an id that one
+/// of them has.
+const OF_REQUESTS_HERE: PacketId = PacketId::MIN;
+
 impl Pipe {
     /// Asks the other broker for what comes in, and no longer for what a change left behind.
-    pub(crate) fn begin(&mut self, gone: &[String]) {
-        for id in self.past.stale() {
+    /// `left` is the note that it was left, which goes once nothing of that time is there.
+    pub(crate) fn begin(&mut self, gone: &[String], left: Option<String>) {
+        self.left = left;
+        for id in self.past.stale().clone() {
             self.say_far(PacketType::PubRel, id);
         }
+        self.release_left();
         self.ask_retained();
         let options = |rule: &Rule| rule.options(self.near.qos_max);
         let wanted = self.rules.inward.iter();
@@ -31,11 +39,7 @@ impl Pipe {
         }
         for part in gone.chunks(FILTERS_MAX) {
             let packet_id = self.give_id();
-            let mut filters = FiltersBuf::default();
-            part.iter().for_each(|filter| _ = filters.push(filter));
-            let (properties, filters) = (Properties::default(), filters.as_filters());
-            let packet = Unsubscribe { packet_id, properties, filters };
-            packet.encode(self.terms.version, &mut self.to_far);
+            unsubscribe(packet_id, part, self.terms.version, &mut self.to_far);
             self.asked.push((packet_id, Request::Unsubscribe));
         }
     }
@@ -52,10 +56,23 @@ impl Pipe {
         }
         if any {
             let (properties, filters) = (Properties::default(), filters.as_subscriptions());
-            // Messages pass under the other broker's ids, and this broker takes a request under an
-            // id that one of them has.
-            let packet = Subscribe { packet_id: PacketId::MIN, properties, filters };
+            let packet = Subscribe { packet_id: OF_REQUESTS_HERE, properties, filters };
             packet.encode(Version::V5, &mut self.to_near);
+        }
+    }
+
+    /// One of the ids that were to be released has been.
+    pub(super) fn released(&mut self) {
+        self.answered = self.now;
+        self.release_left();
+    }
+
+    /// What goes out from now on is taken there for what it is.
+    fn release_left(&mut self) {
+        if self.past.stale().is_empty()
+            && let Some(left) = self.left.take()
+        {
+            unsubscribe(OF_REQUESTS_HERE, &[left], Version::V5, &mut self.to_near);
         }
     }
 
@@ -76,7 +93,13 @@ impl Pipe {
         id
     }
 
+    pub(super) fn unsubscribed(&mut self, packet_id: PacketId) {
+        self.answered = self.now;
+        self.asked.retain(|(id, _)| *id != packet_id);
+    }
+
     pub(super) fn subscribed(&mut self, packet_id: PacketId, codes: &[u8]) {
+        self.answered = self.now;
         let Some(at) = self.asked.iter().position(|(id, _)| *id == packet_id) else { return };
         let (_, Request::Subscribe(wanted)) = self.asked.swap_remove(at) else { return };
         if codes.first() == Some(&Reason::PacketIdentifierInUse.code()) {

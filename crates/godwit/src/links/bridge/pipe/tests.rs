@@ -120,7 +120,7 @@ fn a_message_of_which_half_is_there_waits() {
 #[test]
 fn nothing_is_published_before_our_requests_are_answered() {
     let mut pipe = pipe(terms(Version::V5));
-    pipe.begin(&["old/#".to_string()]);
+    pipe.begin(&["old/#".to_string()], None);
     let asked = pipe.far_heard();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert_eq!(pipe.near(Packet::Publish(publish("out/a", 1, 7))), Ok(0), "7 is in use");
@@ -141,7 +141,7 @@ fn nothing_is_published_before_our_requests_are_answered() {
 #[test]
 fn an_id_that_is_in_use_there_is_not_asked_with() {
     let mut pipe = pipe(terms(Version::V5));
-    pipe.begin(&[]);
+    pipe.begin(&[], None);
     pipe.to_far.clear();
     let in_use = Reason::PacketIdentifierInUse.code();
     let (packet_id, properties) = (PacketId::new(7).unwrap(), Properties::default());
@@ -352,7 +352,7 @@ fn many_filters_are_asked_for_a_few_at_a_time() {
     let ends = (terms(Version::V311), near);
     let mut pipe = Pipe::new("b".into(), rules.into(), ends, Arc::default(), Past::of(1), 7);
     let gone: Vec<String> = (0..9).map(|at| format!("gone/{at}")).collect();
-    pipe.begin(&gone);
+    pipe.begin(&gone, None);
     let counts: Vec<(usize, usize)> = pipe
         .far_heard()
         .iter()
@@ -366,7 +366,7 @@ impl Pipe {
     fn again(self, server: usize, is_present: bool) -> Pipe {
         let terms = self.terms;
         let mut past = self.into_past();
-        past.arrive(server, is_present);
+        past.arrive(server, is_present, false);
         Pipe { past, ..pipe(terms) }
     }
 
@@ -421,7 +421,7 @@ fn a_message_half_way_at_one_server_goes_whole_to_the_next() {
     assert_eq!(pipe.sends(5, true), AGAIN);
     // Back at the first it is still half-way.
     let mut back = pipe.again(0, true);
-    back.begin(&[]);
+    back.begin(&[], None);
     assert_eq!(back.far_heard().len(), 1, "SUBSCRIBE");
     back.asked.clear();
     assert_eq!(back.sends(5, true), ["PUBREL 5"]);
@@ -434,17 +434,19 @@ fn an_id_that_a_server_keeps_of_a_message_that_another_has_is_released() {
     pipe.far(Packet::PubRec(ack(5, Reason::Success))).unwrap();
     assert_eq!(pipe.completes(5), ["PUBREC 5"]);
     let mut back = pipe.again(0, true);
-    back.begin(&[]);
+    back.begin(&[], None);
     let asked = back.far_heard();
     assert_eq!((asked.len(), asked[0].as_str()), (2, "PUBREL 5"));
     back.asked.clear();
-    assert_eq!(back.sends(5, false), WHOLE, "another message");
+    let other = Packet::Publish(publish("out/a", 2, 5));
+    assert_eq!(back.near(other), Ok(0), "it would be taken for the first one");
     assert!(back.completes(5).is_empty(), "that was the first one");
+    assert_eq!(back.sends(5, false), WHOLE);
     back.far(Packet::PubRec(ack(5, Reason::Success))).unwrap();
     assert_eq!(back.completes(5), ["PUBREC 5"]);
     // Nothing is released again.
     let mut back = back.again(0, true);
-    back.begin(&[]);
+    back.begin(&[], None);
     assert_eq!(back.far_heard().len(), 1);
 }
 
@@ -453,10 +455,39 @@ fn ids_of_a_session_here_that_is_gone_are_no_messages_of_the_next() {
     let mut pipe = taken();
     pipe.past.forget_near();
     let mut pipe = pipe.again(0, true);
+    pipe.begin(&[], None);
+    assert_eq!(pipe.far_heard()[0], "PUBREL 5");
+    pipe.asked.clear();
+    assert!(pipe.completes(5).is_empty());
     assert_eq!(pipe.sends(5, true), AGAIN);
-    // What is new is never taken for what was there.
-    let mut pipe = taken().again(0, true);
-    assert_eq!(pipe.sends(5, false), ["PUBREL 5", WHOLE[0]]);
+}
+
+/// Of a process before this one nobody knows which they are.
+#[test]
+fn every_id_is_released_at_a_server_that_another_process_left() {
+    let mut pipe = Pipe { past: Past::of(2), ..pipe(terms(Version::V311)) };
+    pipe.past.arrive(0, true, true);
+    pipe.begin(&[], Some("left".to_string()));
+    let asked = pipe.far_heard();
+    assert_eq!(asked.len(), 65_535 + 1);
+    assert_eq!(asked.iter().filter(|said| said.starts_with("PUBREL")).count(), 65_535);
+    pipe.asked.clear();
+    for id in 1..=u16::MAX {
+        assert_eq!(pipe.near(Packet::Publish(publish("out/a", 2, 5))), Ok(0));
+        assert!(pipe.to_near.is_empty(), "it may be cut off yet");
+        pipe.far(Packet::PubComp(ack(id, Reason::Success))).unwrap();
+    }
+    assert_eq!(pipe.near_heard(), ["UNSUBSCRIBE 1 \"left\""]);
+    assert_eq!(pipe.sends(5, false), WHOLE);
+    // Who was there knows which they are, and of a new session there is nothing to know.
+    for (knows, is_present) in [(true, true), (false, false)] {
+        let mut past = Past::of(2);
+        if knows {
+            past.arrive(0, true, false);
+        }
+        past.arrive(0, is_present, true);
+        assert!(past.stale().is_empty());
+    }
 }
 
 #[test]
