@@ -314,16 +314,20 @@ struct Contained {
 }
 
 impl Contained {
-    fn can(&self, arguments: &[&str]) -> bool {
+    /// Or what the engine says against it.
+    fn does(&self, arguments: &[&str]) -> Result<(), String> {
         let output = Command::new(self.engine[0]).args(&self.engine[1..]).args(arguments).output();
-        output.is_ok_and(|output| output.status.success())
+        let output = output.map_err(|error| error.to_string())?;
+        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+        output.status.success().then_some(()).ok_or_else(said)
     }
 }
 
 impl Drop for Contained {
     fn drop(&mut self) {
-        self.can(&["rm", "-f", &self.name]);
-        self.can(&["rmi", "-f", &self.name]);
+        for remains in ["rm", "rmi"] {
+            let _ = self.does(&[remains, "-f", &self.name]);
+        }
     }
 }
 
@@ -336,8 +340,8 @@ fn contained(image: &str, port: u16, more: &[&str]) -> Option<Contained> {
         let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
         let head = ["run", "-d", "--name", &name, "--network", "host"];
         let tail = [&name, "/godwit", "serve", "--memory", "--listen", &listen];
-        if container.can(&["import", image, &name])
-            && container.can(&[&head[..], &limits[..], more, &tail[..]].concat())
+        if container.does(&["import", image, &name]).is_ok()
+            && container.does(&[&head[..], &limits[..], more, &tail[..]].concat()).is_ok()
         {
             return Some(container);
         }
@@ -388,7 +392,7 @@ fn a_container_of_a_real_engine_is_watched() {
         wait_until_it_listens(port);
         let listen = format!("tcp://127.0.0.1:{second}");
         let second_one = ["exec", "-d", name, "/godwit", "serve", "--memory", "--listen", &listen];
-        assert!(container.can(&second_one), "{:?}", container.engine);
+        assert_eq!(container.does(&second_one), Ok(()), "{:?}", container.engine);
         wait_until_it_listens(second);
         let threads = [port, second].map(|port| threads_of(&format!("tcp://127.0.0.1:{port}")));
         // Enough of them that its processor time is some of the 10 ms that the kernel counts in.
@@ -398,7 +402,7 @@ fn a_container_of_a_real_engine_is_watched() {
         let run = bench(&[&line[..], &more[..]].concat());
         let ramp = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "5", "--to", "5"];
         let ramp = bench(&[&ramp[..], &line[6..], &more[..]].concat());
-        assert!(container.can(&["stop", "-t", "1", name]), "{:?}", container.engine);
+        assert_eq!(container.does(&["stop", "-t", "10", name]), Ok(()), "{:?}", container.engine);
         let stopped = bench(&[&line[..], &more[..]].concat());
         assert_eq!(run.code, Some(0), "{}", run.stderr);
         let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
