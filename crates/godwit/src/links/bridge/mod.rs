@@ -190,7 +190,8 @@ impl Bridge {
             return Err(here("its session here was gone".to_string()));
         }
         let left = course.places.left(&settings.servers[course.server]);
-        course.past.arrive(course.server, granted.session_present, left.is_some());
+        let has_two = granted.terms.qos_max == QoS::ExactlyOnce;
+        course.past.arrive(course.server, granted.session_present, left.is_some() && has_two);
         let mut pipe = Pipe::new(
             settings.name.clone(),
             settings.rules.clone(),
