@@ -65,8 +65,11 @@ impl Plan {
             let why = format!("with {others} groups and bridges there is room for {most} sinks");
             wrongs.push(Wrong { origin: beyond.origin.clone(), why });
         }
-        for given in &self.sinks {
+        for (at, given) in self.sinks.iter().enumerate() {
             let own = &given.settings;
+            if let Some(why) = same_files(own, &self.sinks[..at]) {
+                wrongs.push(Wrong { origin: given.origin.clone(), why });
+            }
             let has_some = !own.filters.is_empty() || !own.events.is_empty();
             if !has_some && !self.is_sent_to(&own.link_id()) {
                 let name = &own.name;
@@ -78,4 +81,12 @@ impl Plan {
             }
         }
     }
+}
+
+/// Each of two would take the other's lines for what a crash left, and rename its file.
+fn same_files(own: &SinkSettings, others: &[SinkGiven]) -> Option<String> {
+    let path = own.file_path()?;
+    let other = others.iter().find(|other| other.settings.file_path().as_ref() == Some(&path))?;
+    let (name, other) = (&own.name, &other.settings.name);
+    Some(format!("file.path of sink {name} is that of sink {other}, too: give each its own file"))
 }

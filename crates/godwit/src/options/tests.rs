@@ -450,6 +450,31 @@ fn wrong_groups_are_refused_with_their_line() {
     assert!(why.starts_with("small.toml:1: queue.bytes_max = 1024 is less than"), "{why}");
 }
 
+#[cfg(feature = "sink")]
+#[test]
+fn two_sinks_cannot_write_one_file() {
+    let sink = |name: &str, path: &str| {
+        format!("[[sink]]\nname = \"{name}\"\nfilters = [\"a\"]\nfile.path = \"{path}\"\n")
+    };
+    let first = sink("a", "lines/a.csv") + &sink("b", "lines/${topic[1]}.csv");
+    let apart = first.clone() + &sink("c", "lines/c.csv");
+    let path = scratch("apart.toml", &apart);
+    assert!(Plan::read(&Sources { config: Some(path), ..Sources::default() }).is_ok());
+    for (path, other, more) in [
+        ("lines/a.csv", "a", ""),
+        ("./lines//a.csv", "a", "file.format = \"csv\"\n"),
+        ("lines/a.csv", "a", "file.format = \"parquet\"\n"),
+        ("lines/${topic[1]}.csv", "b", ""),
+    ] {
+        let why = file_complaints("same-file.toml", &(first.clone() + &sink("c", path) + more));
+        let expected = format!(
+            "same-file.toml:9: file.path of sink c is that of sink {other}, too: give each its \
+             own file"
+        );
+        assert_eq!(why.trim_end(), expected, "{path}");
+    }
+}
+
 #[test]
 fn a_reload_takes_what_is_live_and_names_what_is_not() {
     let mut plan = Plan::read(&sets(&["shards=2", "queue.qos0=true"])).unwrap();

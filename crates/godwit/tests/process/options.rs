@@ -122,7 +122,7 @@ fn the_sample_file_is_a_valid_file() {
 fn tables_with_options_of_their_own_are_counted() {
     let file = scratch("check-tables").join("godwit.toml");
     let sink = |name: &str| {
-        format!("[[sink]]\nname = \"{name}\"\nfilters = [\"a\"]\nfile.path = \"/nowhere/x\"\n")
+        format!("[[sink]]\nname = \"{name}\"\nfilters = [\"a\"]\nfile.path = \"/nowhere/{name}\"\n")
     };
     let rule = "[[rule]]\nname = \"r\"\nsql = 'SELECT * FROM \"a\"'\nsend.to = [\"sink/s\"]\n";
     std::fs::write(&file, sink("s") + &sink("t") + rule).unwrap();

@@ -175,6 +175,14 @@ impl SinkSettings {
         }
     }
 
+    /// Where it writes files, as the options say it: whole, so that two ways to write one path
+    /// are one.
+    pub(crate) fn file_path(&self) -> Option<PathBuf> {
+        let given = &self.given.file_path;
+        let is_file = matches!(&self.target, Target::Files(_) | Target::Parquet(_));
+        is_file.then(|| std::path::absolute(given).unwrap_or_else(|_| given.into()))
+    }
+
     /// So that one batch can be gathered while another is under way.
     pub(crate) fn inflight_max(&self) -> u16 {
         u16::try_from(2 * self.batch.messages_max).unwrap_or(u16::MAX)
