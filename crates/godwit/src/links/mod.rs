@@ -29,6 +29,7 @@ use self::report::Reporter;
 #[cfg(feature = "sink")]
 use self::sink::{Sink, settings::SinkSettings};
 use self::tally::Tally;
+use crate::identity::remote::url::Url;
 use crate::outside::Outside;
 use crate::runtime::Runtime;
 use broker::limits::LINK_IDS;
@@ -58,12 +59,15 @@ pub(crate) struct Links {
 }
 
 /// What a link is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     No,
     /// It comes back: what the other side has for it stays.
     ForNow,
-    ForEver,
+    /// What the other side has for it goes, but at servers where another link goes on with it.
+    ForEver {
+        kept: Vec<Url>,
+    },
 }
 
 /// Closed when a task has ended.
@@ -119,6 +123,13 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Between two attempts to end a session here.
 const RETRY: Duration = Duration::from_millis(200);
 
+impl Stop {
+    /// Whether a server is to forget it.
+    pub(crate) fn ends_at(&self, server: &Url) -> bool {
+        matches!(self, Stop::ForEver { kept } if !kept.contains(server))
+    }
+}
+
 impl LinkKind {
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -171,6 +182,15 @@ impl LinkSettings {
         }
     }
 
+    /// Those of its servers at which the other one is the same client, and so has its session.
+    fn shares(&self, other: &LinkSettings) -> Vec<Url> {
+        match (self, other) {
+            (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.shares(other),
+            #[cfg(any(feature = "gateway", feature = "sink"))]
+            _ => Vec::new(),
+        }
+    }
+
     /// What it writes to, without secrets.
     fn servers(&self) -> Vec<String> {
         match self {
@@ -220,14 +240,25 @@ impl Links {
     pub(crate) fn change(&mut self, wanted: Vec<Wanted>, interval_s: u32) {
         let is_wanted = |id: &String| wanted.iter().any(|one| one.settings.link_id() == *id);
         let gone: Vec<_> = self.running.keys().filter(|id| !is_wanted(id)).cloned().collect();
+        let mut heirs: Vec<(String, Task)> = Vec::new();
         for id in gone {
             if let Some(link) = self.running.remove(&id) {
-                let _ = link.stop.send(Stop::ForEver);
+                let mut kept = Vec::new();
+                for Wanted { settings, .. } in &wanted {
+                    let shared = link.settings.shares(settings);
+                    if !shared.is_empty() {
+                        heirs.push((settings.link_id(), link.ended.clone()));
+                        kept.extend(shared);
+                    }
+                }
+                let _ = link.stop.send(Stop::ForEver { kept });
                 self.forget(id, Some(link.ended));
             }
         }
         for Wanted { settings, tls, served } in wanted {
             let id = settings.link_id();
+            let after = heirs.iter().filter(|(heir, _)| *heir == id).map(|(_, task)| task.clone());
+            let after = after.collect();
             let link = match self.running.remove(&id) {
                 Some(same) if same.settings.is_same(&settings) => {
                     *lock(&same.tls) = tls;
@@ -235,7 +266,7 @@ impl Links {
                     same.again.notify_one();
                     same
                 }
-                before => self.begin(settings, (tls, served), before),
+                before => self.begin(settings, (tls, served), before, after),
             };
             self.running.insert(id, link);
         }
@@ -252,6 +283,7 @@ impl Links {
         settings: LinkSettings,
         (tls, served): (Option<Arc<ClientConfig>>, Option<Arc<ServerConfig>>),
         before: Option<Running>,
+        after: Vec<Task>,
     ) -> Running {
         let ((stop, stopped), again) = (watch::channel(Stop::No), Arc::new(Notify::new()));
         let (ends, ended) = watch::channel(());
@@ -284,9 +316,9 @@ impl Links {
                 Box::pin(sink.run(stopped))
             }
         };
-        // Two of one name would take the session from each other.
+        // Two of one name would take the session from each other, here or there.
         let leaving = self.leaving.remove(&settings.link_id());
-        let earlier = before.map(|before| before.ended).into_iter().chain(leaving);
+        let earlier = before.map(|before| before.ended).into_iter().chain(leaving).chain(after);
         self.runtime.spawn(async move {
             for task in earlier {
                 end_of(task).await;

@@ -3,6 +3,7 @@
 use crate::bridges::{BOTH, edge, mosquitto_with, servers, wait_for_value, write};
 use crate::broker::{Broker, PATIENCE, run, scratch};
 use crate::clients::{nowhere, publish, subscriber};
+use crate::line::Line;
 use crate::tap::tap;
 use mqtt::PacketType;
 use std::io::Write;
@@ -299,6 +300,47 @@ fn a_bridge_that_leaves_the_file_ends_its_sessions_there() {
                 let (_, came, _) = run(&[&wants[..], &["-W", "1"]].concat());
                 assert_eq!(came, "", "{kind} {version} {address}");
             }
+        }
+    }
+}
+
+/// What is at the other broker belongs to the client id. A retained message shows when the bridge
+/// has subscribed.
+#[test]
+fn a_bridge_with_another_name_has_what_waits_for_its_client_id() {
+    for (kind, far, _) in fars("servers-renamed") {
+        publish(&port(far), &["-t", "site/down/0", "-m", "ready", "-q", "1", "-r"]);
+        for version in ["5.0", "3.1.1"] {
+            let line = Line::to(far);
+            let folder = scratch("servers-renamed-near");
+            let file = folder.join("godwit.toml").display().to_string();
+            let of = |name: &str| {
+                format!(
+                    "sys.interval_s = 1\n[[bridge]]\nname = \"{name}\"\nversion = \"{version}\"\n\
+                     client_id = \"renamed-{version}\"\nservers = [\"tcp://{}\"]\n\
+                     retry_min_ms = 600000\nretry_max_s = 3600\n\
+                     [[bridge.out]]\nfilter = \"up/#\"\nqos = 1\n\
+                     [[bridge.in]]\nfilter = \"site/down/+\"\ntopic = \"down/${{1}}\"\n",
+                    line.address
+                )
+            };
+            std::fs::write(&file, of("a")).expect("this host has room for it");
+            let mut near = Broker::start(&["--config", &file]);
+            let wants = ["-t", "down/+", "-C", "1", "-W", "20"];
+            let (_, came, _) = run(&[&["sub", "-p", &near.port()], &wants[..]].concat());
+            assert_eq!(came, "ready\n", "{kind} {version}");
+            line.freeze();
+            publish(&port(far), &["-t", "site/down/x", "-m", "waits", "-q", "1"]);
+            line.thaw();
+            near.program.wait_for("not connected");
+            let of_x = ["-t", "down/x", "-q", "1", "-C", "1", "-W", "20"];
+            let sub = subscriber(&near.port(), &of_x);
+            std::fs::write(&file, of("b")).expect("this host has room for it");
+            near.program.signal("HUP");
+            near.program.wait_for("gone, with what it had queued");
+            assert_eq!(sub.finish(), (Some(0), "waits\n".to_string()), "{kind} {version}");
+            thread::sleep(Duration::from_millis(1500));
+            assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
         }
     }
 }

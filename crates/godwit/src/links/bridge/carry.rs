@@ -4,6 +4,7 @@ use super::far::{Far, goodbye};
 use super::pipe::{End, Past, Pipe, Side, Suspects};
 use super::settings::BridgeSettings;
 use crate::identity::remote::dial::Wire;
+use crate::identity::remote::url::Url;
 use crate::links::near::Near;
 use crate::links::way::{READ_BYTES, Way};
 use crate::links::{Stop, stopped};
@@ -74,10 +75,10 @@ impl Line {
     /// broker completed is done here too, however it ends, or it would come again.
     pub(crate) async fn carry(
         &mut self,
-        stop: &mut watch::Receiver<Stop>,
+        (stop, server): (&mut watch::Receiver<Stop>, &Url),
         returns: impl Future<Output = Far>,
     ) -> Ended {
-        let ended = self.until_end(stop, returns).await;
+        let ended = self.until_end((stop, server), returns).await;
         let near = &mut self.near.stream;
         let _ = timeout(GOODBYE, near.write_all(&self.pipe.to_near)).await;
         ended
@@ -85,7 +86,7 @@ impl Line {
 
     async fn until_end(
         &mut self,
-        stop: &mut watch::Receiver<Stop>,
+        (stop, server): (&mut watch::Receiver<Stop>, &Url),
         returns: impl Future<Output = Far>,
     ) -> Ended {
         let mut returns = pin!(returns);
@@ -94,7 +95,7 @@ impl Line {
             tokio::select! {
                 biased;
                 () = stopped(stop) => {
-                    let is_last = *stop.borrow() == Stop::ForEver;
+                    let is_last = stop.borrow().ends_at(server);
                     if !is_last {
                         self.finish().await;
                     }

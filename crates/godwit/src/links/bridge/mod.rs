@@ -76,9 +76,8 @@ impl Bridge {
     /// Until `stop` says so.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<Stop>) {
         let course = self.work(&mut stop).await;
-        if *stop.borrow() == Stop::ForEver {
-            self.leave(course).await;
-        }
+        let stop = stop.borrow().clone();
+        self.leave(course, &stop).await;
     }
 
     async fn work(&mut self, stop: &mut watch::Receiver<Stop>) -> Course {
@@ -112,12 +111,13 @@ impl Bridge {
     }
 
     /// Has its servers forget it, as far as they answer: nobody comes for what they would keep.
-    async fn leave(&self, course: Course) {
+    async fn leave(&self, course: Course, stop: &Stop) {
         let (settings, count) = (&self.settings, self.settings.servers.len());
         let connecting = Duration::from_secs(u64::from(settings.connect_timeout_s));
         let each = connecting.min(LEAVE_MAX) / count as u32;
         for server in (0..count).map(|at| (course.server + at) % count) {
-            if course.left == Some(server) || course.places.is_unmet(&settings.servers[server]) {
+            let url = &settings.servers[server];
+            if !stop.ends_at(url) || course.left == Some(server) || course.places.is_unmet(url) {
                 continue;
             }
             let leaving = async {
@@ -301,7 +301,8 @@ impl Bridge {
         let since = Instant::now();
         let is_elsewhere = course.server > 0 && settings.return_s > 0;
         let anew = self.begins_anew(course, 0);
-        let mut ended = line.carry(stop, self.first_answers(is_elsewhere, anew)).await;
+        let here = &settings.servers[course.server];
+        let mut ended = line.carry((stop, here), self.first_answers(is_elsewhere, anew)).await;
         if let Ended::Why(Side::There, why) = &mut ended
             && let Some(more) = course.suspicion.hang_up(line.suspects())
         {

@@ -100,6 +100,16 @@ impl BridgeSettings {
         let host = rustix::system::uname();
         format!("{}-{}", host.nodename().to_string_lossy(), self.name)
     }
+
+    /// Those of its servers at which the other bridge has the same client id.
+    pub(crate) fn shares(&self, other: &BridgeSettings) -> Vec<Url> {
+        if self.far_client_id() != other.far_client_id() {
+            return Vec::new();
+        }
+        let place = |url: &Url| (url.host.clone(), url.port);
+        let has = |url: &&Url| other.servers.iter().any(|own| place(own) == place(url));
+        self.servers.iter().filter(has).cloned().collect()
+    }
 }
 
 /// A rule as its options give it.
