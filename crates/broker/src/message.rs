@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub(crate) const NO_EXPIRY: u32 = u32::MAX;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message(Arc<[u8]>);
 
 const HEAD: usize = 23;
@@ -64,6 +64,10 @@ impl Message {
 
     pub(crate) fn qos(&self) -> QoS {
         self.view().qos()
+    }
+
+    pub(crate) fn retain(&self) -> bool {
+        self.view().draft().retain
     }
 
     /// What it holds of the memory that `memory_bytes_max` bounds.

@@ -2,9 +2,10 @@
 //! made once, where the thing was decided, and carries the connection's and session's names.
 
 use crate::input::{ConnId, Now};
+use crate::message::Message;
 use crate::peer::Address;
 use crate::refusal::Refusal;
-use mqtt::{Reason, Violation};
+use mqtt::{QoS, Reason, Violation};
 use rules::Value;
 use std::sync::Arc;
 
@@ -138,7 +139,21 @@ pub enum Note {
         drop: crate::sys::Drop,
         count: u64,
     },
-    /// Only where `Options::trace` asks. `packet` is a line of the transcript language.
+    /// What became of a message. Only where `Noted::fates` asks.
+    Fate {
+        /// As sinks call it.
+        event: &'static str,
+        client_id: Box<str>,
+        user: Option<Arc<str>>,
+        qos: QoS,
+        message: Message,
+    },
+    /// More of it than one input may bring about.
+    Untold {
+        event: &'static str,
+        count: u64,
+    },
+    /// Only where `Noted::trace` asks. `packet` is a line of the transcript language.
     Traced {
         client_id: Box<str>,
         peer: Address,
@@ -155,6 +170,7 @@ impl Note {
             | Note::Denied { client_id, .. }
             | Note::Disconnected { client_id, .. }
             | Note::Dropped { client_id, .. }
+            | Note::Fate { client_id, .. }
             | Note::Lost { client_id, .. }
             | Note::Refused { client_id, .. }
             | Note::SessionEnded { client_id, .. }
@@ -205,6 +221,13 @@ impl Note {
             Note::Dropped { drop, count, .. } => {
                 vec![("reason", Value::text(drop.name())), ("count", number(*count))]
             }
+            Note::Fate { user, qos, message, .. } => vec![
+                ("username", user.as_ref().map_or(Value::Null, |user| text(user))),
+                ("topic", text(&message.topic())),
+                ("qos", Value::Int(*qos as i64)),
+                ("retain", Value::Bool(message.retain())),
+                ("payload", Value::Bytes(message.payload().to_vec().into())),
+            ],
             _ => Vec::new(),
         }
     }

@@ -14,7 +14,7 @@ use crate::permissions::Permissions;
 use crate::preset::Preset;
 use crate::refusal::Refusal;
 use crate::rewrite::Rewrite;
-use crate::rules::Rule;
+use crate::rules::{Fates, Rule};
 use std::sync::Arc;
 
 /// What happens when a session's queue is full. Every case is counted by client and reason.
@@ -64,6 +64,13 @@ pub struct Trace {
     /// A topic filter, for packets that carry a topic.
     pub topic: Option<String>,
     pub address: Option<std::net::IpAddr>,
+}
+
+/// What is noted only where somebody asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    pub fates: Fates,
+    pub trace: Option<Trace>,
 }
 
 /// Somebody is asked about what no rule says anything of.
@@ -134,6 +141,7 @@ pub struct Options {
     /// Whether it takes a verdict to know under which namespace a client is.
     pub mounts_users: bool,
     pub namespace: Option<Namespace>,
+    pub noted: Noted,
     pub packet_bytes_max: u32,
     /// Who may do what; none lets everyone do everything.
     pub permissions: Option<Arc<Permissions>>,
@@ -172,7 +180,6 @@ pub struct Options {
     pub topic_alias_out_max: u16,
     pub topic_bytes_max: u16,
     pub topic_levels_max: u16,
-    pub trace: Option<Trace>,
     /// How long a CONNECT, and any other packet of which somebody is asked, waits before it is
     /// refused.
     pub verdict_timeout_ms: u32,
@@ -269,6 +276,7 @@ impl Default for Options {
             messages_per_s: 0,
             mounts_users: false,
             namespace: None,
+            noted: Noted::default(),
             packet_bytes_max: 2 * 1024 * 1024,
             permissions: None,
             presets: Arc::new([]),
@@ -297,7 +305,6 @@ impl Default for Options {
             topic_alias_out_max: 64,
             topic_bytes_max: u16::MAX,
             topic_levels_max: 128,
-            trace: None,
             verdict_timeout_ms: 5_000,
             wildcard_available: true,
             write_bytes_max: 1024 * 1024,

@@ -217,7 +217,7 @@ impl Shard {
             Input::Command(command) => self.command(command, out),
         }
         self.settle(out);
-        if self.ruling.hears() {
+        if self.sessions.heard.heeds.any {
             self.hear(out);
         }
     }

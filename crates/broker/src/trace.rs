@@ -1,4 +1,4 @@
-//! The packet trace: a note for every packet of whoever `Options::trace` names. Costs one test of
+//! The packet trace: a note for every packet of whoever `Noted::trace` names. Costs one test of
 //! an option where it is off.
 //!
 //! A connection is named here from its CONNECT on, or from when the trace begins, until its last
@@ -30,13 +30,15 @@ struct Traced {
 
 impl Shard {
     pub fn is_tracing(&self) -> bool {
-        self.options.trace.is_some()
+        self.options.noted.trace.is_some()
     }
 
     /// Names a connection, if its packets are to be traced.
     #[cold]
     pub(crate) fn trace_from_here(&mut self, conn: ConnId, client_id: &str, version: Version) {
-        let (Some(trace), Some(known)) = (&self.options.trace, self.conn(conn)) else { return };
+        let (Some(trace), Some(known)) = (&self.options.noted.trace, self.conn(conn)) else {
+            return;
+        };
         let peer = known.peer.address;
         let wanted = trace.client_id.as_ref().is_none_or(|wanted| wanted == client_id)
             && trace.address.is_none_or(|wanted| peer.ip() == Some(wanted));
@@ -72,7 +74,7 @@ impl Shard {
     #[cold]
     pub(crate) fn trace_received(&mut self, conn: ConnId, frame: Frame<'_>, out: &mut Outbox) {
         if let Some(traced) = self.tracer.traced.get_mut(&conn.0) {
-            let wanted = self.options.trace.as_ref().and_then(|trace| trace.topic.as_deref());
+            let wanted = self.options.noted.trace.as_ref().and_then(|trace| trace.topic.as_deref());
             out.notes.extend(traced.note(frame, false, wanted));
         }
     }
@@ -83,7 +85,7 @@ impl Shard {
         for at in 0..out.writes().len() {
             let write = &out.writes()[at];
             let Some(traced) = self.tracer.traced.get_mut(&write.conn.0) else { continue };
-            let wanted = self.options.trace.as_ref().and_then(|trace| trace.topic.as_deref());
+            let wanted = self.options.noted.trace.as_ref().and_then(|trace| trace.topic.as_deref());
             let bytes: Vec<u8> =
                 write.slices(&out.arena).flat_map(|slice| slice.iter().copied()).collect();
             let mut rest = &bytes[..];

@@ -1,6 +1,6 @@
 //! The packet trace: who is traced, and what.
 
-use broker::options::Trace;
+use broker::options::{Noted, Trace};
 use broker::{ConnId, Input, Interest, Note, Now, Options, Outbox, Peer, Shard, ShardId};
 use mqtt::{
     Connect, Packet, Properties, PropertiesBuf, Property, Publish, QoS, Subscribe,
@@ -15,7 +15,8 @@ struct Broker {
 
 impl Broker {
     fn tracing(trace: Trace) -> Broker {
-        let options = Options { trace: Some(trace), sys_interval_s: 0, ..Options::default() };
+        let noted = Noted { trace: Some(trace), ..Noted::default() };
+        let options = Options { noted, sys_interval_s: 0, ..Options::default() };
         let (options, interest) = (Arc::new(options), Arc::new(Interest::new(7, 1)));
         let shard = Shard::new(ShardId(0), 1, options, interest, Arc::default(), 7, 8, Now(0));
         Broker { shard, out: Outbox::new(1) }
@@ -155,7 +156,8 @@ fn a_trace_that_begins_later_names_who_is_there() {
         Broker::tracing(Trace { client_id: Some("nobody".into()), ..Trace::default() });
     assert_eq!(broker.connect(0, "there"), [""; 0]);
     let trace = Trace { client_id: Some("there".into()), ..Trace::default() };
-    let options = Options { trace: Some(trace), sys_interval_s: 0, ..Options::default() };
+    let noted = Noted { trace: Some(trace), ..Noted::default() };
+    let options = Options { noted, sys_interval_s: 0, ..Options::default() };
     let reload = Input::Command(broker::Command::Reload(Arc::new(options)));
     broker.shard.handle(Now(1), reload, &mut broker.out);
     assert_eq!(names(&broker.bytes(0, &[0xc0, 0])), ["there> PINGREQ", "there< PINGRESP"]);

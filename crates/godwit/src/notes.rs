@@ -66,6 +66,8 @@ pub(crate) fn log(note: &Note) {
             let (namespace, client_id) = parts(client_id);
             warn!(target: "godwit::drop", %client_id, namespace, reason, count, "messages dropped");
         }
+        // For sinks.
+        Note::Fate { .. } | Note::Untold { .. } => {}
         Note::Traced { client_id, peer, sent, packet } => {
             let way = if *sent { "sent" } else { "received" };
             info!(target: "godwit::trace", %client_id, %peer, %packet, "{way}");

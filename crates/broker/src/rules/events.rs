@@ -1,6 +1,6 @@
-//! What happened, for rules that look at events. What clients and sessions do is told by the notes
-//! that a shard makes anyway, what becomes of messages where it is decided; both only where a rule
-//! wants it. Rules see it at the end of the input that brought it about.
+//! What happened, for rules that look at events and for sinks. What clients and sessions do is told
+//! by the notes that a shard makes anyway, what becomes of messages where it is decided; both only
+//! where somebody wants it. Rules see it at the end of the input that brought it about.
 
 use super::{DEPTH_MAX, Looked, Ruled, STEPS_OF_ALL, Who, host_of};
 use crate::deliver::Hit;
@@ -29,15 +29,37 @@ pub(crate) struct Happened {
     more: Vec<(&'static str, Value<'static>)>,
     message: Option<Message>,
     qos: QoS,
+    /// With its namespace, the client id of whom it is about, where that is to be told.
+    told: Option<Box<str>>,
 }
 
-/// Which events about messages some rule wants.
+/// What of what becomes of messages is told beside rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fates {
+    pub delivered: bool,
+    pub acked: bool,
+}
+
+/// Which events about messages somebody wants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Heeds {
+    /// Also those that are about none.
+    pub(crate) any: bool,
+    pub(crate) told: Fates,
     pub(crate) delivered: bool,
     pub(crate) acked: bool,
     pub(crate) dropped: bool,
     pub(crate) delivery_dropped: bool,
+}
+
+impl Fates {
+    fn has(self, event: &str) -> bool {
+        match event {
+            "message/delivered" => self.delivered,
+            "message/acked" => self.acked,
+            _ => false,
+        }
+    }
 }
 
 impl Heeds {
@@ -54,7 +76,7 @@ pub(crate) struct Heard {
     pub(crate) heeds: Heeds,
     happened: Vec<Happened>,
     /// Those beyond what one input may bring about, by event.
-    unheard: [u64; EVENTS.len()],
+    pub(super) unheard: [u64; EVENTS.len()],
 }
 
 /// What a shard knows for events, and how it tells what rules take.
@@ -97,11 +119,18 @@ impl Happened {
     pub(super) fn fields(&self) -> Vec<(&str, Value<'_>)> {
         self.more.iter().map(|(name, value)| (*name, value.view())).collect()
     }
+
+    /// For those who hear of it as of anything else that a shard notes.
+    fn note(&self) -> Option<Note> {
+        let (client_id, message) = (self.told.clone()?, self.message.clone()?);
+        let (event, user) = (EVENTS[self.event].label, self.who.user.clone());
+        Some(Note::Fate { event, client_id, user, qos: self.qos, message })
+    }
 }
 
 impl Shard {
-    /// Shows the rules what happened since it was asked last, and what follows from that. All of it
-    /// comes from one input, and so shares what a message's rules may cost.
+    /// Tells what happened since it was asked last, and shows it to the rules, with what follows
+    /// from that. All of it comes from one input, and so shares what a message's rules may cost.
     #[cold]
     pub(crate) fn hear(&mut self, out: &mut Outbox) {
         let mut steps = STEPS_OF_ALL;
@@ -113,6 +142,7 @@ impl Shard {
             }
             let depth = round.min(DEPTH_MAX);
             for one in &happened {
+                out.notes.extend(one.note());
                 let least = steps.max(STEPS_OF_EVENT);
                 let mut left = least;
                 let ruled = self.hear_of(one, depth, &mut left, out);
@@ -124,7 +154,7 @@ impl Shard {
                 break;
             }
         }
-        self.count_unheard();
+        self.count_unheard(out);
         self.owed.asked.clear();
     }
 
@@ -203,7 +233,7 @@ impl Shard {
         }
         more.extend(namespace.map(|name| ("namespace", Value::Text(name.to_string().into()))));
         more.retain(|(name, _)| EVENTS[event].fields.contains(name));
-        Happened { event, who, more, message: None, qos: QoS::AtMostOnce }
+        Happened { event, who, more, message: None, qos: QoS::AtMostOnce, told: None }
     }
 
     /// What only the control plane knows of.
@@ -215,7 +245,8 @@ impl Shard {
         let more = told.fields.into_iter();
         let more = more.map(|(name, value)| (name, Value::Text(value.into()))).collect();
         let (who, qos) = (Who::default(), QoS::AtMostOnce);
-        self.sessions.heard.happened.push(Happened { event, who, more, message: None, qos });
+        let happened = Happened { event, who, more, message: None, qos, told: None };
+        self.sessions.heard.happened.push(happened);
     }
 
     /// What a client published goes nowhere.
@@ -234,13 +265,16 @@ impl Shard {
         self.heed_dropped(id, &mut draft, drop.name());
     }
 
-    /// Rules see less than happened.
-    fn count_unheard(&mut self) {
+    /// Rules see less than happened, and less is told.
+    fn count_unheard(&mut self, out: &mut Outbox) {
         for (event, count) in
             std::mem::take(&mut self.sessions.heard.unheard).into_iter().enumerate()
         {
             for &at in self.ruling.wanting(event).iter().filter(|_| count > 0) {
                 self.ruling.all[at as usize].tally.fail_times("events", count);
+            }
+            if count > 0 && self.options.noted.fates.has(EVENTS[event].name) {
+                out.notes.push(Note::Untold { event: EVENTS[event].label, count });
             }
         }
     }
@@ -304,6 +338,7 @@ impl Sessions {
         draft: &mut Draft<'_>,
     ) {
         let session = self.get(id);
+        let told = self.heard.heeds.told.has(event).then(|| session.client_id.clone());
         let Some(event) = place(event) else { return };
         if session.said_id().starts_with(LINK_IDS) || draft.topic.starts_with("$SYS/") {
             return;
@@ -319,7 +354,7 @@ impl Sessions {
         };
         let more = why.map(|why| ("reason", Value::text(why))).into_iter().collect();
         let message = Some(draft.message().clone());
-        self.heard.happened.push(Happened { event, who, more, message, qos });
+        self.heard.happened.push(Happened { event, who, more, message, qos, told });
     }
 }
 

@@ -26,7 +26,7 @@ mod made;
 mod tally;
 pub(crate) mod windows;
 
-pub use events::Told;
+pub use events::{Fates, Told};
 pub use made::Preview;
 pub use tally::{FAILURES, TALLY_ROWS, Tally, TallyRow};
 pub use windows::Row;
@@ -144,7 +144,6 @@ impl Ruling {
     }
 
     /// Whether any rule looks at events.
-    #[inline]
     pub(crate) fn hears(&self) -> bool {
         self.events.is_some()
     }
@@ -154,12 +153,14 @@ impl Ruling {
         self.events.as_ref().map_or(&[], |events| &events[event])
     }
 
-    /// What a shard has to take note of for them.
-    pub(crate) fn heeds(&self) -> Heeds {
+    /// What a shard has to take note of for them, and to tell.
+    pub(crate) fn heeds(&self, told: Fates) -> Heeds {
         let wants = |name: &str| events::place(name).is_some_and(|at| !self.wanting(at).is_empty());
         Heeds {
-            delivered: wants("message/delivered"),
-            acked: wants("message/acked"),
+            any: self.hears() || told != Fates::default(),
+            told,
+            delivered: told.delivered || wants("message/delivered"),
+            acked: told.acked || wants("message/acked"),
             dropped: wants("message/dropped"),
             delivery_dropped: wants("message/delivery_dropped"),
         }
@@ -269,13 +270,13 @@ impl Shard {
     pub(crate) fn rule_anew(&mut self) {
         if !Arc::ptr_eq(&self.ruling.all, &self.options.rules) {
             self.ruling = Ruling::new(self.draw(), self.options.rules.clone());
-            self.heed_anew();
             self.window_anew();
         }
+        self.heed_anew();
     }
 
     pub(crate) fn heed_anew(&mut self) {
-        self.sessions.heard.heeds = self.ruling.heeds();
+        self.sessions.heard.heeds = self.ruling.heeds(self.options.noted.fates);
     }
 
     /// To the rules, to what is retained and to whoever wants it; then what rules made of it. Says

@@ -1,16 +1,19 @@
-//! What happens to clients and sessions, for sinks that want to hear of it.
+//! What happens to clients, sessions and messages, for sinks that want to hear of it.
 //!
-//! Shards note it anyway. What is noted goes into the bounded channel of each sink that asked for
+//! Shards note it anyway, but for what becomes of messages, which they note where a sink wants it
+//! (`fates`). What is noted goes into the bounded channel of each sink that asked for
 //! it, and where that is full it is dropped and counted: no shard waits.
 
 use super::lock;
-use super::sink::message::Message;
+use super::sink::message::{Message, Value::Bytes};
 use super::sink::settings::SinkSettings;
+use super::sink::template::text_of;
 use super::tally::{Loss, Tally};
 use crate::timestamp::Timestamp;
 use broker::Note;
 use broker::limits::LINK_IDS;
 use broker::mount::parts;
+use broker::rules::Fates;
 use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -22,6 +25,8 @@ pub(crate) const NAMES: &[&str] = &[
     "client.connected",
     "client.denied",
     "client.disconnected",
+    "message.acked",
+    "message.delivered",
     "message.dropped",
     "session.subscribed",
     "session.takenover",
@@ -72,10 +77,17 @@ impl Hub {
         if !self.is_heard.load(Relaxed) {
             return;
         }
-        let Some(name) = name_of(note) else { return };
+        let (name, untold) = match note {
+            Note::Untold { event, count } => (*event, *count),
+            note => match name_of(note) {
+                Some(name) => (name, 0),
+                None => return,
+            },
+        };
         let at_ms = Timestamp::now().0.as_millis() as u64;
-        for ear in &*lock(&self.ears) {
-            if !ear.wants.iter().any(|wanted| wanted == "*" || wanted == name) {
+        for ear in lock(&self.ears).iter().filter(|ear| wants(&ear.wants, name)) {
+            if untold > 0 {
+                ear.tally.lose_times(&ear.sink, Loss::EventsFull, name, untold);
                 continue;
             }
             let event = Event { name, note: note.clone(), at_ms };
@@ -84,6 +96,16 @@ impl Hub {
             }
         }
     }
+}
+
+/// What shards have to note for these sinks beside what they note anyway.
+pub(crate) fn fates(sinks: &[SinkSettings]) -> Fates {
+    let is_wanted = |name| sinks.iter().any(|sink| wants(&sink.events, name));
+    Fates { delivered: is_wanted("message.delivered"), acked: is_wanted("message.acked") }
+}
+
+fn wants(events: &[String], name: &str) -> bool {
+    events.iter().any(|wanted| wanted == "*" || wanted == name)
 }
 
 impl Heard {
@@ -130,6 +152,7 @@ fn name_of(note: &Note) -> Option<&'static str> {
         | Note::Violated { .. } => Some("client.disconnected"),
         Note::Denied { .. } => Some("client.denied"),
         Note::Dropped { .. } => Some("message.dropped"),
+        Note::Fate { event, .. } => Some(event),
         Note::Subscribed { .. } => Some("session.subscribed"),
         Note::TakenOver { .. } => Some("session.takenover"),
         Note::SessionEnded { .. } => Some("session.terminated"),
@@ -143,6 +166,7 @@ fn json_of(value: &rules::Value<'_>) -> Value {
         rules::Value::Bool(of) => Value::Bool(*of),
         rules::Value::Int(of) => Value::from(*of),
         rules::Value::Text(of) => Value::from(&**of),
+        rules::Value::Bytes(of) => Value::from(text_of(&Bytes(of.as_ref().into()))),
         _ => Value::Null,
     }
 }

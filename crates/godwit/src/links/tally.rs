@@ -143,9 +143,13 @@ impl Tally {
 
     /// `about` is the message's topic, or what the other side says of it.
     pub(crate) fn lose(&self, link: &str, loss: Loss, about: &str) {
-        self.losses[loss as usize].fetch_add(1, Relaxed);
+        self.lose_times(link, loss, about, 1);
+    }
+
+    pub(crate) fn lose_times(&self, link: &str, loss: Loss, about: &str, times: u64) {
+        self.losses[loss as usize].fetch_add(times, Relaxed);
         let mut noted = lock(&self.noted);
-        noted.since += 1;
+        noted.since += times;
         let now = Instant::now();
         if noted.at.is_none_or(|at| now >= at + NOTED_EVERY) {
             let (reason, count) = (LOSSES[loss as usize], noted.since);

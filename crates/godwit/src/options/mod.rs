@@ -28,10 +28,10 @@ mod tests;
 
 #[cfg(feature = "gateway")]
 use crate::links::gateway::settings::GatewaySettings;
-#[cfg(feature = "sink")]
-use crate::links::sink::settings::SinkSettings;
 #[cfg(feature = "bridge")]
 use crate::links::{bridge::settings::BridgeSettings, near};
+#[cfg(feature = "sink")]
+use crate::links::{events::fates, sink::settings::SinkSettings};
 use crate::listen::ListenUrl;
 use broker::classes::{Class, Headcount};
 use settings::{ListenerSettings, Settings};
@@ -166,6 +166,7 @@ impl Plan {
         #[cfg(feature = "sink")]
         {
             settings.sinks = self.sinks(&settings);
+            settings.broker.noted.fates = fates(&settings.sinks);
             let class = |own: &SinkSettings| near::class(&own.link_id(), &own.limits);
             settings.broker.classes.extend(settings.sinks.iter().map(class));
         }

@@ -141,7 +141,7 @@ impl Settings {
 
     /// The trace exists as soon as one of its conditions does.
     pub(super) fn trace(&mut self) -> &mut Trace {
-        self.broker.trace.get_or_insert_default()
+        self.broker.noted.trace.get_or_insert_default()
     }
 }
 

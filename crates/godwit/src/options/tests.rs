@@ -115,17 +115,21 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     }
     // A trace is one field of three rows.
     let names: BTreeSet<String> = set.iter().map(|line| name(line)).collect();
-    // What follows from files that other rows name: see `security`.
+    // What follows from files that other rows name, see `security`, and from sinks.
     let read = [
+        "acked",
         "asks",
         "autos",
         "bans",
         "caches",
         "classes",
+        "delivered",
+        "fates",
         "judges",
         "listeners",
         "methods",
         "mounts_users",
+        "noted",
         "permissions",
         "presets",
         "rewrites",

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Events that a sink does not know by itself are a rule away.
+/// A rule says what of them is written, and of which messages.
 #[test]
 fn what_becomes_of_messages_goes_to_a_file_by_a_rule() {
     let folder = scratch("rule-links-events");

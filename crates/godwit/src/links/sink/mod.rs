@@ -27,7 +27,7 @@ pub(crate) mod settings;
 mod sql;
 mod sqlite;
 mod stream;
-mod template;
+pub(super) mod template;
 mod times;
 mod web;
 mod worker;

@@ -94,9 +94,11 @@ const OWN: &[Row<SinkSettings>] = &[
         kind: EVENTS,
         default: "",
         live: true,
-        short: "what happened to clients and sessions that it gets too; `*` is all of it",
+        short: "what happened to clients, sessions and messages that it gets too; `*` is all of it",
         long: "An event is a message without a topic, whose payload is a JSON object. It is kept \
-               in memory only, and when more than `events_max` wait it is dropped and counted.",
+               in memory only, and when more than `events_max` wait it is dropped and counted. \
+               `message.delivered` and `message.acked`, and so `*`, are an event for each message \
+               and each client that gets it.",
         source: "",
         set: |sink, value| sink.events = value.list().to_vec(),
     },

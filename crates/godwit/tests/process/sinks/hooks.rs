@@ -45,6 +45,9 @@ fn cause_all(port: &str) {
     let full = ["sub", "-p", port, "-V", "5", "-i", "full", "-c", "-x", "-1", "-q", "1"];
     run(&[&full[..], &["-t", "q", "-W", "1"]].concat());
     clients::publish(port, &["-t", "q", "-m", "x", "-q", "1", "--repeat", "3"]);
+    let reads = clients::subscriber(port, &["-i", "reads", "-t", "r/+", "-q", "1", "-C", "1"]);
+    clients::publish(port, &["-t", "r/a", "-m", "{\"v\": 2.50}", "-q", "2"]);
+    reads.finish();
 }
 
 /// Texts that hold a port differ each time.
@@ -68,6 +71,9 @@ fn every_event_reaches_a_web_server_with_what_is_known_of_it() {
     let edge = Edge::start("sink-events-all-options", &options, &[]);
     edge.wait_for_value("state", |value| value == "1");
     cause_all(&edge.broker.port());
+    let read = json!({
+        "username": null, "topic": "r/a", "qos": 1, "retain": false, "payload": "{\"v\": 2.50}"
+    });
     let expected = [
         ("client.connack", "wrong", json!({"reason": "Bad User Name or Password"})),
         (
@@ -86,6 +92,8 @@ fn every_event_reaches_a_web_server_with_what_is_known_of_it() {
         ),
         ("client.disconnected", "raw", json!({"reason": "connection lost"})),
         ("client.disconnected", "leaves", json!({"reason": "Success"})),
+        ("message.acked", "reads", read.clone()),
+        ("message.delivered", "reads", read),
         ("message.dropped", "full", json!({"reason": "queue_full", "count": 1})),
         ("session.subscribed", "raw", json!({"topic": "t", "reason_code": 0})),
         ("session.takenover", "twin", json!({"peername": ANY})),
@@ -114,6 +122,48 @@ fn every_event_reaches_a_web_server_with_what_is_known_of_it() {
         }
         assert_eq!(bodies().len(), 1, "{event} of {client_id} came more than once");
     }
+}
+
+/// What goes to the sink itself makes none, and nobody is told who does not ask.
+#[test]
+fn what_becomes_of_messages_is_told_to_who_asks() {
+    let port = free_port();
+    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    let of = |events: &str| hook(port, &format!("filters = [\"#\"]\nevents = [{events}]"));
+    let mut edge = Edge::start("sink-fates", &of("\"client.denied\""), &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    let near = edge.broker.port();
+    let told = |payload: &str| -> Vec<String> {
+        let heard = heard.lock().expect("nobody panicked");
+        let rows = heard.iter().flat_map(|body| -> Vec<Value> {
+            serde_json::from_str(body).expect("an array of JSON")
+        });
+        let own = rows.filter(|row| row.to_string().contains(payload));
+        own.map(|row| row["event"].as_str().expect("it has a name").to_string()).collect()
+    };
+    let say = |payload: &str| {
+        let reads = clients::subscriber(&near, &["-t", "a", "-q", "1", "-C", "1"]);
+        clients::publish(&near, &["-t", "a", "-m", payload, "-q", "1"]);
+        reads.finish();
+        clients::publish(&near, &["-t", "b", "-m", &format!("end of {payload}"), "-q", "1"]);
+        wait_until("the last one came", || !told(&format!("end of {payload}")).is_empty());
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let mut told = told(&format!("\"{payload}\""));
+        told.sort();
+        told
+    };
+    assert_eq!(say("first"), ["message.publish"]);
+    edge.reload(&of("\"message.acked\", \"message.delivered\""));
+    assert_eq!(say("second"), ["message.acked", "message.delivered", "message.publish"]);
+    edge.reload(&of("\"message.delivered\""));
+    assert_eq!(say("third"), ["message.delivered", "message.publish"]);
+    let file = edge.file.with_file_name("bytes");
+    fs::write(&file, b"\xff\xfe").expect("it is the test's own");
+    let wants = ["-t", "a", "-q", "1", "-C", "1", "-F", "%t"];
+    let reads = clients::subscriber(&near, &wants);
+    clients::publish(&near, &["-t", "a", "-f", &file.display().to_string(), "-q", "1"]);
+    reads.finish();
+    wait_until("bytes", || told("data:;base64,//4=").contains(&"message.delivered".to_string()));
 }
 
 #[test]
