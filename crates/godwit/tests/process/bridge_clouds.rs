@@ -3,10 +3,12 @@
 
 use crate::bridges::{BOTH, edge};
 use crate::broker::{Broker, Program, godwit, run};
+use crate::clients::nowhere;
 use crate::doors::{Certs, refs};
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -48,11 +50,7 @@ fn who_has_certificate_user_and_password_comes_in() {
     let bridge = |name: &str, certificate: &str, password: &str| {
         let shown = match certificate {
             "" => String::new(),
-            own => format!(
-                "tls.certificate = \"{}\"\ntls.key = \"{}\"\n",
-                certs.path(&format!("{own}.pem")),
-                certs.path(&format!("{own}.key"))
-            ),
+            own => shown(&certs, own),
         };
         let options = format!(
             "servers = [\"tls://localhost:{port}\"]\ntls.ca = \"{}\"\n{shown}\
@@ -76,19 +74,94 @@ fn who_has_certificate_user_and_password_comes_in() {
     }
 }
 
+/// Azure Event Grid over WebSocket: a certificate, and the name that it authenticates as user name.
+#[test]
+fn over_websocket_with_a_certificate_its_name_is_the_user_name() {
+    let certs = Certs::new("bridge-clouds-wss");
+    let users = certs.path("users");
+    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
+    let [inner, port] = [nowhere(), nowhere()].map(|address| address.port());
+    let mut asks = certs.set(&[
+        ("tls.certificate", "server.pem"),
+        ("tls.key", "server.key"),
+        ("tls.client_ca", "ca.pem"),
+        ("auth.users", "users"),
+    ]);
+    let words = [
+        "tls.client_certificate=required",
+        "allow_anonymous=false",
+        "auth.certificate=common_name",
+        "trace.client_id=gateway-7",
+    ];
+    asks.extend(words.iter().flat_map(|word| ["--set".to_string(), word.to_string()]));
+    for url in [format!("wss://127.0.0.1:{port}"), format!("ws://127.0.0.1:{inner}")] {
+        asks.extend(["--listen".to_string(), url]);
+    }
+    let mut far = Broker::start(&refs(&asks));
+    let options = |port: u16, more: &str| {
+        format!(
+            "servers = [\"wss://localhost:{port}\"]\nclient_id = \"gateway-7\"\n\
+             tls.ca = \"{}\"\ntls.alpn = [\"http/1.1\"]\n{more}{BOTH}",
+            certs.path("ca.pem")
+        )
+    };
+    let shown = shown(&certs, "client");
+    let named = format!("{shown}user_name = \"sensor-7\"\n");
+    let (mut near, _) = edge("bridge-clouds-wss-in", &options(port, &named), &[]);
+    near.program.wait_for("godwit::bridge connected");
+    let said = far.program.wait_for("CONNECT");
+    for part in [" id=gateway-7 ", " user_name=sensor-7\""] {
+        assert!(said.contains(part), "{said}");
+    }
+    carries(&near, &far);
+    drop(near);
+    let (mut near, _) = edge("bridge-clouds-wss-none", &options(port, ""), &[]);
+    let line = near.program.wait_for("not connected");
+    assert!(line.to_lowercase().contains("certificate"), "{line}");
+    drop(near);
+    // Whoever stands in front of it is asked for the protocol and the name.
+    let (port, asked) = front(&certs, "http/1.1", true, ([127, 0, 0, 1], inner).into());
+    let named = format!("{shown}user_name = \"gateway-7\"\npassword = \"secret\"\n");
+    let (mut near, _) = edge("bridge-clouds-wss-front", &options(port, &named), &[]);
+    near.program.wait_for("godwit::bridge connected");
+    carries(&near, &far);
+    let wanted = (Some("http/1.1".to_string()), Some("localhost".to_string()));
+    assert!(asked.lock().unwrap().contains(&wanted), "{asked:?}");
+}
+
+/// As a bridge's options name it.
+fn shown(certs: &Certs, certificate: &str) -> String {
+    let [pem, key] = ["pem", "key"].map(|kind| certs.path(&format!("{certificate}.{kind}")));
+    format!("tls.certificate = \"{pem}\"\ntls.key = \"{key}\"\n")
+}
+
 /// What was asked for: by ALPN, and by SNI.
 type Asked = Arc<Mutex<Vec<(Option<String>, Option<String>)>>>;
 
-/// What stands in front of a cloud's broker: it speaks TLS, and hands on whoever asked for `alpn`.
-fn front(certs: &Certs, alpn: &str, to: SocketAddr) -> (u16, Asked) {
+/// What stands in front of a cloud's broker: it speaks TLS, `insists` on a client's certificate,
+/// and hands on whoever asked for `alpn`, or, where that is empty, for a name.
+fn front(certs: &Certs, alpn: &str, insists: bool, to: SocketAddr) -> (u16, Asked) {
     let chain = CertificateDer::pem_file_iter(certs.path("server.pem")).expect(OURS);
     let key = PrivateKeyDer::from_pem_file(certs.path("server.key")).expect(OURS);
-    let builder =
-        ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
-    let builder = builder.with_safe_default_protocol_versions().expect(OURS).with_no_client_auth();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions().expect(OURS);
+    let builder = match insists {
+        true => {
+            let mut roots = RootCertStore::empty();
+            let ours = CertificateDer::from_pem_file(certs.path("ca.pem")).expect(OURS);
+            roots.add(ours).expect(OURS);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            builder.with_client_cert_verifier(verifier.build().expect(OURS))
+        }
+        false => builder.with_no_client_auth(),
+    };
     let chain = chain.collect::<Result<Vec<_>, _>>().expect(OURS);
     let mut config = builder.with_single_cert(chain, key).expect(OURS);
-    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    let takes_any = alpn.is_empty();
+    if !takes_any {
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    }
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").expect(OURS);
     listener.set_nonblocking(true).expect(OURS);
@@ -107,7 +180,7 @@ fn front(certs: &Certs, alpn: &str, to: SocketAddr) -> (u16, Asked) {
                 let protocol =
                     said.alpn_protocol().map(|name| String::from_utf8_lossy(name).into());
                 let name = said.server_name().map(String::from);
-                let is_right = protocol.is_some();
+                let is_right = if takes_any { name.is_some() } else { protocol.is_some() };
                 told.lock().expect(OURS).push((protocol, name));
                 if is_right {
                     let mut broker = TcpStream::connect(to).await.expect(OURS);
@@ -119,6 +192,7 @@ fn front(certs: &Certs, alpn: &str, to: SocketAddr) -> (u16, Asked) {
     (port, asked)
 }
 
+/// AWS IoT Core on port 443: a certificate, its protocol by ALPN, and the name.
 #[test]
 fn protocol_and_name_are_asked_for() {
     let certs = Certs::new("bridge-clouds-alpn");
@@ -127,13 +201,14 @@ fn protocol_and_name_are_asked_for() {
     let mut asks = certs.set(&[("auth.users", "users")]);
     asks.extend(["--set".to_string(), "allow_anonymous=false".to_string()]);
     let far = Broker::start(&refs(&asks));
-    let (port, asked) = front(&certs, "x-amzn-mqtt-ca", far.address);
+    let (port, asked) = front(&certs, "x-amzn-mqtt-ca", true, far.address);
     let options = |alpn: &str| {
         format!(
             "servers = [\"tls://127.0.0.1:{port}\"]\ntls.ca = \"{}\"\n\
              tls.server_name = \"localhost\"\nuser_name = \"gateway-7\"\npassword = \"secret\"\n\
-             {alpn}{BOTH}",
-            certs.path("ca.pem")
+             {}{alpn}{BOTH}",
+            certs.path("ca.pem"),
+            shown(&certs, "client")
         )
     };
     let (mut near, _) = edge("bridge-clouds-none", &options(""), &[]);
@@ -143,11 +218,49 @@ fn protocol_and_name_are_asked_for() {
     let (mut near, _) = edge("bridge-clouds-other", &other, &[]);
     near.program.wait_for("not connected");
     drop(near);
-    asked.lock().unwrap().clear();
     let right = options("tls.alpn = [\"mqtt\", \"x-amzn-mqtt-ca\"]\n");
+    let without = right.replace(&shown(&certs, "client"), "");
+    let (mut near, _) = edge("bridge-clouds-bare", &without, &[]);
+    let line = near.program.wait_for("not connected");
+    assert!(line.to_lowercase().contains("certificate"), "{line}");
+    drop(near);
+    asked.lock().unwrap().clear();
     let (mut near, _) = edge("bridge-clouds-asked", &right, &[]);
     near.program.wait_for("godwit::bridge connected");
     carries(&near, &far);
     let wanted = (Some("x-amzn-mqtt-ca".to_string()), Some("localhost".to_string()));
+    assert!(asked.lock().unwrap().contains(&wanted), "{asked:?}");
+}
+
+/// HiveMQ Cloud: a user name and a password over TLS, and the name of the cluster by SNI.
+#[test]
+fn user_and_password_go_over_tls_to_the_name_in_the_url() {
+    let certs = Certs::new("bridge-clouds-sni");
+    let users = certs.path("users");
+    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
+    let mut asks = certs.set(&[("auth.users", "users")]);
+    asks.extend(["--set".to_string(), "allow_anonymous=false".to_string()]);
+    let far = Broker::start(&refs(&asks));
+    let (port, asked) = front(&certs, "", false, far.address);
+    for version in ["5.0", "3.1.1"] {
+        let options = |host: &str, password: &str| {
+            format!(
+                "servers = [\"tls://{host}:{port}\"]\nversion = \"{version}\"\n\
+                 tls.ca = \"{}\"\nuser_name = \"gateway-7\"\npassword = \"{password}\"\n{BOTH}",
+                certs.path("ca.pem")
+            )
+        };
+        // Nobody can ask for an address by SNI.
+        let (mut near, _) = edge("bridge-clouds-address", &options("127.0.0.1", "secret"), &[]);
+        near.program.wait_for("not connected");
+        drop(near);
+        let (mut near, _) = edge("bridge-clouds-wrong", &options("localhost", "wrong"), &[]);
+        near.program.wait_for("not connected: it refused CONNECT");
+        drop(near);
+        let (mut near, _) = edge("bridge-clouds-named", &options("localhost", "secret"), &[]);
+        near.program.wait_for("godwit::bridge connected");
+        carries(&near, &far);
+    }
+    let wanted = (None, Some("localhost".to_string()));
     assert!(asked.lock().unwrap().contains(&wanted), "{asked:?}");
 }
