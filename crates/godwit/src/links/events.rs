@@ -15,8 +15,9 @@ use broker::limits::LINK_IDS;
 use broker::mount::parts;
 use broker::rules::Fates;
 use serde_json::{Map, Value};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// All events, as EMQX calls them where it has the same.
@@ -46,6 +47,7 @@ struct Ear {
     wants: Vec<String>,
     tally: Arc<Tally>,
     to: Sender<Event>,
+    bytes: Arc<AtomicUsize>,
 }
 
 /// A note, and when it was made.
@@ -55,8 +57,11 @@ struct Event {
     at_ms: u64,
 }
 
-/// The other end of a sink's channel.
-pub(crate) struct Heard(Option<Receiver<Event>>);
+/// The other end of a sink's channel, and how many bytes of messages what is in it holds.
+pub(crate) struct Heard(Option<(Receiver<Event>, Arc<AtomicUsize>)>);
+
+/// What events that wait for one sink may hold of messages.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Hub {
     pub(crate) fn listen(&self, sink: &SinkSettings, tally: &Arc<Tally>) -> Heard {
@@ -65,8 +70,9 @@ impl Hub {
         let heard = (!sink.events.is_empty()).then(|| {
             let (to, heard) = channel(sink.events_max);
             let (tally, wants) = (tally.clone(), sink.events.clone());
-            ears.push(Ear { sink: sink.name.clone(), wants, tally, to });
-            heard
+            let bytes = Arc::new(AtomicUsize::new(0));
+            ears.push(Ear { sink: sink.name.clone(), wants, tally, to, bytes: bytes.clone() });
+            (heard, bytes)
         });
         self.is_heard.store(!ears.is_empty(), Relaxed);
         Heard(heard)
@@ -90,8 +96,7 @@ impl Hub {
                 ear.tally.lose_times(&ear.sink, Loss::EventsFull, name, untold);
                 continue;
             }
-            let event = Event { name, note: note.clone(), at_ms };
-            if let Err(tokio::sync::mpsc::error::TrySendError::Full(_)) = ear.to.try_send(event) {
+            if !ear.take(Event { name, note: note.clone(), at_ms }) {
                 ear.tally.lose(&ear.sink, Loss::EventsFull, name);
             }
         }
@@ -108,11 +113,27 @@ fn wants(events: &[String], name: &str) -> bool {
     events.iter().any(|wanted| wanted == "*" || wanted == name)
 }
 
+impl Ear {
+    /// Whether there is room for it, or nobody who would come for it any more.
+    fn take(&self, event: Event) -> bool {
+        let bytes = event.bytes();
+        if self.bytes.fetch_add(bytes, Relaxed) + bytes <= BYTES_MAX
+            && !matches!(self.to.try_send(event), Err(TrySendError::Full(_)))
+        {
+            return true;
+        }
+        self.bytes.fetch_sub(bytes, Relaxed);
+        false
+    }
+}
+
 impl Heard {
     /// Never, where nobody asked for any.
     pub(crate) async fn next(&mut self) -> Message {
         let event = match &mut self.0 {
-            Some(heard) => heard.recv().await,
+            Some((heard, bytes)) => heard.recv().await.inspect(|event| {
+                bytes.fetch_sub(event.bytes(), Relaxed);
+            }),
             None => None,
         };
         match event {
@@ -123,6 +144,13 @@ impl Heard {
 }
 
 impl Event {
+    fn bytes(&self) -> usize {
+        match &self.note {
+            Note::Fate { message, .. } => message.payload().len(),
+            _ => 0,
+        }
+    }
+
     fn message(self) -> Message {
         let fields = self.note.fields();
         let json = fields.iter().map(|(name, value)| (name.to_string(), json_of(value)));

@@ -108,7 +108,7 @@ const OWN: &[Row<SinkSettings>] = &[
         default: "4096",
         live: true,
         short: "events that may wait",
-        long: "",
+        long: "Also they hold at most 64 MiB of messages.",
         source: "",
         set: |sink, value| sink.events_max = value.number() as usize,
     },

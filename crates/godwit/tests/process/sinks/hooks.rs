@@ -166,6 +166,22 @@ fn what_becomes_of_messages_is_told_to_who_asks() {
     wait_until("bytes", || told("data:;base64,//4=").contains(&"message.delivered".to_string()));
 }
 
+/// Events hold messages that nobody else has any more, in memory.
+#[test]
+fn events_of_large_messages_that_wait_have_a_bound_in_bytes() {
+    let text = hook(free_port(), "events = [\"message.delivered\"]");
+    let edge = Edge::start("sink-fates-large", &text, &[]);
+    edge.wait_for_value("state", |value| value == "0");
+    let file = edge.file.with_file_name("large");
+    fs::write(&file, vec![b'x'; 1024 * 1024]).expect("it is the test's own");
+    let (near, file) = (edge.broker.port(), file.display().to_string());
+    let wants = ["-t", "a", "-q", "1", "-C", "70", "-F", "%q", "-W", "60"];
+    let reads = clients::subscriber(&near, &wants);
+    clients::publish(&near, &["-t", "a", "-f", &file, "-q", "1", "--repeat", "70"]);
+    assert_eq!(reads.finish().0, Some(0));
+    edge.wait_for_value("dropped/events_full", |value| value == "6");
+}
+
 #[test]
 fn a_batch_can_be_lines_of_json() {
     let (port, asked) = (free_port(), Arc::new(Mutex::new(Vec::new())));
