@@ -307,12 +307,12 @@ impl Links {
             }
             #[cfg(feature = "sink")]
             LinkSettings::Sink(own) => {
-                let (home, hub) = (self.home.clone(), self.hub.clone());
+                let home = (self.home.clone(), self.hub.clone(), again.clone());
                 let had = had.and_then(|had| match had {
                     LinkSettings::Sink(had) => Some(&**had),
                     _ => None,
                 });
-                let sink = Sink::new(own, tls.clone(), (home, hub), tally.clone(), had);
+                let sink = Sink::new(own, tls.clone(), home, tally.clone(), had);
                 Box::pin(sink.run(stopped))
             }
         };

@@ -48,7 +48,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
@@ -56,6 +56,8 @@ pub(crate) struct Sink {
     settings: SinkSettings,
     home: Arc<Home>,
     hub: Arc<Hub>,
+    /// The options were read again.
+    again: Arc<Notify>,
     tally: Arc<Tally>,
     far: Far,
     /// Its session, where there is one, has the filters that it is to have.
@@ -106,7 +108,7 @@ impl Sink {
     pub(crate) fn new(
         settings: &SinkSettings,
         tls: Credentials,
-        (home, hub): (Arc<Home>, Arc<Hub>),
+        (home, hub, again): (Arc<Home>, Arc<Hub>, Arc<Notify>),
         tally: Arc<Tally>,
         before: Option<&SinkSettings>,
     ) -> Sink {
@@ -116,7 +118,7 @@ impl Sink {
                 && before.takes_retained == settings.takes_retained
                 && before.takes_rows == settings.takes_rows
         });
-        Sink { settings: settings.clone(), home, hub, tally, far, is_subscribed }
+        Sink { settings: settings.clone(), home, hub, again, tally, far, is_subscribed }
     }
 
     /// Until `stop` says so.
@@ -152,7 +154,11 @@ impl Sink {
                     let why =
                         format!("{}: stopped, a message is refused: {why}", self.settings.target);
                     self.tally.fail(name, why);
-                    return stopped(&mut told).await;
+                    tokio::select! {
+                        () = self.again.notified() => course.refusals = 0,
+                        () = stopped(&mut told) => return,
+                    }
+                    continue;
                 }
             }
             tokio::select! {

@@ -181,8 +181,8 @@ const OWN: &[Row<SinkSettings>] = &[
         default: "skip",
         live: true,
         short: "what becomes of a message that is refused for good",
-        long: "It is passed over and counted; or the sink stops and keeps its queue, until its \
-               options change or the broker is started again.",
+        long: "It is passed over and counted; or the sink stops and keeps its queue, until SIGHUP \
+               has the options read or the broker is started again.",
         source: "",
         set: |sink, value| sink.refused_stops = value.text() == "stop",
     },

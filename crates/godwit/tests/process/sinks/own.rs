@@ -122,23 +122,34 @@ fn which_statuses_are_about_a_message_is_an_option() {
 
 #[test]
 fn a_sink_that_is_to_stop_keeps_what_is_refused() {
+    for next in ["skip", "stop"] {
+        keeps_what_is_refused(next);
+    }
+}
+
+/// Until the options are read again, changed or not.
+fn keeps_what_is_refused(next: &str) {
     let (port, is_content) = (free_port(), Arc::new(AtomicBool::new(false)));
     let own = is_content.clone();
     let (_web, heard) = server(port, move |_| match own.load(SeqCst) {
         true => Said::Json(200, String::new()),
         false => Said::Json(422, String::new()),
     });
-    let stop = hook(port, "filters = [\"#\"]\nrefused = \"stop\"\nrefused_tries = 1");
-    let mut edge = Edge::start("sink-stops", &stop, &[]);
+    let of = |refused: &str| {
+        hook(port, &format!("filters = [\"#\"]\nrefused = \"{refused}\"\nrefused_tries = 1"))
+    };
+    let mut edge = Edge::start("sink-stops", &of("stop"), &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "kept", "-q", "1"]);
     edge.broker.program.wait_for("stopped, a message is refused: HTTP 422");
     edge.wait_for_value("queue/in_flight", |value| value == "1");
     is_content.store(true, SeqCst);
     thread::sleep(Duration::from_millis(200));
-    assert!(heard.lock().unwrap().is_empty(), "it has stopped");
-    edge.reload(&hook(port, "filters = [\"#\"]\nrefused = \"skip\"\nrefused_tries = 1"));
-    wait_until("it came", || heard.lock().unwrap().iter().any(|body| body.contains("kept")));
+    assert!(heard.lock().expect("nobody panicked").is_empty(), "it has stopped");
+    edge.reload(&of(next));
+    wait_until("it came", || {
+        heard.lock().expect("nobody panicked").iter().any(|body| body.contains("kept"))
+    });
 }
 
 #[test]
