@@ -1,6 +1,6 @@
 //! What waits for a bridge, and how long.
 
-use crate::bridges::{BOTH, edge, free_address, mosquitto, servers, wait_for_value, write};
+use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value, write};
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::clients::{self, nowhere};
 use crate::line::Line;
@@ -251,7 +251,7 @@ fn what_is_retained_reaches_a_new_rule_however_late_its_broker_comes() {
     for is_disk in [false, true] {
         let data = scratch("bridge-fresh-data").display().to_string();
         let more: &[&str] = if is_disk { &["--data", &data] } else { &[] };
-        let address = free_address();
+        let address = nowhere();
         let options = |rules: &str| servers(address) + OUT + rules;
         let (mut near, file) = edge("bridge-fresh", &options(""), more);
         for qos in ["0", "1", "2"] {

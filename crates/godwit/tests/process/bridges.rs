@@ -3,6 +3,7 @@
 
 use crate::bridge_peers::{named, publish_lines};
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::clients::nowhere;
 use crate::installed::installed;
 use crate::line::Line;
 use crate::{certs, clients};
@@ -105,7 +106,7 @@ retain = \"clear\"
 #[test]
 fn nothing_is_lost_while_the_other_broker_is_away() {
     let data = scratch("bridge-away-data").display().to_string();
-    let address = free_address();
+    let address = nowhere();
     let bridge = servers(address) + BOTH;
     let (mut near, _) = edge("bridge-away", &bridge, &["--data", &data]);
     near.program.wait_for("not connected");
@@ -168,7 +169,7 @@ fn killed(name: &str, rules: &str, way: Way) {
     let is_outward = way != Way::In;
     let data = |side: &str| scratch(&format!("{name}-{side}")).display().to_string();
     let (near_data, far_data) = (data("near"), data("far"));
-    let (near_url, far_url) = (free_address(), free_address());
+    let (near_url, far_url) = (nowhere(), nowhere());
     let far = || {
         let url = format!("tcp://{far_url}");
         Broker::start(&["--data", &far_data, "--listen", &url])
@@ -177,8 +178,8 @@ fn killed(name: &str, rules: &str, way: Way) {
         let url = format!("tcp://{near_url}");
         let mut bridge = servers(far_url);
         if way == Way::OutToSeveral {
-            let nowhere = free_address();
-            bridge = format!("servers = [\"tcp://{far_url}\", \"tcp://{nowhere}\"]\n");
+            let second = nowhere();
+            bridge = format!("servers = [\"tcp://{far_url}\", \"tcp://{second}\"]\n");
         }
         edge(name, &(bridge + rules), &["--data", &near_data, "--listen", &url])
     };
@@ -325,7 +326,7 @@ fn a_first_server_that_lets_nobody_in_does_not_take_a_bridge_from_its_backup() {
 
 #[test]
 fn a_backup_is_used_until_the_first_server_is_back() {
-    let first = free_address();
+    let first = nowhere();
     let backup = Broker::start(&[]);
     let all =
         format!("servers = [\"tcp://{first}\", \"tcp://{}\"]\nreturn_s = 1\n", backup.address);
@@ -379,7 +380,7 @@ fn every_carrier_leads_to_the_other_broker() {
     let file = |name: &str| folder.join(name).display().to_string();
     let (certificate, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
     let schemes = ["tls", "ws", "wss", "quic"];
-    let addresses = schemes.map(|_| free_address());
+    let addresses = schemes.map(|_| nowhere());
     let mut arguments = vec![
         "--set".to_string(),
         format!("tls.certificate={certificate}"),
@@ -530,12 +531,6 @@ fn nobody_else_has_a_links_name() {
     assert_eq!(code, Some(0x85), "{stderr}");
 }
 
-/// Where nobody listens, until somebody does.
-pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("it is bound")
-}
-
 /// mosquitto on a port of its own, if it is here.
 pub(crate) fn mosquitto(name: &str) -> Option<(Program, u16)> {
     mosquitto_with(name, "")
@@ -543,7 +538,7 @@ pub(crate) fn mosquitto(name: &str) -> Option<(Program, u16)> {
 
 pub(crate) fn mosquitto_with(name: &str, more: &str) -> Option<(Program, u16)> {
     let program = installed("mosquitto", "mosquitto")?;
-    let port = free_address().port();
+    let port = nowhere().port();
     let file = scratch(name).join("mosquitto.conf");
     std::fs::write(&file, format!("listener {port} 127.0.0.1\nallow_anonymous true\n{more}"))
         .expect("this host has room for it");

@@ -219,7 +219,7 @@ pub(crate) fn unused_port() -> String {
     nowhere().port().to_string()
 }
 
-/// Nobody listens there.
+/// Where nobody listens, until somebody does.
 pub(crate) fn nowhere() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("a bound address")
