@@ -21,7 +21,10 @@ def main(pattern, way, url, first="0"):
         return speak_sp(pattern, way, url, int(first))
     import zmq
     socket = zmq.Context().socket(getattr(zmq, pattern.upper()))
-    socket.rcvhwm = socket.sndhwm = KEPT
+    socket.rcvhwm = KEPT
+    # REP throws an answer away where there is no room for it; the others wait.
+    if pattern != "rep":
+        socket.sndhwm = KEPT
     socket.reconnect_ivl = 20
     if pattern == "sub":
         socket.subscribe(b"")
