@@ -331,6 +331,11 @@ impl Desk {
             && self.to_near.len() < UNSENT_BYTES_MAX
     }
 
+    /// Nobody is there for whom the session here is wanted, and it has all that was said.
+    pub(super) fn is_alone(&self) -> bool {
+        self.settings().waits_for_peers() && self.crowd().is_over() && self.is_answered()
+    }
+
     /// This broker has all that it was told.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered.is_empty() && self.to_near.is_empty()

@@ -17,6 +17,8 @@ mod place;
 mod roads;
 mod rows;
 mod rules;
+#[cfg(test)]
+mod sessions;
 pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
@@ -98,7 +100,7 @@ impl Gateway {
             tokio::select! {
                 biased;
                 // Who is there may have said something that is to be finished.
-                () = self.somebody() => {}
+                () = self.somebody(&desk) => {}
                 prepared = self.asked_again(desk.asks_again_at()) => {
                     desk.heed_prepared(prepared);
                     continue;
@@ -110,9 +112,14 @@ impl Gateway {
                 Ended::Alone => {}
                 Ended::Why(why) => {
                     tally.fail(&settings.name, why);
+                    if *told.borrow() != Stop::No {
+                        self.doubt(&desk, "it stopped");
+                        break;
+                    }
+                    // What was said has one more connection to be said over when it stops.
                     tokio::select! {
                         () = sleep(NEAR_RETRY) => {}
-                        () = stopped(&mut told) => break,
+                        () = stopped(&mut told) => {}
                     }
                 }
             }
@@ -157,10 +164,10 @@ impl Gateway {
         }
     }
 
-    /// Comes back when there is somebody for whom the session here is wanted: until then its queue
-    /// grows where sessions are, and not in memory.
-    async fn somebody(&self) {
-        while self.shared.settings.waits_for_peers() && self.shared.crowd.is_over() {
+    /// Comes back when there is somebody for whom the session here is wanted, or something that it
+    /// does not have: until then its queue grows where sessions are, and not in memory.
+    async fn somebody(&self, desk: &Desk) {
+        while desk.is_alone() {
             self.shared.crowd.changed.notified().await;
         }
     }
@@ -218,7 +225,7 @@ impl Gateway {
         let Shared { settings, crowd, .. } = &self.shared;
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            if settings.waits_for_peers() && crowd.is_over() && desk.is_answered() {
+            if desk.is_alone() {
                 return Ended::Alone;
             }
             crowd.give_again(settings);
@@ -249,7 +256,7 @@ impl Gateway {
     /// What was read of sockets this broker has, before any of them may believe so: none is read
     /// any more.
     async fn settle(&self, desk: &mut Desk, way: &mut Way<UnixStream>) {
-        let Shared { settings, crowd, tally } = &self.shared;
+        let crowd = &self.shared.crowd;
         crowd.stop_hearing();
         desk.pass_over();
         let mut buffer = vec![0; READ_BYTES];
@@ -268,8 +275,17 @@ impl Gateway {
             Ok(Err(why)) => why,
             Err(_) => format!("no answer within {} s", FINISH.as_secs()),
         };
+        self.doubt(desk, &why);
+    }
+
+    /// Says so where it is not known what came of what sockets said.
+    fn doubt(&self, desk: &Desk, why: &str) {
+        let Shared { settings, crowd, tally } = &self.shared;
         let count = desk.unanswered() + crowd.unheard();
-        tally.fail(&settings.name, format!("{why}: what {count} messages came to is not known"));
+        if count > 0 {
+            let what = format!("{why}: what {count} messages came to is not known");
+            tally.fail(&settings.name, what);
+        }
     }
 }
 

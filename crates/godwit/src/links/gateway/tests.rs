@@ -21,7 +21,7 @@ fn set<S: Default>(rows: &'static [Row<S>], lines: &[(&str, &str)]) -> S {
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
 
-fn gateway(
+pub(super) fn gateway(
     own: Lines<'_>,
     out: &[Lines<'_>],
     inside: &[Lines<'_>],

@@ -1,0 +1,230 @@
+//! What becomes of messages when sockets leave, and when the connection to the session here ends:
+//! a gateway and an engine in this process, where a test says when the broker acknowledges.
+
+use super::Gateway;
+use super::crowd::{Crowd, PeerId};
+use super::settings::GatewaySettings;
+use super::tests::gateway;
+use crate::links::near::{Home, Near, Wish, first_packet, read_frame};
+use crate::links::tally::Tally;
+use crate::links::{LinkKind, Stop};
+use broker::ask::{Action, Answer};
+use broker::options::Asks;
+use broker::permissions::Permissions;
+use broker::survey::{Report, Which};
+use engine::{Request, Server, Setup};
+use mqtt::{Packet, SubscribeOptions, Version};
+use patterns::Message;
+use std::future::Future;
+use std::iter;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const OUT: &[(&str, &str)] = &[("filter", "out/#"), ("retained", "once")];
+const IN: &[(&str, &str)] = &[("filter", "in/a"), ("topic", "from/a"), ("qos", "1")];
+
+/// A gateway at a broker that has to be told what the gateway may do.
+struct Stage {
+    server: Server,
+    asked: Receiver<Request>,
+    home: Arc<Home>,
+    settings: GatewaySettings,
+    crowd: Arc<Crowd>,
+    tally: Arc<Tally>,
+    stop: watch::Sender<Stop>,
+    task: JoinHandle<()>,
+}
+
+impl Stage {
+    /// One that stands with `lines`, and neither listens nor dials.
+    fn new(lines: &[(&str, &str)]) -> Stage {
+        let (asks, asked) = channel();
+        let asks = Mutex::new(asks);
+        let options = broker::Options {
+            asks: Some(Asks::default()),
+            permissions: Some(Arc::new(Permissions::new(Vec::new()))),
+            ..broker::Options::default()
+        };
+        let server = Server::start(Setup {
+            judge: None,
+            warden: Some(Arc::new(move |request| {
+                let _ = asks.lock().expect("nobody panics there").send(request);
+            })),
+            listeners: Vec::new(),
+            shards: 1,
+            options: Arc::new(options),
+            seed: 7,
+            store: None,
+            log: Box::new(|_| {}),
+        });
+        let server = server.expect("it starts");
+        let own = [&[("listen", "tcp://127.0.0.1:1"), ("identity.user", "plant")], lines].concat();
+        let pattern = lines.iter().find(|(key, _)| *key == "pattern");
+        let hears = pattern.is_some_and(|(_, name)| *name == "pair");
+        let inside: &[&[(&str, &str)]] = if hears { &[IN] } else { &[] };
+        let mut settings = gateway(&own, &[OUT], inside).expect("it is right");
+        settings.listen.clear();
+        settings.name = "g".into();
+        let home = Arc::new(Home::new(server.handle().clone()));
+        let (tally, again) = (Arc::new(Tally::of(LinkKind::Gateway)), Arc::new(Notify::new()));
+        let seats = (home.clone(), again);
+        let gateway = Gateway::new(&settings, Default::default(), seats, tally.clone());
+        let crowd = gateway.shared.crowd.clone();
+        let (stop, stopped) = watch::channel(Stop::No);
+        let task = tokio::spawn(gateway.run(stopped));
+        Stage { server, asked, home, settings, crowd, tally, stop, task }
+    }
+
+    /// The next question of the broker about this; it may do whatever else is asked about.
+    async fn asked(&self, action: Action) -> Request {
+        let mut found = None;
+        until("a question", || {
+            while found.is_none()
+                && let Ok(request) = self.asked.try_recv()
+            {
+                match request.question.action == action {
+                    true => found = Some(request),
+                    false => request.reply.give(Answer::Allow),
+                }
+            }
+            found.is_some()
+        })
+        .await;
+        found.expect("it was waited for")
+    }
+
+    async fn allow(&self, action: Action) {
+        self.asked(action).await.reply.give(Answer::Allow);
+    }
+
+    /// Lets it have its filters.
+    async fn subscribed(&self) {
+        self.allow(Action::Subscribe).await;
+        until("its session", || !self.filters().is_empty()).await;
+    }
+
+    fn report(&self) -> Option<Report> {
+        let which = Which::Named(vec![self.settings.link_id().into()]);
+        self.server.handle().survey(which).pop()
+    }
+
+    fn filters(&self) -> Vec<Box<str>> {
+        self.report().map_or(Vec::new(), |report| report.filters)
+    }
+
+    fn enter(&self) -> PeerId {
+        self.crowd.enter(&self.settings, Arc::default()).expect("there is room")
+    }
+
+    fn leave(&self, id: PeerId) {
+        self.crowd.leave(id, iter::empty(), true);
+    }
+
+    fn says(&self, id: PeerId, message: Message) {
+        self.crowd.hand_in(id, &mut [message].into());
+    }
+
+    /// A client that nobody judges.
+    async fn client(&self, link_id: &str) -> Near {
+        let (receive_maximum, is_last, is_quiet) = (10, true, false);
+        let wish = Wish { link_id, receive_maximum, is_last, is_quiet };
+        self.home.connect(wish).await.expect("it is let in")
+    }
+
+    async fn reader(&self, filter: &str) -> Near {
+        let mut near = self.client("$link/gateway/reader").await;
+        let options = SubscribeOptions::default();
+        near.subscribe(&[(filter, options)], &[]).await.expect("it subscribes");
+        near
+    }
+
+    /// Somebody takes the gateway's session from it, and goes.
+    async fn breaks_off(&self) {
+        let (link_id, receive_maximum) = (self.settings.link_id(), 1);
+        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false, is_quiet: true };
+        let near = self.home.connect(wish).await.expect("it is let in");
+        near.goodbye().await.expect("it reads");
+        until("that it notices", || !self.tally.last_error().is_empty()).await;
+    }
+
+    async fn ends(self) {
+        _ = self.stop.send(Stop::ForNow);
+        self.task.await.expect("it ends");
+        self.server.stop().expect("it stops");
+    }
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let waited = async {
+        while !is_so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, waited).await.is_ok(), "no {what}");
+}
+
+/// The next message of this client.
+async fn next(near: &mut Near) -> String {
+    loop {
+        let read = timeout(PATIENCE, read_frame(&mut near.stream, &mut near.read)).await;
+        let len = read.expect("a packet comes").expect("it is connected");
+        let payload = match first_packet(&near.read, Version::V5) {
+            Some(Packet::Publish(publish)) => String::from_utf8(publish.payload.to_vec()).ok(),
+            _ => None,
+        };
+        near.read.drain(..len);
+        if let Some(payload) = payload {
+            return payload;
+        }
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("there are descriptors").block_on(test);
+}
+
+fn frames(all: &[&str]) -> Message {
+    let frames = all.iter().map(|frame| frame.as_bytes().to_vec()).collect();
+    Message { envelope: Vec::new(), frames }
+}
+
+/// A socket that has said something which waits for this broker's word, and is gone.
+async fn said_and_gone() -> (Stage, Near) {
+    let stage = Stage::new(&[("pattern", "pair")]);
+    stage.subscribed().await;
+    let reader = stage.reader("from/#").await;
+    let peer = stage.enter();
+    stage.says(peer, frames(&["in/a", "hello"]));
+    stage.asked(Action::Publish).await;
+    stage.leave(peer);
+    stage.breaks_off().await;
+    (stage, reader)
+}
+
+#[test]
+fn what_a_socket_said_is_said_again_where_the_connection_ends_behind_it() {
+    run(async {
+        let (stage, mut reader) = said_and_gone().await;
+        stage.allow(Action::Publish).await;
+        assert_eq!(next(&mut reader).await, "hello");
+        stage.ends().await;
+    });
+}
+
+#[test]
+fn what_a_socket_said_is_said_again_where_the_gateway_stops_before_it_could_be() {
+    run(async {
+        let (stage, mut reader) = said_and_gone().await;
+        stage.stop.send(Stop::ForNow).expect("it runs");
+        stage.allow(Action::Publish).await;
+        assert_eq!(next(&mut reader).await, "hello");
+        stage.ends().await;
+    });
+}
