@@ -101,8 +101,12 @@ impl Gateway {
                 biased;
                 // Who is there may have said something that is to be finished.
                 () = self.somebody(&desk) => {}
-                prepared = self.asked_again(desk.asks_again_at()) => {
-                    desk.heed_prepared(prepared);
+                () = self.is_asked_again(desk.asks_again_at()) => {
+                    // To its end, whoever comes: who carries has to know what was asked for.
+                    tokio::select! {
+                        prepared = self.prepare(true) => desk.heed_prepared(prepared),
+                        () = stopped(&mut told) => break,
+                    }
                     continue;
                 }
                 () = stopped(&mut told) => break,
@@ -173,8 +177,8 @@ impl Gateway {
     }
 
     /// Comes back when its permissions may have changed while nobody was there for whom it works,
-    /// or at the time that is given, with those that it has now.
-    async fn asked_again(&self, due: Option<Instant>) -> Prepared {
+    /// or at the time that is given.
+    async fn is_asked_again(&self, due: Option<Instant>) {
         let is_judged = self.shared.settings.identity().is_some();
         let told = async {
             match is_judged {
@@ -186,7 +190,6 @@ impl Gateway {
             () = told => {}
             () = time_of(due) => {}
         }
-        self.prepare(true).await
     }
 
     async fn work(&self, desk: &mut Desk, stop: &mut watch::Receiver<Stop>) -> Ended {

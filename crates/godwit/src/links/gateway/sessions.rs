@@ -2,7 +2,7 @@
 //! a gateway and an engine in this process, where a test says when the broker acknowledges.
 
 use super::Gateway;
-use super::crowd::{Crowd, PeerId};
+use super::crowd::{Crowd, Parcel, PeerId};
 use super::settings::GatewaySettings;
 use super::tests::gateway;
 use crate::links::near::{Home, Near, Wish, first_packet, read_frame};
@@ -13,7 +13,7 @@ use broker::options::Asks;
 use broker::permissions::Permissions;
 use broker::survey::{Report, Which};
 use engine::{Request, Server, Setup};
-use mqtt::{Packet, SubscribeOptions, Version};
+use mqtt::{Packet, PacketId, PropertiesBuf, Property, Publish, QoS, SubscribeOptions, Version};
 use patterns::Message;
 use std::future::Future;
 use std::iter;
@@ -37,6 +37,7 @@ struct Stage {
     settings: GatewaySettings,
     crowd: Arc<Crowd>,
     tally: Arc<Tally>,
+    again: Arc<Notify>,
     stop: watch::Sender<Stop>,
     task: JoinHandle<()>,
 }
@@ -73,12 +74,12 @@ impl Stage {
         settings.name = "g".into();
         let home = Arc::new(Home::new(server.handle().clone()));
         let (tally, again) = (Arc::new(Tally::of(LinkKind::Gateway)), Arc::new(Notify::new()));
-        let seats = (home.clone(), again);
+        let seats = (home.clone(), again.clone());
         let gateway = Gateway::new(&settings, Default::default(), seats, tally.clone());
         let crowd = gateway.shared.crowd.clone();
         let (stop, stopped) = watch::channel(Stop::No);
         let task = tokio::spawn(gateway.run(stopped));
-        Stage { server, asked, home, settings, crowd, tally, stop, task }
+        Stage { server, asked, home, settings, crowd, tally, again, stop, task }
     }
 
     /// The next question of the broker about this; it may do whatever else is asked about.
@@ -130,6 +131,17 @@ impl Stage {
         self.crowd.hand_in(id, &mut [message].into());
     }
 
+    /// What this peer has to take.
+    async fn given(&self, id: PeerId) -> Arc<Parcel> {
+        let mut found = None;
+        until("a message", || {
+            found = self.crowd.next(id);
+            found.is_some()
+        })
+        .await;
+        found.expect("it was waited for")
+    }
+
     /// A client that nobody judges.
     async fn client(&self, link_id: &str) -> Near {
         let (receive_maximum, is_last, is_quiet) = (10, true, false);
@@ -142,6 +154,27 @@ impl Stage {
         let options = SubscribeOptions::default();
         near.subscribe(&[(filter, options)], &[]).await.expect("it subscribes");
         near
+    }
+
+    async fn publish(&self, qos: QoS, payload: &str, retain: bool) {
+        let mut near = self.client("$link/gateway/writer").await;
+        let (mut packet, mut properties) = (Vec::new(), PropertiesBuf::default());
+        properties.push(Property::ResponseTopic("answers"));
+        let publish = Publish {
+            dup: false,
+            qos,
+            retain,
+            topic: "out/a",
+            packet_id: (qos > QoS::AtMostOnce).then_some(PacketId::MIN),
+            properties: properties.as_properties(),
+            payload: payload.as_bytes(),
+        };
+        publish.encode(Version::V5, &mut packet);
+        near.say(&packet).await.expect("it reads");
+        if qos > QoS::AtMostOnce {
+            read_frame(&mut near.stream, &mut near.read).await.expect("it acknowledges");
+        }
+        near.goodbye().await.expect("it reads");
     }
 
     /// Somebody takes the gateway's session from it, and goes.
@@ -225,6 +258,35 @@ fn what_a_socket_said_is_said_again_where_the_gateway_stops_before_it_could_be()
         stage.stop.send(Stop::ForNow).expect("it runs");
         stage.allow(Action::Publish).await;
         assert_eq!(next(&mut reader).await, "hello");
+        stage.ends().await;
+    });
+}
+
+#[test]
+fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
+    run(async {
+        let stage = Stage::new(&[("pattern", "push")]);
+        stage.asked(Action::Subscribe).await.reply.give(Answer::Deny);
+        let peer = stage.enter();
+        stage.asked(Action::Subscribe).await.reply.give(Answer::Deny);
+        let is_online = || stage.report().is_some_and(|report| report.is_online);
+        until("a connection", is_online).await;
+        stage.leave(peer);
+        until("an end of it", || !is_online()).await;
+        stage.publish(QoS::AtLeastOnce, "retained", true).await;
+        stage.again.notify_one();
+        let request = stage.asked(Action::Subscribe).await;
+        // Nothing of it is heard here before a socket comes.
+        request.reply.give(Answer::Allow);
+        while !stage.filters().iter().any(|filter| &**filter == "out/#") {
+            std::thread::yield_now();
+        }
+        let peer = stage.enter();
+        stage.allow(Action::Subscribe).await;
+        assert_eq!(stage.given(peer).await.message.frames[1], b"retained");
+        // A next process would ask for what is retained while there is a note that says so.
+        let is_noted = || stage.filters().iter().any(|filter| filter.contains("/.notes/"));
+        until("an end of the note", || !is_noted()).await;
         stage.ends().await;
     });
 }
