@@ -32,9 +32,11 @@ pub(crate) enum Loss {
     NoAnswer,
     /// It was half-way here, or a peer subscribed to it, when all of that was too much.
     NoRoom,
+    /// The last peer was gone, or the gateway stopped, and no session has it.
+    NoPeer,
 }
 
-const LOSSES: [&str; 11] = [
+const LOSSES: [&str; 12] = [
     "no_rule",
     "no_name",
     "packet_too_large",
@@ -46,6 +48,7 @@ const LOSSES: [&str; 11] = [
     "unreadable",
     "no_answer",
     "no_room",
+    "no_peer",
 ];
 const OF_BRIDGES: &[Loss] =
     &[Loss::NoRule, Loss::NoName, Loss::TooLarge, Loss::Refused, Loss::RefusedHere, Loss::Echo];
@@ -58,6 +61,7 @@ const OF_GATEWAYS: &[Loss] = &[
     Loss::Unreadable,
     Loss::NoAnswer,
     Loss::NoRoom,
+    Loss::NoPeer,
 ];
 const OF_SINKS: &[Loss] = &[Loss::Refused, Loss::EventsFull];
 

@@ -58,8 +58,8 @@ struct Seat {
     topics: Option<Topics>,
     /// Of what it has begun to say, and of what it subscribes to.
     held: usize,
-    /// It has said more than there was room for.
-    has_more: bool,
+    /// So many messages it has said that there was no room for.
+    unheard: usize,
     /// It held most when all held too much.
     is_cut: bool,
     wake: Arc<Notify>,
@@ -110,7 +110,7 @@ impl Crowd {
             queue_bytes: 0,
             topics,
             held: 0,
-            has_more: false,
+            unheard: 0,
             is_cut: false,
             wake,
         };
@@ -120,17 +120,27 @@ impl Crowd {
         Ok(id)
     }
 
-    /// `begun` is what was not written to it as a whole.
-    pub(super) fn leave(&self, id: PeerId, begun: impl Iterator<Item = Arc<Parcel>>, keeps: bool) {
+    /// `begun` is what was not written to it as a whole. Says how many messages nobody has any more
+    /// because everyone ends.
+    pub(super) fn leave(
+        &self,
+        id: PeerId,
+        begun: impl Iterator<Item = Arc<Parcel>>,
+        keeps: bool,
+    ) -> usize {
         let mut present = lock(&self.present);
-        if let Some(seat) = present.peers.remove(&id) {
-            present.held -= seat.held;
-            if keeps {
-                present.returned.extend(begun.chain(seat.queue));
-            }
+        let Some(seat) = present.peers.remove(&id) else { return 0 };
+        present.held -= seat.held;
+        let mut lost = 0;
+        let left = begun.chain(seat.queue);
+        if present.is_closed {
+            lost = left.filter(|parcel| parcel.receipt.is_none()).count();
+        } else if keeps {
+            present.returned.extend(left);
         }
         drop(present);
         self.changed.notify_one();
+        lost
     }
 
     /// Says whether there was room.
@@ -256,7 +266,7 @@ impl Crowd {
             present.intake.push(id, message);
         }
         if let Some(seat) = present.peers.get_mut(&id) {
-            seat.has_more = !said.is_empty();
+            seat.unheard = said.len();
         }
         drop(present);
         self.changed.notify_one();
@@ -271,15 +281,22 @@ impl Crowd {
         lock(&self.present).is_deaf
     }
 
-    /// The session here was told all that was read.
-    pub(super) fn is_heard_out(&self) -> bool {
+    /// Nobody says anything new: nobody is there, or none of them is read any more.
+    pub(super) fn is_quiet(&self) -> bool {
         let present = lock(&self.present);
-        present.intake.is_empty() && present.peers.values().all(|seat| !seat.has_more)
+        present.is_deaf || present.peers.is_empty()
     }
 
-    /// How many messages the session here was not told, at least.
+    /// The session here was told all that was read.
+    pub(super) fn is_heard_out(&self) -> bool {
+        self.unheard() == 0
+    }
+
+    /// How many messages were read that the session here was not told.
     pub(super) fn unheard(&self) -> usize {
-        lock(&self.present).intake.len()
+        let present = lock(&self.present);
+        let waiting: usize = present.peers.values().map(|seat| seat.unheard).sum();
+        present.intake.len() + waiting
     }
 
     /// What somebody said who may say it now.
@@ -319,8 +336,8 @@ impl Crowd {
     /// What the last connection to the session here owed nobody waits for any more.
     pub(super) fn forget(&self) {
         let mut present = lock(&self.present);
-        present.returned.clear();
         present.taken.clear();
+        present.returned.retain(|parcel| parcel.receipt.is_none());
         for seat in present.peers.values_mut() {
             seat.queue.retain(|parcel| parcel.receipt.is_none());
             seat.queue_bytes = seat.queue.iter().map(|parcel| cost(&parcel.message)).sum();

@@ -47,7 +47,8 @@ pub(super) struct Desk {
     pub(super) fresh: Fresh,
     /// When they are asked for again.
     ask_again: Option<Instant>,
-    /// What comes for sockets is left to the session, which has it again for whoever is next.
+    /// What comes for sockets is left to the session, which has it again for whoever is next, until
+    /// another connection to it begins.
     passes_over: bool,
 }
 
@@ -97,6 +98,7 @@ impl Desk {
         self.errands.forget_receipts();
         self.to_near.clear();
         self.asked_for = None;
+        self.passes_over = false;
         for (_, packet) in &mut self.unanswered {
             // DUP [MQTT-3.3.1-1].
             packet[0] |= 0x08;
@@ -150,11 +152,11 @@ impl Desk {
                 break;
             }
             taken += frame.len;
-            if is_publish && self.passes_over {
-                continue;
-            }
             match Packet::decode(frame, Version::V5).map_err(wrong)? {
-                Packet::Publish(publish) => self.publish(&publish),
+                Packet::Publish(publish) if !self.passes_over => self.publish(&publish),
+                Packet::Publish(publish) if publish.packet_id.is_none() => {
+                    self.lose(Loss::NoPeer, publish.topic);
+                }
                 Packet::SubAck(ack) => {
                     let asked_for = self.asked_for.take().unwrap_or_default();
                     self.heed(refused(asked_for.iter().map(String::as_str), ack.codes));
@@ -190,7 +192,8 @@ impl Desk {
         }
         match settings.pattern.manner() {
             Manner::One => self.crowd().has_room(settings),
-            Manner::All | Manner::Asker | Manner::None => true,
+            Manner::All => !self.has_nobody(),
+            Manner::Asker | Manner::None => true,
         }
     }
 
@@ -324,16 +327,42 @@ impl Desk {
         }
     }
 
-    /// Whether what sockets say may be published.
+    /// Whether what sockets say may be published. Who comes where something was passed over is for
+    /// the next connection.
     fn takes_in(&self) -> bool {
-        self.unanswered.len() < UNANSWERED_MAX
+        (!self.passes_over || self.crowd().is_quiet())
+            && self.unanswered.len() < UNANSWERED_MAX
             && self.unanswered_bytes < UNANSWERED_BYTES_MAX
             && self.to_near.len() < UNSENT_BYTES_MAX
     }
 
-    /// Nobody is there for whom the session here is wanted, and it has all that was said.
+    /// Brings together what sockets did and what waits here. Where the last of those has gone for
+    /// whom the session here is wanted it has all again that comes from now on, so that nothing
+    /// stands before its acknowledgements.
+    pub(super) fn heed_crowd(&mut self) {
+        if self.has_nobody() {
+            self.passes_over = true;
+        }
+        if !self.passes_over {
+            self.crowd().give_again(self.settings());
+        }
+        self.take_receipts();
+    }
+
+    /// Nobody is there for whom the session here is wanted.
+    fn has_nobody(&self) -> bool {
+        self.settings().waits_for_peers() && self.crowd().len() == 0
+    }
+
+    /// The same, and it has all that was said.
     pub(super) fn is_alone(&self) -> bool {
         self.settings().waits_for_peers() && self.crowd().is_over() && self.is_answered()
+    }
+
+    /// Somebody has come for whom the session here sends again over another connection what this
+    /// one passed over, and it has all that it was told.
+    pub(super) fn is_parted(&self) -> bool {
+        self.passes_over && self.crowd().len() > 0 && self.is_answered()
     }
 
     /// This broker has all that it was told.

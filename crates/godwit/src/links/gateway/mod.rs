@@ -61,7 +61,7 @@ pub(crate) struct Gateway {
 /// Why the connection to the session here ends.
 enum Ended {
     Stopped,
-    /// No socket is there that could take anything.
+    /// No socket is there that could take anything, or for a moment none was.
     Alone,
     Why(String),
 }
@@ -228,11 +228,10 @@ impl Gateway {
         let Shared { settings, crowd, .. } = &self.shared;
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            if desk.is_alone() {
+            desk.heed_crowd();
+            if desk.is_alone() || desk.is_parted() {
                 return Ended::Alone;
             }
-            crowd.give_again(settings);
-            desk.take_receipts();
             let due = desk.due();
             tokio::select! {
                 biased;

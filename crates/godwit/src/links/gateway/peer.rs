@@ -249,7 +249,9 @@ impl Drop for Peer {
         }
         let Shared { settings, crowd, tally } = &self.shared;
         let begun = self.begun.drain(..).map(|(_, parcel)| parcel);
-        crowd.leave(self.id, begun, settings.pattern.manner() == Manner::One);
+        let lost = crowd.leave(self.id, begun, settings.pattern.manner() == Manner::One);
+        let about = "it waited for a socket when the gateway stopped";
+        (0..lost).for_each(|_| tally.lose(&settings.name, Loss::NoPeer, about));
         let peers = tally.peers.fetch_sub(1, Relaxed) - 1;
         debug!(target: "godwit::gateway", gateway = &*settings.name, peers, "a socket went");
     }

@@ -26,6 +26,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than it takes to hear of something.
+const A_WHILE: Duration = Duration::from_millis(300);
 const OUT: &[(&str, &str)] = &[("filter", "out/#"), ("retained", "once")];
 const IN: &[(&str, &str)] = &[("filter", "in/a"), ("topic", "from/a"), ("qos", "1")];
 
@@ -124,7 +126,7 @@ impl Stage {
     }
 
     fn leave(&self, id: PeerId) {
-        self.crowd.leave(id, iter::empty(), true);
+        _ = self.crowd.leave(id, iter::empty(), true);
     }
 
     fn says(&self, id: PeerId, message: Message) {
@@ -175,6 +177,11 @@ impl Stage {
             read_frame(&mut near.stream, &mut near.read).await.expect("it acknowledges");
         }
         near.goodbye().await.expect("it reads");
+    }
+
+    /// What this broker waits for a socket's word on.
+    fn is_owed(&self) -> bool {
+        self.report().is_some_and(|report| report.in_flight > 0)
     }
 
     /// Somebody takes the gateway's session from it, and goes.
@@ -259,6 +266,76 @@ fn what_a_socket_said_is_said_again_where_the_gateway_stops_before_it_could_be()
         stage.allow(Action::Publish).await;
         assert_eq!(next(&mut reader).await, "hello");
         stage.ends().await;
+    });
+}
+
+/// Two questions wait for answers of a socket that answers one of them and goes; another comes
+/// while this broker has not acknowledged the answer. Says what the next socket is asked.
+async fn asked_of_the_next(pattern: &str) -> Vec<String> {
+    let stage = Stage::new(&[("protocol", "sp"), ("pattern", pattern)]);
+    stage.subscribed().await;
+    let mut reader = stage.reader("answers").await;
+    let first = stage.enter();
+    let mut answer = frames(&["yes"]);
+    for question in ["first", "second"] {
+        stage.publish(QoS::AtLeastOnce, question, false).await;
+        let given = stage.given(first).await;
+        assert_eq!(given.message.frames, frames(&[question]).frames);
+        answer.envelope.clone_from(&given.message.envelope);
+    }
+    stage.says(first, answer);
+    let told = stage.asked(Action::Publish).await;
+    stage.leave(first);
+    stage.publish(QoS::AtLeastOnce, "third", false).await;
+    sleep(A_WHILE).await;
+    let next_one = stage.enter();
+    sleep(A_WHILE).await;
+    told.reply.give(Answer::Allow);
+    assert_eq!(next(&mut reader).await, "yes");
+    let mut asked = Vec::new();
+    while !asked.contains(&"third".to_string()) {
+        let given = stage.given(next_one).await;
+        asked.extend(given.message.frames.iter().map(|one| String::from_utf8_lossy(one).into()));
+    }
+    stage.ends().await;
+    asked
+}
+
+#[test]
+fn a_question_that_nobody_was_there_for_waits_for_who_comes() {
+    run(async {
+        assert_eq!(asked_of_the_next("surveyor").await, ["third"]);
+    });
+}
+
+#[test]
+fn a_question_that_nobody_answered_is_asked_again_whatever_comes_behind_it() {
+    run(async {
+        assert_eq!(asked_of_the_next("req").await, ["first", "third"]);
+    });
+}
+
+#[test]
+fn what_no_session_has_is_counted_where_sockets_have_gone() {
+    run(async {
+        let stage = Stage::new(&[("pattern", "pair")]);
+        stage.subscribed().await;
+        let peer = stage.enter();
+        stage.says(peer, frames(&["in/a", "hello"]));
+        let told = stage.asked(Action::Publish).await;
+        stage.stop.send(Stop::ForNow).expect("it runs");
+        sleep(A_WHILE).await;
+        for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+            stage.publish(qos, "comes when it stops", false).await;
+        }
+        until("the one that is kept", || stage.is_owed()).await;
+        told.reply.give(Answer::Allow);
+        until("an end", || stage.crowd.is_closed()).await;
+        stage.leave(peer);
+        let tally = stage.tally.clone();
+        stage.ends().await;
+        let lost: Vec<_> = tally.losses().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(lost, [("no_peer", 1)]);
     });
 }
 
