@@ -5,6 +5,7 @@ import fcntl
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -18,6 +19,7 @@ from sockets import (IN, OUT, PATIENCE_MS, PATIENCE_S, Case, Mqtt, gateway, rss_
                      stalled_peer, until, zmtp)
 
 WHO = 'identity.user = "plant"'
+BODY = "x" * 5_000
 # Clients without a name are the tests' own.
 ANYONE = '[[rule]]\nallow = "all"\nanonymous = true\n'
 
@@ -335,6 +337,33 @@ class Gates(Case):
         self.assertEqual([mqtt.next()[1] for _ in expected], expected)
         mqtt.nothing()
 
+    def test_what_a_socket_takes_while_a_gateway_stops_does_not_come_again(self):
+        url = self.url("ipc")
+        text = gateway("push", f'listen = ["{url}"]', OUT)
+        broker, mqtt = self.keeper(url, text)
+        puller = self.pulls(url)
+        self.joined(broker, "push")
+        for number in range(999):
+            mqtt.client.publish("out/a", f"{number:04}" + BODY, qos=1)
+        mqtt.publish("out/a", "0999" + BODY)
+        mqtt.stop()
+        broker.signal(signal.SIGTERM)
+        before = pulled(puller)
+        self.assertEqual(broker.wait(), 0)
+        broker, _ = self.keeper(url, text)
+        after = pulled(self.pulls(url))
+        self.assertEqual(before + after, list(range(1000)))
+        self.assertGreater(min(len(before), len(after)), 10, "it was not in the middle")
+
+    def pulls(self, url):
+        """A socket that takes what it is given once somebody reads it."""
+        puller = socket.socket(socket.AF_UNIX)
+        self.addCleanup(puller.close)
+        puller.settimeout(PATIENCE_S)
+        puller.connect(url.removeprefix("ipc://"))
+        puller.sendall(zmtp("PULL"))
+        return puller
+
     def test_what_it_may_not_have_it_asks_for_again_while_nobody_is_there(self):
         judge = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Judge)
         judge.verdict = "deny"
@@ -353,6 +382,14 @@ class Gates(Case):
         self.mqtt(broker).publish("out/a", "waits")
         pull = self.socket("pull", url)
         self.assertEqual(pull.recv_multipart(), [b"out/a", b"waits"])
+
+
+def pulled(puller):
+    """The numbers that came as a whole, until the last one or the end of the connection."""
+    came = bytearray()
+    while not came.endswith(b"0999" + BODY.encode()) and (more := puller.recv(65536)):
+        came += more
+    return [int(number) for number in re.findall(b"(\\d{4})" + BODY.encode(), came)]
 
 
 def outstanding(peer):

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct Parcel {
     pub(super) message: Message,
-    /// What its session here waits for, where that is the writing.
+    /// What its session here waits for: that it is written, or a question's answer.
     pub(super) receipt: Option<Receipt>,
 }
 
@@ -335,8 +335,13 @@ impl Crowd {
 
     /// What the last connection to the session here owed nobody waits for any more.
     pub(super) fn forget(&self) {
+        lock(&self.present).taken.clear();
+        self.take_back();
+    }
+
+    /// No peer begins what the session here has again.
+    pub(super) fn take_back(&self) {
         let mut present = lock(&self.present);
-        present.taken.clear();
         present.returned.retain(|parcel| parcel.receipt.is_none());
         for seat in present.peers.values_mut() {
             seat.queue.retain(|parcel| parcel.receipt.is_none());

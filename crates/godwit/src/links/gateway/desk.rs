@@ -176,9 +176,13 @@ impl Desk {
         !self.passes_over && !self.has_room()
     }
 
-    /// Nothing goes to sockets any more.
+    /// Nothing more goes to sockets than they were given, and no question of that: nobody would
+    /// hear the answer.
     pub(super) fn pass_over(&mut self) {
         self.passes_over = true;
+        if self.settings().pattern.asks() {
+            self.crowd().take_back();
+        }
     }
 
     /// Whether one more message could go out now, whatever it is.
@@ -273,7 +277,10 @@ impl Desk {
         let question = Message::question(self.errands.ask(asked), frames);
         match is_survey {
             true => self.spread(&parcel(question, None), publish.topic),
-            false => self.crowd().give(parcel(question, None), self.settings()),
+            false => {
+                let receipt = publish.packet_id.map(|id| (self.epoch, id));
+                self.crowd().give(parcel(question, receipt), self.settings());
+            }
         }
     }
 

@@ -43,7 +43,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -129,12 +128,6 @@ impl Gateway {
             }
         }
         crowd.close();
-        let _ = timeout(FINISH, async {
-            while crowd.len() > 0 {
-                crowd.changed.notified().await;
-            }
-        })
-        .await;
         roads.shutdown().await;
         tally.is_up.store(false, Relaxed);
         info!(target: "godwit::gateway", gateway = &*settings.name, "stopped");
@@ -256,28 +249,39 @@ impl Gateway {
     }
 
     /// What was read of sockets this broker has, before any of them may believe so: none is read
-    /// any more.
+    /// any more. Then they go, and what they take until they have gone is acknowledged.
     async fn settle(&self, desk: &mut Desk, way: &mut Way<UnixStream>) {
         let crowd = &self.shared.crowd;
         crowd.stop_hearing();
         desk.pass_over();
+        let is_heard = |desk: &Desk| crowd.is_heard_out() && desk.is_answered();
+        match timeout(FINISH, self.carry_until(is_heard, desk, way)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => return self.doubt(desk, &why),
+            Err(_) => self.doubt(desk, &format!("no answer within {} s", FINISH.as_secs())),
+        }
+        crowd.close();
+        let have_gone = |desk: &Desk| crowd.len() == 0 && desk.is_answered();
+        let _ = timeout(FINISH, self.carry_until(have_gone, desk, way)).await;
+    }
+
+    async fn carry_until(
+        &self,
+        is_so: impl Fn(&Desk) -> bool,
+        desk: &mut Desk,
+        way: &mut Way<UnixStream>,
+    ) -> Result<(), String> {
         let mut buffer = vec![0; READ_BYTES];
-        let settled = async {
-            while !crowd.is_heard_out() || !desk.is_answered() {
-                desk.take_receipts();
-                tokio::select! {
-                    moved = poll_fn(|cx| poll(desk, way, cx, &mut buffer)) => moved?,
-                    () = crowd.changed.notified() => {}
-                }
+        loop {
+            desk.take_receipts();
+            if is_so(desk) {
+                return Ok(());
             }
-            Ok::<(), String>(())
-        };
-        let why = match timeout(FINISH, settled).await {
-            Ok(Ok(())) => return,
-            Ok(Err(why)) => why,
-            Err(_) => format!("no answer within {} s", FINISH.as_secs()),
-        };
-        self.doubt(desk, &why);
+            tokio::select! {
+                moved = poll_fn(|cx| poll(desk, way, cx, &mut buffer)) => moved?,
+                () = self.shared.crowd.changed.notified() => {}
+            }
+        }
     }
 
     /// Says so where it is not known what came of what sockets said.
@@ -305,9 +309,22 @@ fn poll(
     cx: &mut Context<'_>,
     buffer: &mut [u8],
 ) -> Poll<Result<(), String>> {
+    let taken_in = desk.take_in();
+    if exchange(desk, way, cx, buffer)? || taken_in {
+        return Poll::Ready(Ok(()));
+    }
+    Poll::Pending
+}
+
+/// What goes to the session here and what comes from it. Says whether there was anything.
+fn exchange(
+    desk: &mut Desk,
+    way: &mut Way<UnixStream>,
+    cx: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Result<bool, String> {
     let near = |error: std::io::Error| format!("this broker closed the connection: {error}");
-    let mut moved = desk.take_in();
-    moved |= way.poll_write(cx, &mut desk.to_near).map_err(near)?;
+    let mut moved = way.poll_write(cx, &mut desk.to_near).map_err(near)?;
     if !way.unread().is_empty() {
         let taken = desk.hear(way.unread())?;
         way.take(taken);
@@ -317,13 +334,25 @@ fn poll(
     if way.unread().is_empty() || !desk.is_held() {
         moved |= way.poll_read(cx, buffer).map_err(near)?;
     }
-    if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
+    Ok(moved)
 }
 
+/// This broker has heard it once it closes the connection: one that is closed here, with something
+/// unread, it gives up without what it has not read.
 async fn goodbye(desk: &mut Desk, way: &mut Way<UnixStream>) {
+    desk.take_receipts();
+    desk.pass_over();
     let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
     Disconnect { reason, properties }.encode(Version::V5, &mut desk.to_near);
-    let said = way.stream.write_all(&desk.to_near);
-    let _ = timeout(FINISH, said).await;
+    let mut buffer = vec![0; READ_BYTES];
+    let closed = poll_fn(|cx| {
+        while let Ok(moved) = exchange(desk, way, cx, &mut buffer) {
+            if !moved {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    });
+    let _ = timeout(FINISH, closed).await;
     desk.to_near.clear();
 }

@@ -214,10 +214,12 @@ impl Peer {
         while self.begun.front().is_some_and(|(end, _)| *end == 0)
             && let Some((_, parcel)) = self.begun.pop_front()
         {
-            let Shared { crowd, tally, .. } = &self.shared;
+            let Shared { settings, crowd, tally } = &self.shared;
             let payload = parcel.message.frames.last().map_or(0, Vec::len);
             tally.count_out(payload);
-            if let Some(receipt) = parcel.receipt {
+            if let Some(receipt) = parcel.receipt
+                && !settings.pattern.asks()
+            {
                 crowd.took(receipt);
             }
         }

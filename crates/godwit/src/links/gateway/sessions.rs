@@ -125,8 +125,9 @@ impl Stage {
         self.crowd.enter(&self.settings, Arc::default()).expect("there is room")
     }
 
-    fn leave(&self, id: PeerId) {
-        _ = self.crowd.leave(id, iter::empty(), true);
+    /// Says how many messages are lost with it.
+    fn leave(&self, id: PeerId) -> usize {
+        self.crowd.leave(id, iter::empty(), true)
     }
 
     fn says(&self, id: PeerId, message: Message) {
@@ -179,7 +180,11 @@ impl Stage {
         near.goodbye().await.expect("it reads");
     }
 
-    /// What this broker waits for a socket's word on.
+    fn is_online(&self) -> bool {
+        self.report().is_some_and(|report| report.is_online)
+    }
+
+    /// Whether the session has something that the gateway did not acknowledge.
     fn is_owed(&self) -> bool {
         self.report().is_some_and(|report| report.in_flight > 0)
     }
@@ -323,6 +328,8 @@ fn what_no_session_has_is_counted_where_sockets_have_gone() {
         let peer = stage.enter();
         stage.says(peer, frames(&["in/a", "hello"]));
         let told = stage.asked(Action::Publish).await;
+        stage.publish(QoS::AtMostOnce, "waits for the socket", false).await;
+        sleep(A_WHILE).await;
         stage.stop.send(Stop::ForNow).expect("it runs");
         sleep(A_WHILE).await;
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
@@ -331,11 +338,32 @@ fn what_no_session_has_is_counted_where_sockets_have_gone() {
         until("the one that is kept", || stage.is_owed()).await;
         told.reply.give(Answer::Allow);
         until("an end", || stage.crowd.is_closed()).await;
-        stage.leave(peer);
+        assert_eq!(stage.leave(peer), 1);
         let tally = stage.tally.clone();
         stage.ends().await;
         let lost: Vec<_> = tally.losses().filter(|(_, count)| *count > 0).collect();
         assert_eq!(lost, [("no_peer", 1)]);
+    });
+}
+
+#[test]
+fn a_question_that_waits_when_it_stops_is_the_sessions_again() {
+    run(async {
+        let stage = Stage::new(&[("pattern", "req")]);
+        stage.subscribed().await;
+        let peer = stage.enter();
+        for qos in [QoS::AtLeastOnce, QoS::AtMostOnce] {
+            stage.publish(qos, if qos > QoS::AtMostOnce { "kept" } else { "not" }, false).await;
+        }
+        until("what is owed", || stage.is_owed()).await;
+        sleep(A_WHILE).await;
+        stage.stop.send(Stop::ForNow).expect("it runs");
+        until("an end", || stage.crowd.is_closed()).await;
+        assert_eq!(stage.given(peer).await.message.frames, frames(&["not"]).frames);
+        assert_eq!(stage.leave(peer), 0);
+        until("an end of its connection", || !stage.is_online()).await;
+        assert!(stage.is_owed(), "it was not answered");
+        stage.ends().await;
     });
 }
 
@@ -346,10 +374,9 @@ fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
         stage.asked(Action::Subscribe).await.reply.give(Answer::Deny);
         let peer = stage.enter();
         stage.asked(Action::Subscribe).await.reply.give(Answer::Deny);
-        let is_online = || stage.report().is_some_and(|report| report.is_online);
-        until("a connection", is_online).await;
+        until("a connection", || stage.is_online()).await;
         stage.leave(peer);
-        until("an end of it", || !is_online()).await;
+        until("an end of it", || !stage.is_online()).await;
         stage.publish(QoS::AtLeastOnce, "retained", true).await;
         stage.again.notify_one();
         let request = stage.asked(Action::Subscribe).await;
