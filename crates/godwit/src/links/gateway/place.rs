@@ -1,6 +1,7 @@
 //! Where sockets are: `tcp://host:port`, `ipc:///path`, `tls+tcp://`, `ws://host:port/path` and
 //! `wss://` alike.
 
+use crate::identity::remote::dial::Endpoint;
 use crate::identity::remote::url::Url;
 use std::fmt;
 use std::net::IpAddr;
@@ -83,8 +84,8 @@ impl fmt::Display for Place {
         match self {
             Place::Ipc(path) => write!(f, "ipc://{}", path.display()),
             Place::Net { scheme, host, port, path } => {
-                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-                write!(f, "{scheme}://{host}:{port}{path}")
+                let endpoint = Endpoint { host: host.clone(), port: *port, tls: None };
+                write!(f, "{scheme}://{endpoint}{path}")
             }
         }
     }

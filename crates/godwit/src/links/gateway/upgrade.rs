@@ -2,7 +2,7 @@
 
 use super::place::Place;
 use super::settings::GatewaySettings;
-use crate::identity::remote::dial::Wire;
+use crate::identity::remote::dial::{Endpoint, Wire};
 use carrier::{upgrade_answer, upgrade_request};
 use engine::web::{HEAD_BYTES_MAX, Origins, Site, welcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,7 +39,8 @@ pub(super) async fn ask(
         return Ok(Vec::new());
     };
     let protocol = settings.pattern.web_protocol(false);
-    let request = upgrade_request(&format!("{host}:{port}"), path, &protocol);
+    let endpoint = Endpoint { host: host.clone(), port: *port, tls: None };
+    let request = upgrade_request(&endpoint.to_string(), path, &protocol);
     write(wire, request.as_bytes()).await?;
     let (head, rest) = read_head(wire).await?;
     upgrade_answer(&head)?;
@@ -71,5 +72,28 @@ async fn read_head(wire: &mut Box<dyn Wire>) -> Result<(Vec<u8>, Vec<u8>), Strin
             Ok(_) => {}
             Err(error) => return Err(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::duplex;
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn a_request_says_its_host_as_a_url_does() {
+        let place = Place::parse("ws://[::1]:80/a").unwrap();
+        let (ours, mut theirs) = duplex(4096);
+        let (mut wire, settings): (Box<dyn Wire>, _) = (Box::new(ours), GatewaySettings::default());
+        let asked = async {
+            let mut head = vec![0; 4096];
+            let len = theirs.read(&mut head).await.unwrap();
+            drop(theirs);
+            String::from_utf8(head[..len].to_vec()).unwrap()
+        };
+        let both = async { tokio::join!(ask(&settings, &place, &mut wire), asked) };
+        let (_, head) = Builder::new_current_thread().build().unwrap().block_on(both);
+        assert!(head.contains("\r\nHost: [::1]:80\r\n"), "{head}");
     }
 }
