@@ -323,7 +323,7 @@ impl Body {
         self.count(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         match sent {
-            Err(_) => self.lost(index),
+            Err(_) => self.takes_no_more(index),
             Ok(false) => {}
             Ok(true) if socket.congested.is_none() => {}
             Ok(true) => {
@@ -470,7 +470,7 @@ impl Body {
             self.shard.handle(self.now, Input::Congested { conn }, &mut self.out);
         }
         for index in broken {
-            self.lost(index);
+            self.takes_no_more(index);
         }
         self.flush_quic();
     }

@@ -161,6 +161,7 @@ impl Body {
         let room = tail_len + limits::READ_BYTES_PER_TICK;
         match socket.receive(&mut buffer[tail_len..room]) {
             Ok(Some(0)) | Err(_) => self.lost(index),
+            Ok(None) if socket.ends => self.lost(index),
             Ok(None) => socket.tail = tail,
             Ok(Some(read)) => {
                 let len = tail_len + read;
@@ -184,6 +185,7 @@ impl Body {
         tail.resize(have + more, 0);
         match socket.receive(&mut tail[have..]) {
             Ok(Some(0)) | Err(_) => self.lost(index),
+            Ok(None) if socket.ends => self.lost(index),
             Ok(None) => {
                 tail.truncate(have);
                 socket.tail = tail;
@@ -254,6 +256,17 @@ impl Body {
             socket.unfinished = true;
             self.list(index);
         }
+    }
+
+    /// Its peer has gone, but what that said before, and be it goodbye, may not have been read.
+    pub(crate) fn takes_no_more(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.held || socket.starved || socket.stream.trunk().is_some() {
+            return self.lost(index);
+        }
+        socket.drop_unsent();
+        socket.ends = true;
+        self.list(index);
     }
 
     /// The stream ended or broke.

@@ -23,7 +23,8 @@ pub(crate) struct Socket {
     pub(crate) unfinished: bool,
     /// In the list of sockets to be looked at in the next tick.
     pub(crate) listed: bool,
-    /// The poller has told of the end, which it does once: it is behind what is still to be read.
+    /// The poller, which says it once, or a write has told of the end: it is behind what is still
+    /// to be read.
     pub(crate) ends: bool,
     /// What it said last went to somebody.
     pub(crate) publishes: bool,

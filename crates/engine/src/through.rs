@@ -117,7 +117,7 @@ impl Body {
         let mut buffer = std::mem::take(&mut self.buffer);
         let kept = layers.lay_out(&mut buffer);
         let ended = match socket.receive(&mut buffer[kept..]) {
-            Ok(None) => Ok(false),
+            Ok(None) => Ok(socket.ends),
             Ok(Some(0)) | Err(_) => Ok(true),
             Ok(Some(read)) => {
                 let len = kept + read;

@@ -272,6 +272,31 @@ fn a_client_that_does_not_read_is_still_heard() {
 }
 
 /// Across shards, too, a member whose window is full gets nothing while another has room.
+/// What it is sent fails then, which says nothing of what it said before.
+#[test]
+fn who_goes_without_reading_is_heard_to_the_end() {
+    let options = Options { write_bytes_max: 64 * 1024, ..Options::default() };
+    let (server, address) = serve(1, options);
+    let mut other = Client::connect(address, "other");
+    other.subscribe("words", QoS::AtMostOnce);
+    let payload = vec![b'x'; 256 * 1024];
+    for round in 0..20_u32 {
+        let mut stalled = Client::connect(address, "stalled");
+        stalled.subscribe("big", QoS::AtMostOnce);
+        for _ in 0..40 {
+            other.publish("big", &payload, None);
+            other.send(Packet::PingReq);
+            other.expect(|packet| matches!(packet, Packet::PingResp));
+        }
+        stalled.publish("words", &round.to_be_bytes(), None);
+        drop(stalled);
+        other.expect(|packet| {
+            matches!(packet, Packet::Publish(publish) if publish.payload == round.to_be_bytes())
+        });
+    }
+    server.stop().expect("it stops");
+}
+
 #[test]
 fn a_burst_to_a_group_goes_to_the_member_with_room() {
     const MESSAGES: usize = 300;
