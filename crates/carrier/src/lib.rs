@@ -17,5 +17,5 @@ pub use outlet::{Manner, Outlet, TrunkId};
 pub use scheme::{Scheme, TCP};
 pub use trust::Trust;
 pub use udp::{SLOT_BYTES, SLOTS, Udp, ecn_of};
-pub use websocket::{upgrade_answer, upgrade_request};
+pub use websocket::{Upgrade, proof_of};
 pub use wire::{Layers, Wire};

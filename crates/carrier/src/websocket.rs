@@ -3,10 +3,15 @@
 //!
 //! MQTT's bytes are a stream: frames need not hold whole packets (MQTT 5.0, 6).
 
+use base64ct::{Base64, Encoding};
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use ring::rand::{SecureRandom, SystemRandom};
 use std::io::{self, Read, Write};
 
 #[derive(Debug)]
 pub(super) struct WebSocket {
+    asked: Upgrade,
+    masks: Masks,
     /// Taken and not yet written: the request, then frames.
     out: Vec<u8>,
     /// Received and not yet understood.
@@ -16,29 +21,83 @@ pub(super) struct WebSocket {
     is_upgraded: bool,
 }
 
-/// What asks a server for WebSocket. The key proves that it understood, not who we are; ours is
-/// always the same.
-pub fn upgrade_request(host: &str, path: &str, subprotocol: &str) -> String {
-    format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Key: Z29kd2l0LWJlbmNoLWtleQ==\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
-    )
+/// What asks a server for WebSocket.
+#[derive(Debug)]
+pub struct Upgrade {
+    pub request: String,
+    proof: String,
 }
 
-/// Whether the server agreed, by the first line of its answer.
-pub fn upgrade_answer(head: &[u8]) -> Result<(), String> {
-    if head.starts_with(b"HTTP/1.1 101") {
-        return Ok(());
+impl Upgrade {
+    pub fn new(host: &str, path: &str, subprotocol: &str) -> Upgrade {
+        let key = Base64::encode_string(&random::<16>());
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
+        );
+        Upgrade { request, proof: proof_of(&key) }
     }
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    Err(format!("no upgrade: {}", String::from_utf8_lossy(line)))
+
+    /// Whether the server agreed, by the head of its answer, and did so to us (RFC 6455, 4.1).
+    pub fn check(&self, head: &[u8]) -> Result<(), String> {
+        let head = String::from_utf8_lossy(head);
+        let mut lines = head.split("\r\n");
+        let first = lines.next().unwrap_or_default();
+        if !first.starts_with("HTTP/1.1 101") {
+            return Err(format!("no upgrade: {first}"));
+        }
+        let mut headers = lines.filter_map(|line| line.split_once(':'));
+        let proof = headers.find(|(name, _)| name.eq_ignore_ascii_case("Sec-WebSocket-Accept"));
+        match proof {
+            Some((_, proof)) if proof.trim() == self.proof => Ok(()),
+            _ => Err("no upgrade: its Sec-WebSocket-Accept is not for our key".to_string()),
+        }
+    }
+}
+
+/// Proof that a key was read, and by who speaks WebSocket (RFC 6455, 4.2.2).
+pub fn proof_of(key: &str) -> String {
+    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, [key.as_bytes(), GUID].concat().as_slice());
+    Base64::encode_string(hash.as_ref())
+}
+
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Zeros on a system that has no randomness: what they are for is no secret of ours.
+fn random<const LEN: usize>() -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    let _ = SystemRandom::new().fill(&mut bytes);
+    bytes
+}
+
+/// One for each frame, which nobody can tell who chooses the payload (RFC 6455, 5.3): proxies are
+/// not to take what is in it for a request.
+#[derive(Debug)]
+struct Masks(u64);
+
+impl Masks {
+    fn next(&mut self) -> [u8; 4] {
+        // SplitMix64 (Steele, Lea and Flood, 2014), from where the system's randomness began.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ (mixed >> 31)) as u32).to_ne_bytes()
+    }
 }
 
 impl WebSocket {
     pub(super) fn new(host: &str, path: &str) -> WebSocket {
-        let request = upgrade_request(host, path, "mqtt");
-        WebSocket { out: request.into_bytes(), input: Vec::new(), left: 0, is_upgraded: false }
+        let asked = Upgrade::new(host, path, "mqtt");
+        WebSocket {
+            out: asked.request.clone().into_bytes(),
+            asked,
+            masks: Masks(u64::from_ne_bytes(random())),
+            input: Vec::new(),
+            left: 0,
+            is_upgraded: false,
+        }
     }
 
     /// Whether the server has agreed.
@@ -57,7 +116,7 @@ impl WebSocket {
                 }
                 continue;
             };
-            upgrade_answer(&self.input).map_err(io::Error::other)?;
+            self.asked.check(&self.input[..end]).map_err(io::Error::other)?;
             self.input.drain(..end + 4);
             self.is_upgraded = true;
         }
@@ -91,7 +150,7 @@ impl WebSocket {
                         let end = header + payload as usize;
                         let payload: Vec<u8> = self.input.drain(..end).skip(header).collect();
                         if opcode == PING {
-                            frame(PONG, &payload, &mut self.out);
+                            frame(PONG, &payload, self.masks.next(), &mut self.out);
                             self.push(below)?;
                         }
                         continue;
@@ -112,7 +171,7 @@ impl WebSocket {
     /// Takes all or nothing: what was taken goes out before more is taken.
     pub(super) fn write(&mut self, below: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
         self.push(below)?;
-        frame(BINARY, bytes, &mut self.out);
+        frame(BINARY, bytes, self.masks.next(), &mut self.out);
         match self.push(below) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(bytes.len()),
@@ -133,7 +192,7 @@ impl WebSocket {
 
     /// Takes leave (RFC 6455, 5.5.1).
     pub(super) fn end(&mut self) {
-        frame(CLOSE, &NORMAL, &mut self.out);
+        frame(CLOSE, &NORMAL, self.masks.next(), &mut self.out);
     }
 
     /// Whether something was taken that has not left.
@@ -175,9 +234,8 @@ fn header(input: &[u8]) -> io::Result<Option<(u8, usize, u64)>> {
     Ok(Some((first & 0x0F, 2 + len_len, short + long)))
 }
 
-/// A client's frame is masked (RFC 6455, 5.3). The mask is there against proxies that mistake
-/// payloads for requests; between a tester and its target it need not be secret.
-fn frame(opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
+/// A client's frame is masked (RFC 6455, 5.3).
+fn frame(opcode: u8, payload: &[u8], mask: [u8; 4], out: &mut Vec<u8>) {
     out.push(0x80 | opcode);
     match payload.len() {
         len @ 0..=125 => out.push(0x80 | len as u8),
@@ -190,11 +248,10 @@ fn frame(opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
             out.extend_from_slice(&(len as u64).to_be_bytes());
         }
     }
-    out.extend_from_slice(&MASK);
-    out.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    out.extend_from_slice(&mask);
+    out.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
 
-const MASK: [u8; 4] = [0x47, 0x6F, 0x64, 0x77];
 const CONTINUED: u8 = 0;
 const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
@@ -239,14 +296,42 @@ mod tests {
         Below { given: bytes.chunks(piece).map(<[u8]>::to_vec).collect(), ..Below::default() }
     }
 
+    fn agreement(proof: &str) -> String {
+        let name = "sec-websocket-ACCEPT";
+        format!("HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\n{name}:  {proof}\r\n\r\n")
+    }
+
+    #[test]
+    fn a_server_that_has_not_read_our_key_has_not_agreed() {
+        // The example of RFC 6455, 1.3.
+        let theirs = proof_of("dGhlIHNhbXBsZSBub25jZQ==");
+        assert_eq!(theirs, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        let asked = Upgrade::new("h", "/mqtt", "mqtt");
+        assert_eq!(asked.check(agreement(&asked.proof).as_bytes()), Ok(()));
+        for wrong in [&agreement(&theirs), "HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\n\r\n"] {
+            assert!(asked.check(wrong.as_bytes()).is_err_and(|why| why.contains("Accept")));
+        }
+        let other = Upgrade::new("h", "/mqtt", "mqtt");
+        assert_ne!(asked.request, other.request, "the key is another one each time");
+    }
+
+    #[test]
+    fn no_two_frames_have_a_mask_that_could_be_told() {
+        let mut masks = [1, 2].map(|_| Masks(u64::from_ne_bytes(random())));
+        let drawn: std::collections::HashSet<[u8; 4]> =
+            masks.iter_mut().flat_map(|masks| [masks.next(), masks.next()]).collect();
+        assert!(drawn.len() >= 3, "{drawn:?}");
+    }
+
     #[test]
     fn payload_comes_out_however_frames_are_cut() {
-        let mut bytes = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n".to_vec();
+        let mut bytes = Vec::new();
         bytes.extend_from_slice(b"\x82\x03abc\x89\x02hi\x02\x01d\x80\x7E\x00\x80");
         bytes.extend_from_slice(&[b'x'; 128]);
         for piece in [1, 7, 1_000] {
-            let mut below = give(&bytes, piece);
             let mut websocket = WebSocket::new("h", "/mqtt");
+            let agreed = agreement(&websocket.asked.proof).into_bytes();
+            let mut below = give(&[agreed, bytes.clone()].concat(), piece);
             assert!(websocket.upgrade(&mut below).expect("the server agreed"));
             below.written.clear();
             let (mut got, mut into) = (Vec::new(), [0; 50]);
@@ -262,10 +347,10 @@ mod tests {
     #[test]
     fn what_is_sent_is_masked_and_comes_back_by_the_same_mask() {
         for len in [1_usize, 125, 126, 65_535, 65_536] {
-            let mut out = Vec::new();
-            frame(BINARY, &vec![7; len], &mut out);
+            let (mut out, mask) = (Vec::new(), [1, 2, 3, 4]);
+            frame(BINARY, &vec![7; len], mask, &mut out);
             let header = out.len() - len;
-            let back = out[header..].iter().zip(MASK.iter().cycle());
+            let back = out[header..].iter().zip(mask.iter().cycle());
             assert!(back.map(|(byte, mask)| byte ^ mask).all(|byte| byte == 7));
             assert_eq!(header, 6 + [0, 2, 8][usize::from(len > 125) + usize::from(len > 65_535)]);
         }
@@ -280,8 +365,9 @@ mod tests {
 
     #[test]
     fn a_close_frame_is_the_end() {
-        let mut below = give(b"HTTP/1.1 101 x\r\n\r\n\x88\x00", 100);
         let mut websocket = WebSocket::new("h", "/mqtt");
+        let agreed = agreement(&websocket.asked.proof).into_bytes();
+        let mut below = give(&[&agreed[..], b"\x88\x00"].concat(), 200);
         assert!(websocket.upgrade(&mut below).expect("the server agreed"));
         assert_eq!(websocket.read(&mut below, &mut [0; 10]).expect("an end"), 0);
     }

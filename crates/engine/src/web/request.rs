@@ -1,8 +1,7 @@
 //! The request that opens a WebSocket, and its answer (RFC 6455, 4.2).
 
 use super::{Origins, Site};
-use base64ct::{Base64, Encoding};
-use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use carrier::proof_of;
 use std::fmt;
 
 /// What a refused request is told.
@@ -145,7 +144,7 @@ pub(super) fn accept(
     let text = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: {subprotocol}\r\n\r\n",
-        answer_to(key)
+        proof_of(key)
     );
     into.extend_from_slice(text.as_bytes());
     Ok(())
@@ -202,15 +201,8 @@ fn is_key(text: &str) -> bool {
     word.len() == 22 && word.bytes().all(is_letter)
 }
 
-/// Proof that a key was read, and by who speaks WebSocket (4.2.2, 5.4).
-fn answer_to(key: &str) -> String {
-    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, [key.as_bytes(), GUID].concat().as_slice());
-    Base64::encode_string(hash.as_ref())
-}
-
 /// In the order in which we choose. The second is that of old clients (MQTT 3.1).
 pub(super) const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 const END: &[u8] = b"\r\n\r\n";
-const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Browsers send about twenty.
 const HEADERS_MAX: usize = broker::limits::WEB_HEADERS_MAX;

@@ -337,8 +337,7 @@ fn exchange(
     Ok(moved)
 }
 
-/// This broker has heard it once it closes the connection: one that is closed here, with something
-/// unread, it gives up without what it has not read.
+/// This broker has heard it once it closes the connection.
 async fn goodbye(desk: &mut Desk, way: &mut Way<UnixStream>) {
     desk.take_receipts();
     desk.pass_over();

@@ -3,7 +3,7 @@
 use super::place::Place;
 use super::settings::GatewaySettings;
 use crate::identity::remote::dial::{Endpoint, Wire};
-use carrier::{upgrade_answer, upgrade_request};
+use carrier::Upgrade;
 use engine::web::{HEAD_BYTES_MAX, Origins, Site, welcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -40,10 +40,10 @@ pub(super) async fn ask(
     };
     let protocol = settings.pattern.web_protocol(false);
     let endpoint = Endpoint { host: host.clone(), port: *port, tls: None };
-    let request = upgrade_request(&endpoint.to_string(), path, &protocol);
-    write(wire, request.as_bytes()).await?;
+    let asked = Upgrade::new(&endpoint.to_string(), path, &protocol);
+    write(wire, asked.request.as_bytes()).await?;
     let (head, rest) = read_head(wire).await?;
-    upgrade_answer(&head)?;
+    asked.check(&head)?;
     Ok(rest)
 }
 
