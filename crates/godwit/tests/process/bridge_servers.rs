@@ -141,6 +141,34 @@ fn what_was_half_way_at_a_server_takes_no_other_message_with_it_after_a_restart(
 }
 
 #[test]
+fn a_bridge_changes_its_server_or_client_id_and_back_and_goes_on() {
+    for (kind, first, _) in fars("servers-back") {
+        let second = Broker::start(&[]);
+        let at = |far: SocketAddr, id: &str| format!("{}client_id = \"{id}\"\n{OUT}", servers(far));
+        let ways =
+            [at(first, "one"), at(second.address, "one"), at(first, "one"), at(first, "two")];
+        let (mut near, file) = edge("servers-back", &ways[0], &[]);
+        near.program.wait_for("godwit::bridge connected");
+        let wants = ["-t", "up/#", "-q", "2", "-W", "20"];
+        let at_first = subscriber(&port(first), &[&wants[..], &["-C", "4"]].concat());
+        let at_second = subscriber(&second.port(), &[&wants[..], &["-C", "1"]].concat());
+        for (number, way) in ways.iter().chain([&ways[0]]).enumerate() {
+            if number > 0 {
+                write(&file, way);
+                near.program.signal("HUP");
+                near.program.wait_for("godwit::bridge connected");
+            }
+            let payload = number.to_string();
+            publish(&near.port(), &["-t", "up/x", "-m", &payload, "-q", "2"]);
+            wait_for_value(&near, "queue/in_flight", |value| value == "0");
+            wait_for_value(&near, "queue/messages", |value| value == "0");
+        }
+        assert_eq!(at_first.finish(), (Some(0), "0\n2\n3\n4\n".to_string()), "{kind}");
+        assert_eq!(at_second.finish(), (Some(0), "1\n".to_string()), "{kind}");
+    }
+}
+
+#[test]
 fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
     for (kind, first, _) in fars("servers-stays") {
         for at in [PacketType::PubRec, PacketType::PubRel, PacketType::PubComp] {

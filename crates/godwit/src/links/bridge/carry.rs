@@ -221,7 +221,7 @@ impl Line {
         }
     }
 
-    /// Of several servers only this one knows what is half-way at it: it gets a moment to say so.
+    /// What is half-way at it no other server could bring to its end: it gets a moment for that.
     async fn finish(&mut self) {
         let finished = poll_fn(|cx| match (self.pipe.end(), self.poll(cx)) {
             (_, Poll::Ready(Some(_))) => Poll::Ready(()),

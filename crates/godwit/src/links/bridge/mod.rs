@@ -147,12 +147,12 @@ impl Bridge {
 
     async fn try_prepare(&self) -> Result<(Places, Fresh), String> {
         let rules = &self.settings.rules.outward;
-        let link_id = self.settings.link_id();
+        let (link_id, client_id) = (self.settings.link_id(), self.settings.far_client_id());
         let before = self.home.survey(vec![link_id.as_str().into()]).await;
         let (places, unmet) = match before.first() {
-            Some(report) => (Places::of(&link_id, &report.filters), Vec::new()),
+            Some(report) => (Places::of(&link_id, &client_id, &report.filters), Vec::new()),
             None => {
-                let places = Places::unmet(&link_id, &self.settings.servers);
+                let places = Places::unmet(&link_id, &client_id, &self.settings.servers);
                 let unmet = places.filters();
                 (places, unmet)
             }

@@ -13,6 +13,8 @@ use crate::links::near::{note, notes};
 #[derive(Default)]
 pub(super) struct Places {
     link_id: String,
+    /// With another client id it is another session there.
+    client_id: String,
     notes: Vec<String>,
 }
 
@@ -26,15 +28,16 @@ pub(super) struct Change {
 
 impl Places {
     /// Of a session that was there before.
-    pub(super) fn of(link_id: &str, filters: &[Box<str>]) -> Places {
+    pub(super) fn of(link_id: &str, client_id: &str, filters: &[Box<str>]) -> Places {
         let beginning = notes(link_id);
         let notes = filters.iter().filter(|filter| filter.starts_with(&beginning));
-        Places { link_id: link_id.into(), notes: notes.map(|filter| (**filter).into()).collect() }
+        let notes = notes.map(|filter| (**filter).into()).collect();
+        Places { link_id: link_id.into(), client_id: client_id.into(), notes }
     }
 
     /// Of a new one, for which each of the servers may have something that is not its own.
-    pub(super) fn unmet(link_id: &str, servers: &[Url]) -> Places {
-        let mut places = Places { link_id: link_id.into(), notes: Vec::new() };
+    pub(super) fn unmet(link_id: &str, client_id: &str, servers: &[Url]) -> Places {
+        let mut places = Places::of(link_id, client_id, &[]);
         places.notes = servers.iter().map(|server| places.note("unmet", server)).collect();
         places
     }
@@ -88,7 +91,7 @@ impl Places {
     }
 
     fn note(&self, what: &str, server: &Url) -> String {
-        note(&self.link_id, what, &format!("{server}{}", server.path))
+        note(&self.link_id, what, &format!("{} {server}{}", self.client_id, server.path))
     }
 }
 
@@ -112,13 +115,13 @@ mod tests {
         let kept = places.filters().into_iter().filter(|note| !change.gone.contains(note));
         let kept: Vec<Box<str>> =
             kept.chain(change.wanted.clone()).map(String::into_boxed_str).collect();
-        Places::of("$link/bridge/b", &kept)
+        Places::of("$link/bridge/b", "c", &kept)
     }
 
     #[test]
     fn a_server_is_met_once_and_for_itself_alone() {
         let urls = urls();
-        let places = Places::unmet("$link/bridge/b", &urls);
+        let places = Places::unmet("$link/bridge/b", "c", &urls);
         assert!(urls.iter().all(|url| places.is_unmet(url)));
         let places = after(&places, &places.move_to(&urls[0], true));
         assert!(!places.is_unmet(&urls[0]) && places.is_unmet(&urls[1]));
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn it_is_at_one_server_and_knows_when_it_moves() {
         let urls = urls();
-        let places = Places::of("$link/bridge/b", &["up/#".into()]);
+        let places = Places::of("$link/bridge/b", "c", &["up/#".into()]);
         let change = places.move_to(&urls[0], true);
         assert!(!change.moves, "nobody knows where it was");
         let places = after(&places, &change);
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn it_knows_where_a_message_may_be_half_way_until_that_is_released() {
         let urls = urls();
-        let places = Places::of("$link/bridge/b", &[]);
+        let places = Places::of("$link/bridge/b", "c", &[]);
         let places = after(&places, &places.move_to(&urls[0], true));
         let without = after(&places, &places.move_to(&urls[1], false));
         assert_eq!(without.left(&urls[0]), None, "without QoS 2");
@@ -153,5 +156,17 @@ mod tests {
         assert!(places.left(&urls[0]).is_some() && places.left(&urls[1]).is_some());
         places.is_released(&urls[0]);
         assert!(places.left(&urls[0]).is_none() && places.left(&urls[1]).is_some());
+    }
+
+    #[test]
+    fn another_client_id_is_another_place_at_the_same_server() {
+        let urls = urls();
+        let places = Places::of("$link/bridge/b", "c", &[]);
+        let places = after(&places, &places.move_to(&urls[0], true));
+        let other = Places { client_id: "d".into(), ..places };
+        let change = other.move_to(&urls[0], true);
+        assert!(change.moves);
+        let back = Places { client_id: "c".into(), ..after(&other, &change) };
+        assert!(back.left(&urls[0]).is_some());
     }
 }

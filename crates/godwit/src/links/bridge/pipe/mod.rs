@@ -185,8 +185,13 @@ impl Pipe {
         let mut taken = 0;
         while let Some(frame) = cut(&bytes[taken..])? {
             let kind = PacketType::from_byte(frame.first);
-            let waits = matches!(kind, Some(PacketType::Publish | PacketType::PubRel));
-            if waits && !self.is_ready() {
+            let waits = match kind {
+                Some(PacketType::Publish) => !self.is_ready(),
+                // What has begun comes to its end.
+                Some(PacketType::PubRel) => !self.is_answered(),
+                _ => false,
+            };
+            if waits {
                 break;
             }
             taken += frame.len;

@@ -104,21 +104,26 @@ impl Past {
 
     /// PUBREC came. Whether it is answered without the session here.
     pub(super) fn take(&mut self, id: PacketId) -> bool {
-        let step = self.here().open.get_mut(&id);
-        step.map(|step| *step = Step::Taken).is_some()
+        let is_sent = self.here().open.contains_key(&id);
+        if is_sent || !self.has_several() {
+            self.here().open.insert(id, Step::Taken);
+        }
+        is_sent && self.has_several()
     }
 
     /// PUBCOMP came.
     pub(super) fn complete(&mut self, id: PacketId) -> Completed {
-        if !self.has_several() {
-            return Completed::Release;
-        }
+        let has_several = self.has_several();
         let here = self.here();
         if here.stale.remove(&id) {
             if here.stale.is_empty() {
                 here.stale = HashSet::new();
             }
             return Completed::Stale;
+        }
+        if !has_several {
+            here.open.remove(&id);
+            return Completed::Release;
         }
         match here.open.get(&id) {
             Some(Step::Taken) => Completed::Whole,

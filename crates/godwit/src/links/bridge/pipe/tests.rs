@@ -465,7 +465,11 @@ fn ids_of_a_session_here_that_is_gone_are_no_messages_of_the_next() {
 /// Of a process before this one nobody knows which they are.
 #[test]
 fn every_id_is_released_at_a_server_that_another_process_left() {
-    let mut pipe = Pipe { past: Past::of(2), ..pipe(terms(Version::V311)) };
+    (1..=2).for_each(every_id_is_released);
+}
+
+fn every_id_is_released(servers: usize) {
+    let mut pipe = Pipe { past: Past::of(servers), ..pipe(terms(Version::V311)) };
     pipe.past.arrive(0, true, true);
     pipe.begin(&[], Some("left".to_string()));
     let asked = pipe.far_heard();
@@ -488,6 +492,22 @@ fn every_id_is_released_at_a_server_that_another_process_left() {
         past.arrive(0, is_present, true);
         assert!(past.stale().is_empty());
     }
+}
+
+/// Another server would know nothing of it.
+#[test]
+fn what_one_server_has_taken_comes_to_its_end_there_before_the_bridge_does() {
+    let mut pipe = pipe(terms(Version::V5));
+    pipe.sends(5, false);
+    pipe.sends(6, false);
+    assert!(pipe.end(), "what is not taken goes whole to whoever comes next");
+    pipe.far(Packet::PubRec(ack(5, Reason::Success))).unwrap();
+    assert_eq!((pipe.near_heard(), pipe.end()), (vec!["PUBREC 5".to_string()], false));
+    assert_eq!(pipe.near(Packet::Publish(publish("out/a", 2, 7))), Ok(0), "nothing new");
+    pipe.near(Packet::PubRel(ack(5, Reason::Success))).unwrap();
+    assert_eq!((pipe.far_heard(), pipe.end()), (vec!["PUBREL 5".to_string()], false));
+    assert_eq!(pipe.completes(5), ["PUBCOMP 5"]);
+    assert!(pipe.end());
 }
 
 #[test]
