@@ -11,6 +11,7 @@
 use super::crowd::{Crowd, Parcel, PeerId};
 use super::errands::{Asked, Errands, Told};
 use super::forms::{self, Inward};
+use super::held::Held;
 use super::peer::{Shared, parcel};
 use super::settings::GatewaySettings;
 use crate::links::fresh::Fresh;
@@ -37,6 +38,7 @@ pub(super) struct Desk {
     unanswered_bytes: usize,
     last_id: u16,
     errands: Errands,
+    held: Held,
     /// Which connection to the session here this is.
     epoch: u64,
     answers_at: String,
@@ -71,6 +73,7 @@ impl Desk {
             unanswered_bytes: 0,
             last_id: 0,
             errands: Errands::default(),
+            held: Held::default(),
             epoch: 0,
             answers_at,
             asked_for: None,
@@ -96,6 +99,7 @@ impl Desk {
         self.epoch += 1;
         self.crowd().forget();
         self.errands.forget_receipts();
+        self.held.forget_what_comes_again();
         self.to_near.clear();
         self.asked_for = None;
         self.passes_over = false;
@@ -148,12 +152,13 @@ impl Desk {
         let mut taken = 0;
         while let Some(frame) = mqtt::cut(&bytes[taken..], u32::MAX).map_err(wrong)? {
             let is_publish = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
-            if is_publish && self.is_held() {
+            if is_publish && self.is_held_up() {
                 break;
             }
+            let whole = &bytes[taken..taken + frame.len];
             taken += frame.len;
             match Packet::decode(frame, Version::V5).map_err(wrong)? {
-                Packet::Publish(publish) if !self.passes_over => self.publish(&publish),
+                Packet::Publish(publish) if !self.passes_over => self.take_up(&publish, whole),
                 Packet::Publish(publish) if publish.packet_id.is_none() => {
                     self.lose(Loss::NoPeer, publish.topic);
                 }
@@ -171,17 +176,50 @@ impl Desk {
         Ok(taken)
     }
 
-    /// Whether it waits for room among sockets, or here.
-    pub(super) fn is_held(&self) -> bool {
-        !self.passes_over && !self.has_room()
+    /// Whether what comes for sockets stays where it is, until there is room for what is held. Not
+    /// while sockets wait for acknowledgements, which come behind it.
+    pub(super) fn is_held_up(&self) -> bool {
+        !self.passes_over && self.held.is_full() && !self.awaits_much()
+    }
+
+    /// As soon as there is room, and never before what came first.
+    fn take_up(&mut self, publish: &Publish<'_>, whole: &[u8]) {
+        if self.held.is_empty() && self.has_room() {
+            self.publish(publish);
+        } else if self.held.is_full() && publish.packet_id.is_none() {
+            self.lose(Loss::PeerSlow, publish.topic);
+        } else {
+            self.held.push(whole);
+        }
+    }
+
+    fn give_out(&mut self) {
+        while !self.held.is_empty()
+            && self.has_room()
+            && let Some(whole) = self.held.pop()
+        {
+            // It was a PUBLISH when it came.
+            if let Ok(Some(frame)) = mqtt::cut(&whole, u32::MAX)
+                && let Ok(Packet::Publish(publish)) = Packet::decode(frame, Version::V5)
+            {
+                self.publish(&publish);
+            }
+        }
     }
 
     /// Nothing more goes to sockets than they were given, and no question of that: nobody would
     /// hear the answer.
     pub(super) fn pass_over(&mut self) {
-        self.passes_over = true;
+        self.leave_over();
         if self.settings().pattern.asks() {
             self.crowd().take_back();
+        }
+    }
+
+    fn leave_over(&mut self) {
+        self.passes_over = true;
+        for _ in 0..self.held.forget() {
+            self.lose(Loss::NoPeer, "it waited for a socket");
         }
     }
 
@@ -338,9 +376,13 @@ impl Desk {
     /// the next connection.
     fn takes_in(&self) -> bool {
         (!self.passes_over || self.crowd().is_quiet())
-            && self.unanswered.len() < UNANSWERED_MAX
-            && self.unanswered_bytes < UNANSWERED_BYTES_MAX
+            && !self.awaits_much()
             && self.to_near.len() < UNSENT_BYTES_MAX
+    }
+
+    /// Whether nothing more is said here before this broker acknowledges some of it.
+    fn awaits_much(&self) -> bool {
+        self.unanswered.len() >= UNANSWERED_MAX || self.unanswered_bytes >= UNANSWERED_BYTES_MAX
     }
 
     /// Brings together what sockets did and what waits here. Where the last of those has gone for
@@ -348,10 +390,11 @@ impl Desk {
     /// stands before its acknowledgements.
     pub(super) fn heed_crowd(&mut self) {
         if self.has_nobody() {
-            self.passes_over = true;
+            self.leave_over();
         }
         if !self.passes_over {
             self.crowd().give_again(self.settings());
+            self.give_out();
         }
         self.take_receipts();
     }

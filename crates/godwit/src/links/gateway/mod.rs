@@ -11,6 +11,7 @@ mod crowd;
 mod desk;
 mod errands;
 mod forms;
+mod held;
 mod intake;
 mod peer;
 mod place;
@@ -127,6 +128,7 @@ impl Gateway {
                 }
             }
         }
+        desk.pass_over();
         crowd.close();
         roads.shutdown().await;
         tally.is_up.store(false, Relaxed);
@@ -331,7 +333,7 @@ fn exchange(
         moved |= taken > 0;
     }
     // What cannot go on yet is not made longer, but a packet that is not whole is.
-    if way.unread().is_empty() || !desk.is_held() {
+    if way.unread().is_empty() || !desk.is_held_up() {
         moved |= way.poll_read(cx, buffer).map_err(near)?;
     }
     Ok(moved)

@@ -15,6 +15,7 @@ use broker::survey::{Report, Which};
 use engine::{Request, Server, Setup};
 use mqtt::{Packet, PacketId, PropertiesBuf, Property, Publish, QoS, SubscribeOptions, Version};
 use patterns::Message;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::iter;
 use std::sync::mpsc::{Receiver, channel};
@@ -161,23 +162,27 @@ impl Stage {
 
     async fn publish(&self, qos: QoS, payload: &str, retain: bool) {
         let mut near = self.client("$link/gateway/writer").await;
-        let (mut packet, mut properties) = (Vec::new(), PropertiesBuf::default());
-        properties.push(Property::ResponseTopic("answers"));
-        let publish = Publish {
-            dup: false,
-            qos,
-            retain,
-            topic: "out/a",
-            packet_id: (qos > QoS::AtMostOnce).then_some(PacketId::MIN),
-            properties: properties.as_properties(),
-            payload: payload.as_bytes(),
-        };
-        publish.encode(Version::V5, &mut packet);
-        near.say(&packet).await.expect("it reads");
+        near.say(&packet(qos, payload, retain)).await.expect("it reads");
         if qos > QoS::AtMostOnce {
             read_frame(&mut near.stream, &mut near.read).await.expect("it acknowledges");
         }
         near.goodbye().await.expect("it reads");
+    }
+
+    /// Whatever is asked of the broker, and never ends.
+    async fn lets_all(&self) {
+        loop {
+            self.asked.try_iter().for_each(|request| request.reply.give(Answer::Allow));
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Hands in what there is no room for yet, too.
+    async fn says_all(&self, id: PeerId, mut said: VecDeque<Message>) {
+        while !said.is_empty() {
+            self.crowd.hand_in(id, &mut said);
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     fn is_online(&self) -> bool {
@@ -203,6 +208,22 @@ impl Stage {
         self.task.await.expect("it ends");
         self.server.stop().expect("it stops");
     }
+}
+
+fn packet(qos: QoS, payload: &str, retain: bool) -> Vec<u8> {
+    let (mut packet, mut properties) = (Vec::new(), PropertiesBuf::default());
+    properties.push(Property::ResponseTopic("answers"));
+    let publish = Publish {
+        dup: false,
+        qos,
+        retain,
+        topic: "out/a",
+        packet_id: (qos > QoS::AtMostOnce).then_some(PacketId::MIN),
+        properties: properties.as_properties(),
+        payload: payload.as_bytes(),
+    };
+    publish.encode(Version::V5, &mut packet);
+    packet
 }
 
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -382,7 +403,9 @@ fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
         let request = stage.asked(Action::Subscribe).await;
         // Nothing of it is heard here before a socket comes.
         request.reply.give(Answer::Allow);
+        let late = std::time::Instant::now() + PATIENCE;
         while !stage.filters().iter().any(|filter| &**filter == "out/#") {
+            assert!(std::time::Instant::now() < late, "it does not have it");
             std::thread::yield_now();
         }
         let peer = stage.enter();
@@ -391,6 +414,87 @@ fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
         // A next process would ask for what is retained while there is a note that says so.
         let is_noted = || stage.filters().iter().any(|filter| filter.contains("/.notes/"));
         until("an end of the note", || !is_noted()).await;
+        stage.ends().await;
+    });
+}
+
+/// More than may wait for this broker's acknowledgement.
+const MANY: usize = 1500;
+
+/// A pair whose sockets have little room, and what goes to it by now.
+async fn pair_with_much(qos: QoS, count: usize) -> (Stage, Near, PeerId) {
+    let stage = Stage::new(&[("pattern", "pair"), ("peer.queue_messages_max", "2")]);
+    stage.subscribed().await;
+    let reader = stage.reader("from/#").await;
+    let peer = stage.enter();
+    until("a connection", || stage.is_online()).await;
+    let mut writer = stage.client("$link/gateway/writer").await;
+    for _ in 0..count {
+        writer.say(&packet(qos, "out", false)).await.expect("it reads");
+        if qos > QoS::AtMostOnce {
+            let read = read_frame(&mut writer.stream, &mut writer.read).await;
+            writer.read.drain(..read.expect("it acknowledges"));
+        }
+    }
+    writer.goodbye().await.expect("it reads");
+    (stage, reader, peer)
+}
+
+/// Ends when the reader has so many messages.
+async fn reads(reader: &mut Near, count: usize) {
+    for _ in 0..count {
+        next(reader).await;
+    }
+}
+
+#[test]
+fn who_talks_and_does_not_read_is_heard_while_much_waits_for_it() {
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        run(async {
+            let (stage, mut reader, peer) = pair_with_much(qos, 50).await;
+            let said = (0..MANY).map(|_| frames(&["in/a", "hello"])).collect();
+            tokio::select! {
+                ((), ()) = async {
+                    tokio::join!(stage.says_all(peer, said), reads(&mut reader, MANY))
+                } => {}
+                () = stage.lets_all() => {}
+            }
+            for _ in 0..50 {
+                assert_eq!(stage.given(peer).await.message.frames[1], b"out");
+            }
+            assert!(stage.tally.losses().all(|(_, count)| count == 0));
+            stage.ends().await;
+        });
+    }
+}
+
+#[test]
+fn who_answers_each_message_before_it_reads_the_next_has_them_all() {
+    run(async {
+        let (stage, mut reader, peer) = pair_with_much(QoS::AtMostOnce, MANY).await;
+        let answer = "a".repeat(4000);
+        let echo = async {
+            for _ in 0..MANY {
+                let parcel = loop {
+                    match stage.crowd.next(peer) {
+                        Some(parcel) => break parcel,
+                        None => tokio::task::yield_now().await,
+                    }
+                };
+                assert_eq!(parcel.message.frames[1], b"out");
+                let mut said: VecDeque<_> = [frames(&["in/a", &answer])].into();
+                while !said.is_empty() {
+                    stage.crowd.hand_in(peer, &mut said);
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let both = async { tokio::join!(echo, reads(&mut reader, MANY)) };
+        tokio::select! {
+            done = timeout(3 * PATIENCE, both) => assert!(done.is_ok(), "it hangs"),
+            () = stage.lets_all() => {}
+        }
+        assert!(stage.tally.losses().all(|(_, count)| count == 0));
         stage.ends().await;
     });
 }
