@@ -44,6 +44,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Way<S> {
         }
     }
 
+    /// Whether a layer of the stream, as TLS is, keeps nothing of what was written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.unflushed
+    }
+
     /// Says whether anything came.
     pub(crate) fn poll_read(
         &mut self,

@@ -12,7 +12,9 @@ use patterns::{Family, Manner, Message, Topics};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// A message on its way to a peer, or to several.
 #[derive(Debug)]
@@ -48,7 +50,8 @@ struct Present {
     taken: Vec<Receipt>,
     /// Nobody is read any more.
     is_deaf: bool,
-    is_closed: bool,
+    /// When everyone has ended, once that is to be.
+    end: Option<Instant>,
 }
 
 struct Seat {
@@ -65,6 +68,8 @@ struct Seat {
     wake: Arc<Notify>,
 }
 
+/// What waits for sockets when everyone ends may still go.
+const FINISH: Duration = Duration::from_secs(1);
 /// What a message costs beside its bytes.
 const PARCEL_BYTES: usize = 64;
 
@@ -95,7 +100,7 @@ impl Crowd {
         wake: Arc<Notify>,
     ) -> Result<PeerId, &'static str> {
         let mut present = lock(&self.present);
-        if present.is_deaf || present.is_closed {
+        if present.is_deaf || present.end.is_some() {
             return Err("the gateway stops");
         }
         if settings.pattern.is_pair() && !present.peers.is_empty() {
@@ -133,7 +138,7 @@ impl Crowd {
         present.held -= seat.held;
         let mut lost = 0;
         let left = begun.chain(seat.queue);
-        if present.is_closed {
+        if present.end.is_some() {
             lost = left.filter(|parcel| parcel.receipt.is_none()).count();
         } else if keeps {
             present.returned.extend(left);
@@ -239,9 +244,9 @@ impl Crowd {
         Some(parcel)
     }
 
-    /// Whether this one is to end, once everything is written.
-    pub(super) fn is_closed(&self) -> bool {
-        lock(&self.present).is_closed
+    /// When this one is to end at the latest, which it is once everything is written.
+    pub(super) fn end(&self) -> Option<Instant> {
+        lock(&self.present).end
     }
 
     pub(super) fn take_receipts(&self) -> Vec<Receipt> {
@@ -349,11 +354,14 @@ impl Crowd {
         }
     }
 
-    /// Everyone ends.
-    pub(super) fn close(&self) {
+    /// Everyone ends, by the time that this says first. Says, too, how many messages nobody has any
+    /// more.
+    pub(super) fn close(&self) -> (Instant, usize) {
         let mut present = lock(&self.present);
-        present.is_closed = true;
+        let end = *present.end.get_or_insert_with(|| Instant::now() + FINISH);
         present.peers.values().for_each(|seat| seat.wake.notify_one());
+        let lost = present.returned.drain(..).filter(|parcel| parcel.receipt.is_none()).count();
+        (end, lost)
     }
 }
 

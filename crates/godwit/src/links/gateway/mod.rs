@@ -13,6 +13,8 @@ mod errands;
 mod forms;
 mod held;
 mod intake;
+#[cfg(test)]
+mod layers;
 mod peer;
 mod place;
 mod roads;
@@ -31,7 +33,7 @@ pub(crate) use self::trust::trust;
 
 use self::crowd::Crowd;
 use self::desk::{Desk, again};
-use self::peer::Shared;
+use self::peer::{Shared, lose_all};
 use self::roads::Trusted;
 use self::settings::GatewaySettings;
 use super::near::{Home, NearTerms, Prepared, Wish};
@@ -47,7 +49,7 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::info;
 
 pub(crate) struct Gateway {
@@ -68,8 +70,9 @@ enum Ended {
 
 /// This broker is ours: if it does not answer it is busy stopping or starting.
 const NEAR_RETRY: Duration = Duration::from_millis(200);
-/// What peers, and this broker, still have to be told when it stops.
+/// What this broker still has to be told when it stops.
 const FINISH: Duration = Duration::from_secs(1);
+const LAST_WORD: Duration = Duration::from_millis(200);
 
 impl Gateway {
     pub(crate) fn new(
@@ -85,7 +88,7 @@ impl Gateway {
 
     /// Until `stop` says so.
     pub(crate) async fn run(self, mut stop: watch::Receiver<Stop>) {
-        let Shared { settings, crowd, tally } = self.shared.clone();
+        let Shared { settings, tally, .. } = self.shared.clone();
         let mut told = stop.clone();
         let prepared = tokio::select! {
             prepared = self.prepare(false) => prepared,
@@ -129,7 +132,7 @@ impl Gateway {
             }
         }
         desk.pass_over();
-        crowd.close();
+        self.close();
         roads.shutdown().await;
         tally.is_up.store(false, Relaxed);
         info!(target: "godwit::gateway", gateway = &*settings.name, "stopped");
@@ -262,9 +265,17 @@ impl Gateway {
             Ok(Err(why)) => return self.doubt(desk, &why),
             Err(_) => self.doubt(desk, &format!("no answer within {} s", FINISH.as_secs())),
         }
-        crowd.close();
+        // Nobody takes anything behind the end, but who did it just before has to say so.
+        let end = self.close() + LAST_WORD;
         let have_gone = |desk: &Desk| crowd.len() == 0 && desk.is_answered();
-        let _ = timeout(FINISH, self.carry_until(have_gone, desk, way)).await;
+        let _ = timeout_at(end, self.carry_until(have_gone, desk, way)).await;
+    }
+
+    /// Says when all sockets have gone at the latest.
+    fn close(&self) -> Instant {
+        let (end, lost) = self.shared.crowd.close();
+        lose_all(&self.shared, lost);
+        end
     }
 
     async fn carry_until(

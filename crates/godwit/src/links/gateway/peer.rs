@@ -12,9 +12,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tracing::debug;
 
 /// What all peers of a gateway share.
@@ -37,14 +36,14 @@ pub(super) struct Peer {
     /// Why it goes, once what it said has found room.
     broken: Option<String>,
     out: Vec<u8>,
-    /// What is in `out`, or was a moment ago, with where it ends there.
+    /// So many bytes went from the front of `out` into a layer that may keep them yet.
+    unflushed: usize,
+    /// What is in `out`, or before it and unflushed, with where it ends there.
     begun: VecDeque<(usize, Arc<Parcel>)>,
 }
 
 /// While so much waits to be written nothing is taken from the queue.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
-/// What waits when the gateway stops may still go.
-const FINISH: Duration = Duration::from_secs(1);
 
 impl Peer {
     /// Shakes hands, and takes a place. `read` is what came before.
@@ -64,6 +63,7 @@ impl Peer {
             said: VecDeque::new(),
             broken: None,
             out: Vec::new(),
+            unflushed: 0,
             begun: VecDeque::new(),
         };
         peer.speech.greet(&mut peer.out);
@@ -121,8 +121,8 @@ impl Peer {
             }
             self.weigh()?;
             self.fill();
-            if self.shared.crowd.is_closed() {
-                let _ = timeout(FINISH, self.flush()).await;
+            if let Some(end) = self.shared.crowd.end() {
+                let _ = timeout_at(end, self.flush()).await;
                 return Ok(());
             }
             tokio::select! {
@@ -137,9 +137,7 @@ impl Peer {
 
     /// Comes back when something went or came.
     fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<(), String>> {
-        let before = self.out.len();
-        let mut moved = self.way.poll_write(cx, &mut self.out).map_err(said_of)?;
-        self.wrote(before - self.out.len());
+        let mut moved = self.write(cx).map_err(said_of)?;
         // Who asks for answers without reading them waits, and so does who says more than there is
         // room for.
         let has_room = self.said.is_empty() && self.out.len() < 2 * UNSENT_BYTES_MAX;
@@ -199,15 +197,25 @@ impl Peer {
             && let Some(parcel) = self.shared.crowd.next(self.id)
         {
             self.speech.say(&parcel.message, &mut self.out);
-            self.begun.push_back((self.out.len(), parcel));
+            self.begun.push_back((self.unflushed + self.out.len(), parcel));
         }
+    }
+
+    /// Says whether its socket, or a layer before it, took anything.
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let before = self.out.len();
+        let mut moved = self.way.poll_write(cx, &mut self.out)?;
+        self.unflushed += before - self.out.len();
+        if self.way.is_flushed() && self.unflushed > 0 {
+            let len = std::mem::take(&mut self.unflushed);
+            self.wrote(len);
+            moved = true;
+        }
+        Ok(moved)
     }
 
     /// Its socket took so many bytes from the front.
     fn wrote(&mut self, len: usize) {
-        if len == 0 {
-            return;
-        }
         for (end, _) in &mut self.begun {
             *end = end.saturating_sub(len);
         }
@@ -226,9 +234,8 @@ impl Peer {
     }
 
     async fn flush(&mut self) {
-        while !self.out.is_empty() {
-            let before = self.out.len();
-            let written = poll_fn(|cx| match self.way.poll_write(cx, &mut self.out) {
+        while !self.out.is_empty() || !self.way.is_flushed() {
+            let written = poll_fn(|cx| match self.write(cx) {
                 Ok(false) => Poll::Pending,
                 Ok(true) => Poll::Ready(true),
                 Err(_) => Poll::Ready(false),
@@ -236,7 +243,6 @@ impl Peer {
             if !written.await {
                 return;
             }
-            self.wrote(before - self.out.len());
             self.fill();
         }
     }
@@ -252,11 +258,16 @@ impl Drop for Peer {
         let Shared { settings, crowd, tally } = &self.shared;
         let begun = self.begun.drain(..).map(|(_, parcel)| parcel);
         let lost = crowd.leave(self.id, begun, settings.pattern.manner() == Manner::One);
-        let about = "it waited for a socket when the gateway stopped";
-        (0..lost).for_each(|_| tally.lose(&settings.name, Loss::NoPeer, about));
+        lose_all(&self.shared, lost);
         let peers = tally.peers.fetch_sub(1, Relaxed) - 1;
         debug!(target: "godwit::gateway", gateway = &*settings.name, peers, "a socket went");
     }
+}
+
+/// Nobody has so many messages any more.
+pub(super) fn lose_all(shared: &Shared, count: usize) {
+    let about = "it waited for a socket when the gateway stopped";
+    (0..count).for_each(|_| shared.tally.lose(&shared.settings.name, Loss::NoPeer, about));
 }
 
 /// `receipt` of a parcel that only one peer has.

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longer than it takes to hear of something.
@@ -358,7 +358,7 @@ fn what_no_session_has_is_counted_where_sockets_have_gone() {
         }
         until("the one that is kept", || stage.is_owed()).await;
         told.reply.give(Answer::Allow);
-        until("an end", || stage.crowd.is_closed()).await;
+        until("an end", || stage.crowd.end().is_some()).await;
         assert_eq!(stage.leave(peer), 1);
         let tally = stage.tally.clone();
         stage.ends().await;
@@ -379,11 +379,52 @@ fn a_question_that_waits_when_it_stops_is_the_sessions_again() {
         until("what is owed", || stage.is_owed()).await;
         sleep(A_WHILE).await;
         stage.stop.send(Stop::ForNow).expect("it runs");
-        until("an end", || stage.crowd.is_closed()).await;
+        until("an end", || stage.crowd.end().is_some()).await;
         assert_eq!(stage.given(peer).await.message.frames, frames(&["not"]).frames);
         assert_eq!(stage.leave(peer), 0);
         until("an end of its connection", || !stage.is_online()).await;
         assert!(stage.is_owed(), "it was not answered");
+        stage.ends().await;
+    });
+}
+
+#[test]
+fn what_a_socket_gave_back_is_counted_where_no_session_has_it() {
+    run(async {
+        let stage = Stage::new(&[("pattern", "push")]);
+        stage.subscribed().await;
+        let peer = stage.enter();
+        until("a connection", || stage.is_online()).await;
+        for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+            stage.publish(qos, "for it", false).await;
+        }
+        until("what is owed", || stage.is_owed()).await;
+        sleep(A_WHILE).await;
+        assert_eq!(stage.leave(peer), 0);
+        let tally = stage.tally.clone();
+        stage.ends().await;
+        let lost: Vec<_> = tally.losses().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(lost, [("no_peer", 1)]);
+    });
+}
+
+#[test]
+fn what_a_socket_takes_at_the_last_moment_is_acknowledged() {
+    run(async {
+        let stage = Stage::new(&[("pattern", "push")]);
+        stage.subscribed().await;
+        let peer = stage.enter();
+        stage.publish(QoS::AtLeastOnce, "for it", false).await;
+        let receipt = stage.given(peer).await.receipt.expect("it has a QoS");
+        until("what is owed", || stage.is_owed()).await;
+        stage.stop.send(Stop::ForNow).expect("it runs");
+        until("an end", || stage.crowd.end().is_some()).await;
+        // As late as who has written it can say so.
+        sleep_until(stage.crowd.end().expect("it is said") + Duration::from_millis(50)).await;
+        stage.crowd.took(receipt);
+        stage.leave(peer);
+        until("an end of its connection", || !stage.is_online()).await;
+        assert!(!stage.is_owed(), "it comes again");
         stage.ends().await;
     });
 }
