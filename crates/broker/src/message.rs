@@ -71,7 +71,7 @@ impl Message {
     }
 
     /// What it holds of the memory that `memory_bytes_max` bounds.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.view().bytes()
     }
 

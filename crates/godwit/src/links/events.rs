@@ -146,7 +146,7 @@ impl Heard {
 impl Event {
     fn bytes(&self) -> usize {
         match &self.note {
-            Note::Fate { message, .. } => message.payload().len(),
+            Note::Fate { message, .. } => message.bytes(),
             _ => 0,
         }
     }

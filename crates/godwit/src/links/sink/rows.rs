@@ -108,7 +108,7 @@ const OWN: &[Row<SinkSettings>] = &[
         default: "4096",
         live: true,
         short: "events that may wait",
-        long: "Also they hold at most 64 MiB of messages.",
+        long: "Also they hold at most 64 MiB of messages: payloads, topics and properties count.",
         source: "",
         set: |sink, value| sink.events_max = value.number() as usize,
     },
