@@ -151,6 +151,7 @@ impl Sink {
                     self.tally.fail(name, why);
                 }
                 Ended::Refused(why) => {
+                    self.forget_again();
                     let why =
                         format!("{}: stopped, a message is refused: {why}", self.settings.target);
                     self.tally.fail(name, why);
@@ -189,6 +190,11 @@ impl Sink {
             }
             sleep(NEAR_RETRY).await;
         }
+    }
+
+    /// That the options were read before it stopped is no answer to why it did.
+    fn forget_again(&self) {
+        let _ = pin!(self.again.notified()).as_mut().enable();
     }
 
     fn pause(&self, course: &mut Course) -> Duration {
