@@ -1,5 +1,6 @@
 //! Options of a `[[bridge]]` and of its rules: a table as the other options have one.
 
+use super::far::scheme;
 use super::pipe::{Retained, Rule, Rules};
 use crate::identity::remote::url::Url;
 use crate::links::LinkKind;
@@ -106,7 +107,8 @@ impl BridgeSettings {
         if self.far_client_id() != other.far_client_id() {
             return Vec::new();
         }
-        let place = |url: &Url| (url.host.clone(), url.port);
+        let place =
+            |url: &Url| (url.host.to_ascii_lowercase(), url.port.unwrap_or(scheme(url).port));
         let has = |url: &&Url| other.servers.iter().any(|own| place(own) == place(url));
         self.servers.iter().filter(has).cloned().collect()
     }
@@ -402,3 +404,29 @@ pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
         set: |rule, value| rule.retained = Retained::of(value.text()),
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_its_host_and_port_however_they_are_written() {
+        let of = |servers: &[&str]| BridgeSettings {
+            client_id: "c".into(),
+            servers: servers.iter().map(|url| Url::parse(url, &SCHEMES).unwrap()).collect(),
+            ..BridgeSettings::default()
+        };
+        let shares = |one: &str, other: &str| !of(&[one]).shares(&of(&[other])).is_empty();
+        for (one, other) in [
+            ("tcp://h", "tcp://h:1883"),
+            ("tls://h:8883", "tls://H"),
+            ("quic://h", "quic://h:14567"),
+            ("ws://h:80/a", "ws://h:80"),
+        ] {
+            assert!(shares(one, other) && shares(other, one), "{one} {other}");
+        }
+        for (one, other) in [("tcp://h", "tls://h"), ("tcp://h", "tcp://h:1884")] {
+            assert!(!shares(one, other), "{one} {other}");
+        }
+    }
+}
