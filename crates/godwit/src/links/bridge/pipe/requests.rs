@@ -93,18 +93,22 @@ impl Pipe {
         id
     }
 
+    /// Only what is done counts as answered: else words that lead nowhere would hold us for ever.
     pub(super) fn unsubscribed(&mut self, packet_id: PacketId) {
-        self.answered = self.now;
+        let before = self.asked.len();
         self.asked.retain(|(id, _)| *id != packet_id);
+        if self.asked.len() < before {
+            self.answered = self.now;
+        }
     }
 
     pub(super) fn subscribed(&mut self, packet_id: PacketId, codes: &[u8]) {
-        self.answered = self.now;
         let Some(at) = self.asked.iter().position(|(id, _)| *id == packet_id) else { return };
         let (_, Request::Subscribe(wanted)) = self.asked.swap_remove(at) else { return };
         if codes.first() == Some(&Reason::PacketIdentifierInUse.code()) {
             return self.ask_subscribe(wanted);
         }
+        self.answered = self.now;
         for ((filter, _), code) in wanted.iter().zip(codes).filter(|(_, code)| **code >= 0x80) {
             let why = Reason::from_byte(*code).map_or("", Reason::name);
             self.tally.fail(&self.name, format!("it does not let us subscribe to {filter}: {why}"));

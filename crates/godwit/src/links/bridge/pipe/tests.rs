@@ -3,6 +3,7 @@
 use super::*;
 use crate::links::map::Map;
 use mqtt::PropertiesBuf;
+use std::time::Duration;
 
 fn terms(version: Version) -> Terms {
     Terms {
@@ -148,6 +149,32 @@ fn an_id_that_is_in_use_there_is_not_asked_with() {
     let answer = mqtt::SubAck { packet_id, properties, codes: &[in_use, in_use] };
     pipe.far(Packet::SubAck(answer)).unwrap();
     assert!(pipe.far_heard()[0].starts_with("SUBSCRIBE 8 "));
+}
+
+/// Whoever waits for it gives up once that takes too long.
+#[test]
+fn an_answer_that_ends_nothing_is_none() {
+    let mut pipe = pipe(terms(Version::V5));
+    pipe.begin(&["old/#".to_string()], None);
+    let began = pipe.answered;
+    let mut later = |packet: Packet<'_>| {
+        pipe.now += Duration::from_secs(1);
+        pipe.far(packet).unwrap();
+        pipe.answered > began
+    };
+    let in_use = [Reason::PacketIdentifierInUse.code(); 2];
+    let subscribed = |id, codes| {
+        let (packet_id, properties) = (PacketId::new(id).unwrap(), Properties::default());
+        Packet::SubAck(mqtt::SubAck { packet_id, properties, codes })
+    };
+    let unsubscribed = |id| {
+        let (packet_id, properties) = (PacketId::new(id).unwrap(), Properties::default());
+        Packet::UnsubAck(mqtt::UnsubAck { packet_id, properties, codes: &[0] })
+    };
+    assert!(!later(subscribed(7, &in_use)), "it is asked under another id");
+    assert!(!later(subscribed(9, &in_use)) && !later(subscribed(99, &[2, 2])));
+    assert!(!later(unsubscribed(99)), "nobody asked with it");
+    assert!(later(unsubscribed(8)));
 }
 
 #[test]
