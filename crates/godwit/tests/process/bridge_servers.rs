@@ -359,6 +359,7 @@ fn a_bridge_with_another_name_has_what_waits_for_its_client_id() {
             assert_eq!(came, "ready\n", "{kind} {version}");
             line.freeze();
             publish(&port(far), &["-t", "site/down/x", "-m", "waits", "-q", "1"]);
+            line.wait_until_it_swallowed();
             line.thaw();
             near.program.wait_for("not connected");
             let of_x = ["-t", "down/x", "-q", "1", "-C", "1", "-W", "20"];

@@ -1,16 +1,19 @@
 //! A line between two that can stop to carry anything, without a word.
 
+use crate::broker::PATIENCE;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) struct Line {
     pub(crate) address: SocketAddr,
     is_frozen: Arc<AtomicBool>,
     is_mute: Arc<AtomicBool>,
+    /// Something that came from the far end while it was frozen.
+    has_swallowed: Arc<AtomicBool>,
 }
 
 impl Line {
@@ -19,20 +22,24 @@ impl Line {
         let address = listener.local_addr().expect("this host has room for it");
         let (is_frozen, is_mute): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let (frozen, mute) = (is_frozen.clone(), is_mute.clone());
+        let (has_swallowed, nobody_asks) = (Arc::<AtomicBool>::default(), Arc::default());
+        let swallows = has_swallowed.clone();
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(far) else { continue };
-                for (from, to, stops) in [(&near, &far, &mute), (&far, &near, &frozen)] {
+                for (from, to, stops, swallows) in
+                    [(&near, &far, &mute, &nobody_asks), (&far, &near, &frozen, &swallows)]
+                {
                     let (from, to) = (
                         from.try_clone().expect("this host has room for it"),
                         to.try_clone().expect("this host has room for it"),
                     );
-                    let stops = stops.clone();
-                    thread::spawn(move || carry(from, to, &stops));
+                    let (stops, swallows) = (stops.clone(), swallows.clone());
+                    thread::spawn(move || carry(from, to, &stops, &swallows));
                 }
             }
         });
-        Line { address, is_frozen, is_mute }
+        Line { address, is_frozen, is_mute, has_swallowed }
     }
 
     pub(crate) fn freeze(&self) {
@@ -45,6 +52,15 @@ impl Line {
         self.is_mute.store(true, SeqCst);
     }
 
+    /// Frozen, it has taken something from the far end that will not get anywhere.
+    pub(crate) fn wait_until_it_swallowed(&self) {
+        let until = Instant::now() + PATIENCE;
+        while !self.has_swallowed.load(SeqCst) {
+            assert!(Instant::now() < until, "the far end says nothing");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn thaw(&self) {
         self.is_mute.store(false, SeqCst);
         self.is_frozen.store(false, SeqCst);
@@ -52,7 +68,12 @@ impl Line {
 }
 
 /// What was carried while the line was frozen is gone, and so are its connections after that.
-fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool) {
+fn carry(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    is_frozen: &AtomicBool,
+    has_swallowed: &AtomicBool,
+) {
     let mut buffer = [0; 4096];
     let mut was_frozen = false;
     let _ = from.set_read_timeout(Some(Duration::from_millis(50)));
@@ -62,7 +83,10 @@ fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool) {
         match read {
             Ok(len) if len > 0 && !was_frozen && to.write_all(&buffer[..len]).is_ok() => {}
             // Not even an end gets through.
-            Ok(_) if was_frozen => thread::sleep(Duration::from_millis(50)),
+            Ok(len) if was_frozen => {
+                has_swallowed.fetch_or(len > 0, SeqCst);
+                thread::sleep(Duration::from_millis(50));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             _ => break,
         }
