@@ -1,5 +1,6 @@
 //! What waits for a bridge, and how long.
 
+use crate::bridge_peers::publish_lines;
 use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value, write};
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::clients::{self, nowhere};
@@ -88,6 +89,39 @@ fn a_burst_to_mosquitto_gets_through_in_both_versions() {
         assert_eq!((code, printed.lines().count()), (Some(0), 900), "{version}");
         wait_for_value(&near, "queue/in_flight", |value| value == "0");
         assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1", "{version}");
+    }
+}
+
+/// What is counted as dropped is what does not come.
+#[test]
+fn a_queue_that_is_full_of_bytes_keeps_what_its_policy_says() {
+    let far = Broker::start(&[]);
+    let all: Vec<String> = (0..20).map(|n| format!("{n:02}{}", "x".repeat(8000))).collect();
+    let packet = ["--set", "connection.packet_bytes_max=64KiB"];
+    for (policy, is_kept) in [
+        ("drop_oldest", (|n, kept| n >= 20 - kept) as fn(usize, usize) -> bool),
+        ("drop_newest", |n, kept| n < kept),
+    ] {
+        let more = format!("queue.bytes_max = \"64KiB\"\nqueue.policy = \"{policy}\"\n{OUT}");
+        let (mut near, file) = edge("bridge-full", &(servers(nowhere()) + &more), &packet);
+        near.program.wait_for("not connected");
+        publish_lines(&near.port(), "up/x", "1", &all);
+        // Eight have room.
+        let is_right = |value: &str| ["12", "13"].contains(&value);
+        let dropped = wait_for_value(&near, "dropped/queue_full", is_right);
+        let kept = 20 - dropped.parse::<usize>().expect("it is a number");
+        wait_for_value(&near, "queue/messages", |value| value == kept.to_string());
+        wait_for_value(&near, "queue/bytes", |value| {
+            value.parse().is_ok_and(|bytes: u32| (56_000..=65_536).contains(&bytes))
+        });
+        let count = kept.to_string();
+        let sub = clients::subscriber(&far.port(), &["-t", "up/#", "-q", "1", "-C", &count]);
+        write(&file, &(servers(far.address) + &more));
+        near.program.signal("HUP");
+        let (code, came) = sub.finish();
+        let wanted: Vec<&String> = (0..20).filter(|n| is_kept(*n, kept)).map(|n| &all[n]).collect();
+        assert!(code == Some(0) && came.lines().eq(wanted), "{policy}: {}", came.len());
+        wait_for_value(&near, "out/messages", |value| value == count);
     }
 }
 
