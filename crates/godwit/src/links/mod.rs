@@ -191,6 +191,17 @@ impl LinkSettings {
         }
     }
 
+    /// Whether the other one goes on where this one writes, and so has to wait for its end.
+    fn is_followed_by(&self, other: &LinkSettings) -> bool {
+        match (self, other) {
+            #[cfg(feature = "sink")]
+            (LinkSettings::Sink(one), LinkSettings::Sink(other)) => {
+                one.file_path().is_some_and(|path| other.file_path() == Some(path))
+            }
+            _ => !self.shares(other).is_empty(),
+        }
+    }
+
     /// What it writes to, without secrets.
     fn servers(&self) -> Vec<String> {
         match self {
@@ -240,17 +251,11 @@ impl Links {
     pub(crate) fn change(&mut self, wanted: Vec<Wanted>, interval_s: u32) {
         let is_wanted = |id: &String| wanted.iter().any(|one| one.settings.link_id() == *id);
         let gone: Vec<_> = self.running.keys().filter(|id| !is_wanted(id)).cloned().collect();
-        let mut heirs: Vec<(String, Task)> = Vec::new();
+        let heirs = self.heirs(&wanted);
         for id in gone {
             if let Some(link) = self.running.remove(&id) {
-                let mut kept = Vec::new();
-                for Wanted { settings, .. } in &wanted {
-                    let shared = link.settings.shares(settings);
-                    if !shared.is_empty() {
-                        heirs.push((settings.link_id(), link.ended.clone()));
-                        kept.extend(shared);
-                    }
-                }
+                let kept = wanted.iter().flat_map(|one| link.settings.shares(&one.settings));
+                let kept = kept.collect();
                 let _ = link.stop.send(Stop::ForEver { kept });
                 self.forget(id, Some(link.ended));
             }
@@ -276,6 +281,22 @@ impl Links {
         });
         self.reporter.change(told.collect(), interval_s);
         self.home.wait_for_sessions();
+    }
+
+    /// Links of other names that end, by who goes on where they were.
+    fn heirs(&self, wanted: &[Wanted]) -> Vec<(String, Task)> {
+        let mut heirs = Vec::new();
+        for (id, link) in &self.running {
+            let is_same = |other: &LinkSettings| link.settings.is_same(other);
+            if wanted.iter().any(|one| one.settings.link_id() == *id && is_same(&one.settings)) {
+                continue;
+            }
+            let next = wanted.iter().map(|one| &one.settings);
+            let next = next.filter(|one| one.link_id() != *id);
+            let next = next.filter(|one| link.settings.is_followed_by(one));
+            heirs.extend(next.map(|one| (one.link_id(), link.ended.clone())));
+        }
+        heirs
     }
 
     fn begin(

@@ -212,3 +212,33 @@ fn what_is_in_a_file_that_makes_trouble_later_is_not_written_again() {
     let wanted: Vec<String> = (0..500).map(|number| format!("{{\"p\":{number}}}")).collect();
     assert!(rows.lines().eq(&wanted), "{} rows", rows.lines().count());
 }
+
+/// A file has one writer at a time: who gets another one's path, by a swap or under a new name,
+/// waits until that one has ended, however busy it is.
+#[test]
+fn who_gets_the_path_of_another_sink_waits_for_its_end() {
+    let folder = scratch("sink-heirs");
+    let sink = |name: &str, topic: &str, file: &str| {
+        format!(
+            "[[sink]]\nname = \"{name}\"\nfilters = [\"{topic}\"]\nbatch.messages_max = 2000\n\
+             file.path = \"{}/{file}-${{payload}}\"\n",
+            folder.display()
+        )
+    };
+    let first = sink("s", "busy", "one") + &sink("idle", "quiet", "two");
+    let swapped = sink("s", "busy", "two") + &sink("idle", "quiet", "one");
+    let renamed = sink("heir", "quiet", "one");
+    for (next, heir) in [(swapped, "idle"), (renamed, "heir")] {
+        let mut edge = Edge::start("sink-heirs-options", &first, &[]);
+        edge.wait_for_value("state", |value| value == "1");
+        // A file and its way to the disk for each message keep it busy.
+        edge.count("busy", "1", 0..3000);
+        edge.broker.program.wait_for("client_id=godwit-pub");
+        fs::write(&edge.file, next).expect(OURS);
+        edge.broker.program.signal("HUP");
+        while !edge.broker.program.wait_for("sink connected").contains(&format!("sink={heir}")) {}
+        let is_end = |line: &String| line.contains("sink stopped") && line.contains("sink=s");
+        let seen = edge.broker.program.seen();
+        assert!(seen.iter().any(is_end), "{heir} did not wait:\n{}", seen.join("\n"));
+    }
+}
