@@ -130,10 +130,14 @@ fn a_sink_that_is_to_stop_keeps_what_is_refused() {
 /// Until the options are read again, changed or not.
 fn keeps_what_is_refused(next: &str) {
     let (port, is_content) = (free_port(), Arc::new(AtomicBool::new(false)));
-    let own = is_content.clone();
-    let (_web, heard) = server(port, move |_| match own.load(SeqCst) {
-        true => Said::Json(200, String::new()),
-        false => Said::Json(422, String::new()),
+    let (own, asked) = (is_content.clone(), Arc::new(Mutex::new(0)));
+    let count = asked.clone();
+    let (_web, heard) = server(port, move |_| {
+        *count.lock().expect("nobody panicked") += 1;
+        match own.load(SeqCst) {
+            true => Said::Json(200, String::new()),
+            false => Said::Json(422, String::new()),
+        }
     });
     let of = |refused: &str| {
         hook(port, &format!("filters = [\"#\"]\nrefused = \"{refused}\"\nrefused_tries = 1"))
@@ -145,6 +149,7 @@ fn keeps_what_is_refused(next: &str) {
     edge.publish(&["-t", "a", "-m", "kept", "-q", "1"]);
     edge.broker.program.wait_for("stopped, a message is refused: HTTP 422");
     edge.wait_for_value("queue/in_flight", |value| value == "1");
+    assert_eq!(*asked.lock().expect("nobody panicked"), 1, "it has stopped");
     is_content.store(true, SeqCst);
     thread::sleep(Duration::from_millis(200));
     assert!(heard.lock().expect("nobody panicked").is_empty(), "it has stopped");
