@@ -154,6 +154,7 @@ SUITES = [
     unittest("nng", lambda: needs_modules("paho.mqtt.client", "pynng")),
     unittest("ekuiper", lambda: needs_modules("paho.mqtt.client", "ekuiper")),
     unittest("gates", lambda: needs_modules("paho.mqtt.client", "zmq")),
+    unittest("restarts", lambda: needs_modules("paho.mqtt.client", "pynng", "zmq")),
     unittest("stalls", needs_paho),
     unittest("peers", lambda: needs_modules("paho.mqtt.client", "zmq") or without("nngcat")),
     Suite("mqttjs", ["node", "--test", "--test-reporter=tap"], r"# (tests|pass|fail) ",
