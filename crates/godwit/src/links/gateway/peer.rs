@@ -204,7 +204,10 @@ impl Peer {
     /// Says whether its socket, or a layer before it, took anything.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let before = self.out.len();
-        let mut moved = self.way.poll_write(cx, &mut self.out)?;
+        // Where more and more is written a layer never has nothing, and all of it would be kept.
+        let waits = self.unflushed >= UNSENT_BYTES_MAX;
+        let out = if waits { &mut Vec::new() } else { &mut self.out };
+        let mut moved = self.way.poll_write(cx, out)?;
         self.unflushed += before - self.out.len();
         if self.way.is_flushed() && self.unflushed > 0 {
             let len = std::mem::take(&mut self.unflushed);
