@@ -78,7 +78,12 @@ fn serve(client: TcpStream, broker: SocketAddr) -> Option<()> {
     {
         assert!(request.contains(line), "{request}");
     }
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+    let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "))?;
+    let answer = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {}\r\n\
+         Sec-WebSocket-Protocol: mqtt\r\n\r\n",
+        carrier::proof_of(key)
+    );
     (&client).write_all(answer.as_bytes()).ok()?;
     let (mut back, mut to_client) = (broker.try_clone().ok()?, client.try_clone().ok()?);
     thread::spawn(move || {
