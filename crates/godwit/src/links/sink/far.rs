@@ -97,6 +97,16 @@ impl Far {
     }
 
     /// When it says that all went well, the far side has what it was given.
+    /// What it was given before is written, or never will be.
+    pub(super) async fn end(&mut self) {
+        match self {
+            Far::Files(worker) => worker.end().await,
+            Far::Parquet(worker) => worker.end().await,
+            Far::Sqlite(worker) => worker.end().await,
+            _ => {}
+        }
+    }
+
     pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
         match self {
             Far::Files(files) => files.take(batch).await,

@@ -122,7 +122,13 @@ impl Sink {
     }
 
     /// Until `stop` says so.
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<Stop>) {
+    pub(crate) async fn run(mut self, stop: watch::Receiver<Stop>) {
+        self.go_on(stop).await;
+        self.far.end().await;
+        info!(target: "godwit::sink", sink = &*self.settings.name, "stopped");
+    }
+
+    async fn go_on(&mut self, mut stop: watch::Receiver<Stop>) {
         let mut course = Course { is_unprepared: true, ..Course::default() };
         let mut heard = self.hub.listen(&self.settings, &self.tally);
         let mut told = stop.clone();
@@ -139,10 +145,7 @@ impl Sink {
             self.tally.is_up.store(false, Relaxed);
             let name = &*self.settings.name;
             match ended {
-                Ended::Stopped => {
-                    info!(target: "godwit::sink", sink = name, "stopped");
-                    return;
-                }
+                Ended::Stopped => return,
                 Ended::Unprepared => course.is_unprepared = true,
                 Ended::Failed(why) => {
                     course.failures = course.failures.saturating_add(1);
