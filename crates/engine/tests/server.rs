@@ -271,7 +271,6 @@ fn a_client_that_does_not_read_is_still_heard() {
     server.stop().expect("it stops");
 }
 
-/// Across shards, too, a member whose window is full gets nothing while another has room.
 /// What it is sent fails then, which says nothing of what it said before.
 #[test]
 fn who_goes_without_reading_is_heard_to_the_end() {
@@ -297,6 +296,7 @@ fn who_goes_without_reading_is_heard_to_the_end() {
     server.stop().expect("it stops");
 }
 
+/// Across shards, too, a member whose window is full gets nothing while another has room.
 #[test]
 fn a_burst_to_a_group_goes_to_the_member_with_room() {
     const MESSAGES: usize = 300;
