@@ -10,7 +10,8 @@ use std::io::{self, Read, Write};
 
 #[derive(Debug)]
 pub(super) struct WebSocket {
-    asked: Upgrade,
+    /// Until the server has agreed.
+    asked: Option<Upgrade>,
     masks: Masks,
     /// Taken and not yet written: the request, then frames.
     out: Vec<u8>,
@@ -18,7 +19,6 @@ pub(super) struct WebSocket {
     input: Vec<u8>,
     /// Payload of the frame that is being read, still to come.
     left: u64,
-    is_upgraded: bool,
 }
 
 /// What asks a server for WebSocket.
@@ -92,11 +92,10 @@ impl WebSocket {
         let asked = Upgrade::new(host, path, "mqtt");
         WebSocket {
             out: asked.request.clone().into_bytes(),
-            asked,
+            asked: Some(asked),
             masks: Masks(u64::from_ne_bytes(random())),
             input: Vec::new(),
             left: 0,
-            is_upgraded: false,
         }
     }
 
@@ -106,7 +105,7 @@ impl WebSocket {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             pushed => pushed?,
         }
-        while !self.is_upgraded {
+        while self.asked.is_some() {
             if !self.fill(below)? {
                 return Ok(false);
             }
@@ -116,9 +115,10 @@ impl WebSocket {
                 }
                 continue;
             };
-            self.asked.check(&self.input[..end]).map_err(io::Error::other)?;
+            if let Some(asked) = self.asked.take() {
+                asked.check(&self.input[..end]).map_err(io::Error::other)?;
+            }
             self.input.drain(..end + 4);
-            self.is_upgraded = true;
         }
         Ok(true)
     }
@@ -204,7 +204,7 @@ impl WebSocket {
     fn fill(&mut self, below: &mut impl Read) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
         match below.read(&mut buffer) {
-            Ok(0) if !self.is_upgraded => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) if self.asked.is_some() => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
                 self.input.extend_from_slice(&buffer[..read]);
                 Ok(true)
@@ -301,6 +301,12 @@ mod tests {
         format!("HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\n{name}:  {proof}\r\n\r\n")
     }
 
+    /// To what this one has asked.
+    fn agreed(websocket: &WebSocket) -> Vec<u8> {
+        let asked = websocket.asked.as_ref().expect("it has not been agreed to");
+        agreement(&asked.proof).into_bytes()
+    }
+
     #[test]
     fn a_server_that_has_not_read_our_key_has_not_agreed() {
         // The example of RFC 6455, 1.3.
@@ -330,7 +336,7 @@ mod tests {
         bytes.extend_from_slice(&[b'x'; 128]);
         for piece in [1, 7, 1_000] {
             let mut websocket = WebSocket::new("h", "/mqtt");
-            let agreed = agreement(&websocket.asked.proof).into_bytes();
+            let agreed = agreed(&websocket);
             let mut below = give(&[agreed, bytes.clone()].concat(), piece);
             assert!(websocket.upgrade(&mut below).expect("the server agreed"));
             below.written.clear();
@@ -366,7 +372,7 @@ mod tests {
     #[test]
     fn a_close_frame_is_the_end() {
         let mut websocket = WebSocket::new("h", "/mqtt");
-        let agreed = agreement(&websocket.asked.proof).into_bytes();
+        let agreed = agreed(&websocket);
         let mut below = give(&[&agreed[..], b"\x88\x00"].concat(), 200);
         assert!(websocket.upgrade(&mut below).expect("the server agreed"));
         assert_eq!(websocket.read(&mut below, &mut [0; 10]).expect("an end"), 0);
