@@ -33,10 +33,8 @@ fn carries(near: &Broker, far: &Broker) {
 
 #[test]
 fn who_has_certificate_user_and_password_comes_in() {
-    let certs = Certs::new("bridge-clouds");
-    let users = certs.path("users");
-    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let certs = with_user("bridge-clouds");
+    let port = nowhere().port();
     let mut asks = certs.set(&[
         ("tls.certificate", "server.pem"),
         ("tls.key", "server.key"),
@@ -77,9 +75,7 @@ fn who_has_certificate_user_and_password_comes_in() {
 /// Azure Event Grid over WebSocket: a certificate, and the name that it authenticates as user name.
 #[test]
 fn over_websocket_with_a_certificate_its_name_is_the_user_name() {
-    let certs = Certs::new("bridge-clouds-wss");
-    let users = certs.path("users");
-    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
+    let certs = with_user("bridge-clouds-wss");
     let [inner, port] = [nowhere(), nowhere()].map(|address| address.port());
     let mut asks = certs.set(&[
         ("tls.certificate", "server.pem"),
@@ -127,6 +123,23 @@ fn over_websocket_with_a_certificate_its_name_is_the_user_name() {
     carries(&near, &far);
     let wanted = (Some("http/1.1".to_string()), Some("localhost".to_string()));
     assert!(asked.lock().unwrap().contains(&wanted), "{asked:?}");
+}
+
+/// Certificates, and who may come in by user name and password.
+fn with_user(name: &str) -> Certs {
+    let certs = Certs::new(name);
+    let users = certs.path("users");
+    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
+    certs
+}
+
+/// A broker that asks for them.
+fn asking(name: &str) -> (Certs, Broker) {
+    let certs = with_user(name);
+    let mut asks = certs.set(&[("auth.users", "users")]);
+    asks.extend(["--set".to_string(), "allow_anonymous=false".to_string()]);
+    let far = Broker::start(&refs(&asks));
+    (certs, far)
 }
 
 /// As a bridge's options name it.
@@ -195,12 +208,7 @@ fn front(certs: &Certs, alpn: &str, insists: bool, to: SocketAddr) -> (u16, Aske
 /// AWS IoT Core on port 443: a certificate, its protocol by ALPN, and the name.
 #[test]
 fn protocol_and_name_are_asked_for() {
-    let certs = Certs::new("bridge-clouds-alpn");
-    let users = certs.path("users");
-    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
-    let mut asks = certs.set(&[("auth.users", "users")]);
-    asks.extend(["--set".to_string(), "allow_anonymous=false".to_string()]);
-    let far = Broker::start(&refs(&asks));
+    let (certs, far) = asking("bridge-clouds-alpn");
     let (port, asked) = front(&certs, "x-amzn-mqtt-ca", true, far.address);
     let options = |alpn: &str| {
         format!(
@@ -235,12 +243,7 @@ fn protocol_and_name_are_asked_for() {
 /// HiveMQ Cloud: a user name and a password over TLS, and the name of the cluster by SNI.
 #[test]
 fn user_and_password_go_over_tls_to_the_name_in_the_url() {
-    let certs = Certs::new("bridge-clouds-sni");
-    let users = certs.path("users");
-    assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
-    let mut asks = certs.set(&[("auth.users", "users")]);
-    asks.extend(["--set".to_string(), "allow_anonymous=false".to_string()]);
-    let far = Broker::start(&refs(&asks));
+    let (certs, far) = asking("bridge-clouds-sni");
     let (port, asked) = front(&certs, "", false, far.address);
     for version in ["5.0", "3.1.1"] {
         let options = |host: &str, password: &str| {
