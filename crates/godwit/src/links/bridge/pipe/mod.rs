@@ -466,7 +466,10 @@ impl Pipe {
         }
         let is_taken = kind == PacketType::PubRec && !ack.reason.is_error();
         if is_taken && self.past.take(ack.packet_id) {
-            return self.say_far(PacketType::PubRel, ack.packet_id);
+            return match self.past.has_several() {
+                true => self.say_far(PacketType::PubRel, ack.packet_id),
+                false => self.answer_near(PacketType::PubRec, ack),
+            };
         }
         let is_lowered = self.lowered.contains(&ack.packet_id);
         if is_lowered && ack.reason.is_error() {

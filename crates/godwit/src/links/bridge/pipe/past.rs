@@ -91,24 +91,19 @@ impl Past {
 
     /// Whether the server has it, so that PUBREL is what is missing [MQTT-4.3.3-6].
     pub(super) fn send(&mut self, id: PacketId, is_again: bool) -> bool {
-        if !self.has_several() {
-            return false;
-        }
+        let has_several = self.has_several();
         let open = &mut self.here().open;
-        let is_there = is_again && open.get(&id) == Some(&Step::Taken);
+        let is_there = has_several && is_again && open.get(&id) == Some(&Step::Taken);
         if !is_there {
             open.insert(id, Step::Sent);
         }
         is_there
     }
 
-    /// PUBREC came. Whether it is answered without the session here.
+    /// PUBREC came. Whether it is for something that went there.
     pub(super) fn take(&mut self, id: PacketId) -> bool {
-        let is_sent = self.here().open.contains_key(&id);
-        if is_sent || !self.has_several() {
-            self.here().open.insert(id, Step::Taken);
-        }
-        is_sent && self.has_several()
+        let step = self.here().open.get_mut(&id);
+        step.map(|step| *step = Step::Taken).is_some()
     }
 
     /// PUBCOMP came.
@@ -138,9 +133,6 @@ impl Past {
 
     /// The session here hears that it need not keep a message.
     pub(super) fn done(&mut self, id: PacketId) {
-        if !self.has_several() {
-            return;
-        }
         for (at, server) in self.servers.iter_mut().enumerate() {
             if server.open.remove(&id).is_some() && at != self.here {
                 server.stale.insert(id);
@@ -148,7 +140,8 @@ impl Past {
         }
     }
 
-    fn has_several(&self) -> bool {
+    /// Whether the session here hears of a message once it is done, and not before.
+    pub(super) fn has_several(&self) -> bool {
         self.servers.len() > 1
     }
 

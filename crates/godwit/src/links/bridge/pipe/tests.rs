@@ -521,13 +521,15 @@ fn every_id_is_released(servers: usize) {
     }
 }
 
-/// Another server would know nothing of it.
+/// Another server would know nothing of it, and what went unheard might come twice.
 #[test]
-fn what_one_server_has_taken_comes_to_its_end_there_before_the_bridge_does() {
+fn what_one_server_was_sent_comes_to_its_end_there_before_the_bridge_does() {
     let mut pipe = pipe(terms(Version::V5));
     pipe.sends(5, false);
     pipe.sends(6, false);
-    assert!(pipe.end(), "what is not taken goes whole to whoever comes next");
+    pipe.far(Packet::PubRec(ack(6, Reason::QuotaExceeded))).unwrap_err();
+    pipe.far(Packet::PubRec(ack(6, Reason::NotAuthorized))).unwrap();
+    assert_eq!((pipe.near_heard(), pipe.end()), (vec!["PUBREC 6 NotAuthorized".into()], false));
     pipe.far(Packet::PubRec(ack(5, Reason::Success))).unwrap();
     assert_eq!((pipe.near_heard(), pipe.end()), (vec!["PUBREC 5".to_string()], false));
     assert_eq!(pipe.near(Packet::Publish(publish("out/a", 2, 7))), Ok(0), "nothing new");
@@ -535,6 +537,15 @@ fn what_one_server_has_taken_comes_to_its_end_there_before_the_bridge_does() {
     assert_eq!((pipe.far_heard(), pipe.end()), (vec!["PUBREL 5".to_string()], false));
     assert_eq!(pipe.completes(5), ["PUBCOMP 5"]);
     assert!(pipe.end());
+}
+
+/// The session here was lost while a message was under way: its id is the next one's too.
+#[test]
+fn what_one_server_may_have_of_a_session_here_that_is_gone_is_released() {
+    let mut pipe = pipe(terms(Version::V5));
+    pipe.sends(5, false);
+    pipe.past.forget_near();
+    assert_eq!(pipe.past.stale().len(), 1);
 }
 
 #[test]
