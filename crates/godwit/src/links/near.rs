@@ -314,7 +314,7 @@ impl Near {
     ) -> Result<Vec<Refused>, String> {
         let (mut bytes, mut all_refused) = (Vec::new(), Vec::new());
         if !wanted.is_empty() {
-            subscribe(PacketId::MIN, wanted.iter().copied(), &mut bytes);
+            subscribe(PacketId::MIN, wanted.iter().copied(), Version::V5, &mut bytes);
         }
         if !gone.is_empty() {
             unsubscribe(PacketId::MIN, gone, Version::V5, &mut bytes);
@@ -360,12 +360,13 @@ impl Near {
 pub(crate) fn subscribe<'a>(
     packet_id: PacketId,
     wanted: impl Iterator<Item = (&'a str, SubscribeOptions)>,
+    version: Version,
     out: &mut Vec<u8>,
 ) {
     let (mut filters, properties) = (SubscriptionsBuf::default(), Properties::default());
     wanted.for_each(|(filter, options)| _ = filters.push(filter, options));
     let filters = filters.as_subscriptions();
-    Subscribe { packet_id, properties, filters }.encode(Version::V5, out);
+    Subscribe { packet_id, properties, filters }.encode(version, out);
 }
 
 pub(crate) fn unsubscribe(

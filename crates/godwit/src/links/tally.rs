@@ -151,6 +151,9 @@ impl Tally {
     }
 
     pub(crate) fn lose_times(&self, link: &str, loss: Loss, about: &str, times: u64) {
+        if times == 0 {
+            return;
+        }
         self.losses[loss as usize].fetch_add(times, Relaxed);
         let mut noted = lock(&self.noted);
         noted.since += times;

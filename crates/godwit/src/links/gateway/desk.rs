@@ -122,7 +122,7 @@ impl Desk {
         }
         let filters = wanted.iter().map(|(filter, options)| (filter.as_str(), *options));
         let id = self.give_id();
-        subscribe(id, filters, &mut self.to_near);
+        subscribe(id, filters, Version::V5, &mut self.to_near);
         self.asked_for = Some(wanted.into_iter().map(|(filter, _)| filter).collect());
     }
 
@@ -218,9 +218,8 @@ impl Desk {
 
     fn leave_over(&mut self) {
         self.passes_over = true;
-        for _ in 0..self.held.forget() {
-            self.lose(Loss::NoPeer, "it waited for a socket");
-        }
+        let lost = self.held.forget();
+        self.lose_times(Loss::NoPeer, "it waited for a socket", lost);
     }
 
     /// Whether one more message could go out now, whatever it is.
@@ -285,7 +284,7 @@ impl Desk {
 
     fn spread(&self, parcel: &Arc<Parcel>, topic: &str) {
         let (_, slow) = self.crowd().spread(parcel, self.settings());
-        (0..slow).for_each(|_| self.lose(Loss::PeerSlow, topic));
+        self.lose_times(Loss::PeerSlow, topic, slow);
     }
 
     /// A request of MQTT goes to sockets, and what they answer to its response topic.
@@ -344,7 +343,11 @@ impl Desk {
     }
 
     fn lose(&self, loss: Loss, about: &str) {
-        self.shared.tally.lose(&self.settings().name, loss, about);
+        self.lose_times(loss, about, 1);
+    }
+
+    fn lose_times(&self, loss: Loss, about: &str, times: usize) {
+        self.shared.tally.lose_times(&self.settings().name, loss, about, times as u64);
     }
 
     /// The session here is done with a message.

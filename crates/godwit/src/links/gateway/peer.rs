@@ -270,7 +270,7 @@ impl Drop for Peer {
 /// Nobody has so many messages any more.
 pub(super) fn lose_all(shared: &Shared, count: usize) {
     let about = "it waited for a socket when the gateway stopped";
-    (0..count).for_each(|_| shared.tally.lose(&shared.settings.name, Loss::NoPeer, about));
+    shared.tally.lose_times(&shared.settings.name, Loss::NoPeer, about, count as u64);
 }
 
 /// `receipt` of a parcel that only one peer has.

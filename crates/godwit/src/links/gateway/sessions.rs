@@ -203,6 +203,19 @@ impl Stage {
         until("that it notices", || !self.tally.last_error().is_empty()).await;
     }
 
+    /// It is told to stop, and has begun to.
+    async fn is_to_end(&self) {
+        self.stop.send(Stop::ForNow).expect("it runs");
+        until("an end", || self.crowd.end().is_some()).await;
+    }
+
+    /// What was dropped until it had ended.
+    async fn ends_having_lost(self) -> Vec<(&'static str, u64)> {
+        let tally = self.tally.clone();
+        self.ends().await;
+        tally.losses().filter(|(_, count)| *count > 0).collect()
+    }
+
     async fn ends(self) {
         _ = self.stop.send(Stop::ForNow);
         self.task.await.expect("it ends");
@@ -360,10 +373,7 @@ fn what_no_session_has_is_counted_where_sockets_have_gone() {
         told.reply.give(Answer::Allow);
         until("an end", || stage.crowd.end().is_some()).await;
         assert_eq!(stage.leave(peer), 1);
-        let tally = stage.tally.clone();
-        stage.ends().await;
-        let lost: Vec<_> = tally.losses().filter(|(_, count)| *count > 0).collect();
-        assert_eq!(lost, [("no_peer", 1)]);
+        assert_eq!(stage.ends_having_lost().await, [("no_peer", 1)]);
     });
 }
 
@@ -378,8 +388,7 @@ fn a_question_that_waits_when_it_stops_is_the_sessions_again() {
         }
         until("what is owed", || stage.is_owed()).await;
         sleep(A_WHILE).await;
-        stage.stop.send(Stop::ForNow).expect("it runs");
-        until("an end", || stage.crowd.end().is_some()).await;
+        stage.is_to_end().await;
         assert_eq!(stage.given(peer).await.message.frames, frames(&["not"]).frames);
         assert_eq!(stage.leave(peer), 0);
         until("an end of its connection", || !stage.is_online()).await;
@@ -401,10 +410,7 @@ fn what_a_socket_gave_back_is_counted_where_no_session_has_it() {
         until("what is owed", || stage.is_owed()).await;
         sleep(A_WHILE).await;
         assert_eq!(stage.leave(peer), 0);
-        let tally = stage.tally.clone();
-        stage.ends().await;
-        let lost: Vec<_> = tally.losses().filter(|(_, count)| *count > 0).collect();
-        assert_eq!(lost, [("no_peer", 1)]);
+        assert_eq!(stage.ends_having_lost().await, [("no_peer", 1)]);
     });
 }
 
@@ -417,8 +423,7 @@ fn what_a_socket_takes_at_the_last_moment_is_acknowledged() {
         stage.publish(QoS::AtLeastOnce, "for it", false).await;
         let receipt = stage.given(peer).await.receipt.expect("it has a QoS");
         until("what is owed", || stage.is_owed()).await;
-        stage.stop.send(Stop::ForNow).expect("it runs");
-        until("an end", || stage.crowd.end().is_some()).await;
+        stage.is_to_end().await;
         // As late as who has written it can say so.
         sleep_until(stage.crowd.end().expect("it is said") + Duration::from_millis(50)).await;
         stage.crowd.took(receipt);

@@ -1,11 +1,8 @@
 //! What a pipe asks both brokers for at its beginning.
 
 use super::{Pipe, Retained, Rule};
-use crate::links::near::unsubscribe;
-use mqtt::{
-    PacketId, PacketType, Properties, Reason, Subscribe, SubscribeOptions, SubscriptionsBuf,
-    Version,
-};
+use crate::links::near::{subscribe, unsubscribe};
+use mqtt::{PacketId, PacketType, Reason, SubscribeOptions, Version};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -46,18 +43,12 @@ impl Pipe {
 
     /// What is retained here goes out once more, where a rule says so.
     fn ask_retained(&mut self) {
-        let mut filters = SubscriptionsBuf::default();
-        let rules = self.rules.clone();
-        let wanted = rules.outward.iter().filter(|rule| rule.retained == Retained::Always);
-        let mut any = false;
-        for rule in wanted {
-            filters.push(&rule.map.filter, rule.options(self.near.qos_max));
-            any = true;
-        }
-        if any {
-            let (properties, filters) = (Properties::default(), filters.as_subscriptions());
-            let packet = Subscribe { packet_id: OF_REQUESTS_HERE, properties, filters };
-            packet.encode(Version::V5, &mut self.to_near);
+        let options = |rule: &Rule| rule.options(self.near.qos_max);
+        let outward = self.rules.outward.iter();
+        let wanted = outward.filter(|rule| rule.retained == Retained::Always);
+        let mut wanted = wanted.map(|rule| (&*rule.map.filter, options(rule))).peekable();
+        if wanted.peek().is_some() {
+            subscribe(OF_REQUESTS_HERE, wanted, Version::V5, &mut self.to_near);
         }
     }
 
@@ -78,12 +69,8 @@ impl Pipe {
 
     fn ask_subscribe(&mut self, wanted: Vec<(String, SubscribeOptions)>) {
         let packet_id = self.give_id();
-        let mut filters = SubscriptionsBuf::default();
-        for (filter, options) in &wanted {
-            filters.push(filter, *options);
-        }
-        let (properties, filters) = (Properties::default(), filters.as_subscriptions());
-        Subscribe { packet_id, properties, filters }.encode(self.terms.version, &mut self.to_far);
+        let filters = wanted.iter().map(|(filter, options)| (&**filter, *options));
+        subscribe(packet_id, filters, self.terms.version, &mut self.to_far);
         self.asked.push((packet_id, Request::Subscribe(wanted)));
     }
 
