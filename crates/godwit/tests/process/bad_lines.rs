@@ -1,7 +1,7 @@
 //! Bridges over bad lines: what loses, delays and turns round packets, is slow, or is cut without a
 //! word. Each test has a network of its own; where there can be none it is left out.
 
-use crate::bridges::{BOTH, edge, mosquitto_with, wait_for_value};
+use crate::bridges::{BOTH, edge, mosquitto_with, wait_for_value, wait_until_done};
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::certs;
 use crate::installed::leave_out;
@@ -140,8 +140,7 @@ fn everything_gets_across(name: &str, line: &BadLine, far: &Far) {
     near.program.wait_for("godwit::bridge connected");
     let is_all = |value: &str| value.parse().is_ok_and(|all: u32| all >= before + 4 * COUNT);
     wait_for_value(&near, "in/messages", is_all);
-    wait_for_value(&near, "queue/messages", |value| value == "0");
-    wait_for_value(&near, "queue/in_flight", |value| value == "0");
+    wait_until_done(&near);
     // What was repeated is counted twice, so the last ones may still be on their way.
     thread::sleep(Duration::from_secs(2));
     for (port, filter) in sessions {

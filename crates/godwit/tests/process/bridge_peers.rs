@@ -1,7 +1,7 @@
 //! What the other broker of a bridge asks of it: limits that are seen on the line between the two,
 //! a subscription that several bridges share, and what is retained.
 
-use crate::bridges::{edge, mosquitto_with, servers, wait_for_value};
+use crate::bridges::{edge, mosquitto_with, servers, wait_for_value, wait_until_done};
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
 use crate::clients::{publish, subscriber};
 use crate::tap::{Towards, tap};
@@ -166,7 +166,7 @@ fn what_is_too_large_for_the_other_broker_is_dropped_alone() {
         let (code, came) = sub.finish();
         assert_eq!((code, came), (Some(0), format!("x\n{fits}\n").repeat(3)));
         wait_for_value(&near, "dropped/packet_too_large", |value| value == "3");
-        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        wait_until_done(&near);
         assert!((950..=1024).contains(&line.seen().packet_bytes_max));
         assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
     }
@@ -232,9 +232,7 @@ fn bridges_that_share_a_subscription_split_it_and_nothing_comes_twice() {
             let came = subs
                 .map(|sub| -> Vec<String> { sub.finish().1.lines().map(str::to_string).collect() });
             check_shares(&came, COUNT);
-            nears.iter().for_each(|near| {
-                wait_for_value(near, "queue/in_flight", |value| value == "0");
-            });
+            nears.iter().for_each(wait_until_done);
         }
     }
 }

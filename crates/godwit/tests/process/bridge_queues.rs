@@ -1,7 +1,7 @@
 //! What waits for a bridge, and how long.
 
 use crate::bridge_peers::publish_lines;
-use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value, write};
+use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value, wait_until_done, write};
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::clients::{self, nowhere};
 use crate::line::Line;
@@ -87,7 +87,7 @@ fn a_burst_to_mosquitto_gets_through_in_both_versions() {
         clients::publish(&near.port(), &burst);
         let (code, printed) = sub.finish();
         assert_eq!((code, printed.lines().count()), (Some(0), 900), "{version}");
-        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        wait_until_done(&near);
         assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1", "{version}");
     }
 }
@@ -318,7 +318,7 @@ fn what_is_retained_reaches_a_new_rule_however_late_its_broker_comes() {
         came.sort_unstable();
         assert_eq!(came, ["keep/0 0", "keep/1 1", "keep/2 2"], "disk: {is_disk}");
         wait_for_value(&near, "out/messages", |value| value == "3");
-        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        wait_until_done(&near);
         // Once: the next connection does not bring it again, nor does the next process.
         drop(far);
         if is_disk {

@@ -1,6 +1,6 @@
 //! A bridge with several servers, and the line to one of them that ends in the middle of something.
 
-use crate::bridges::{BOTH, edge, mosquitto_with, servers, wait_for_value, write};
+use crate::bridges::{BOTH, edge, mosquitto_with, servers, wait_for_value, wait_until_done, write};
 use crate::broker::{Broker, PATIENCE, run, scratch};
 use crate::clients::{nowhere, publish, subscriber};
 use crate::line::Line;
@@ -94,14 +94,14 @@ fn a_message_half_way_at_one_server_gets_to_the_next() {
         let at_second = subscriber(&second.port(), &[&wants[..], &["-C", "1"]].concat());
         publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
         assert_eq!(at_second.finish(), (Some(0), "one\n".to_string()), "{kind} {version}");
-        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        wait_until_done(&near);
         snip.open();
         near.program.wait_for("goes back to its first server");
         publish(&near.port(), &["-t", "up/x", "-m", "two", "-q", "2"]);
         // It had the first one too, and nobody could know.
         let expected = (Some(0), "one\ntwo\n".to_string());
         assert_eq!(at_first.finish(), expected, "{kind} {version}");
-        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        wait_until_done(&near);
     }
 }
 
@@ -124,7 +124,7 @@ fn what_was_half_way_at_a_server_takes_no_other_message_with_it_after_a_restart(
         let at_second = subscriber(&second.port(), &["-t", "up/#", "-q", "2", "-C", "1"]);
         publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
         assert_eq!(at_second.finish(), (Some(0), "one\n".to_string()), "{kind}");
-        wait_for_value(&near, "queue/in_flight", |value| value == "0");
+        wait_until_done(&near);
         drop(near);
         snip.open();
         let (mut near, _) = edge("servers-left", &bridge, &["--data", &data]);
@@ -160,11 +160,45 @@ fn a_bridge_changes_its_server_or_client_id_and_back_and_goes_on() {
             }
             let payload = number.to_string();
             publish(&near.port(), &["-t", "up/x", "-m", &payload, "-q", "2"]);
-            wait_for_value(&near, "queue/in_flight", |value| value == "0");
-            wait_for_value(&near, "queue/messages", |value| value == "0");
+            wait_until_done(&near);
         }
         assert_eq!(at_first.finish(), (Some(0), "0\n2\n3\n4\n".to_string()), "{kind}");
         assert_eq!(at_second.finish(), (Some(0), "1\n".to_string()), "{kind}");
+    }
+}
+
+/// What went out and was not answered is waited for.
+#[test]
+fn what_is_under_way_while_a_bridge_changes_comes_once() {
+    const CHANGES: usize = 4;
+    let delay = Duration::from_millis(200);
+    for (kind, far, _) in fars("servers-change") {
+        let late = tap(
+            far,
+            || true,
+            move |_, packet, _| {
+                if PacketType::from_byte(packet[0]) == Some(PacketType::PubRec) {
+                    thread::sleep(delay);
+                }
+                true
+            },
+        );
+        let of = |id: &str| format!("{}client_id = \"{id}\"\n{OUT}", servers(late));
+        let (mut near, file) = edge("servers-change", &of("0"), &[]);
+        near.program.wait_for("godwit::bridge connected");
+        let wants = ["-t", "up/#", "-q", "2", "-W", "20", "-C", &CHANGES.to_string()];
+        let sub = subscriber(&port(far), &wants);
+        for number in 1..=CHANGES {
+            let number = number.to_string();
+            publish(&near.port(), &["-t", "up/x", "-m", &number, "-q", "2"]);
+            thread::sleep(delay / 4);
+            write(&file, &of(&number));
+            near.program.signal("HUP");
+            near.program.wait_for("godwit::bridge connected");
+        }
+        let (code, came) = sub.finish();
+        let expected: String = (1..=CHANGES).map(|number| format!("{number}\n")).collect();
+        assert_eq!((code, came), (Some(0), expected), "{kind}");
     }
 }
 
@@ -182,7 +216,7 @@ fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
             let sub = subscriber(&port(first), &wants);
             publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
             near.program.wait_for("godwit::bridge connected");
-            wait_for_value(&near, "queue/in_flight", |value| value == "0");
+            wait_until_done(&near);
             publish(&near.port(), &["-t", "up/x", "-m", "two", "-q", "2"]);
             assert_eq!(sub.finish(), (Some(0), "one\ntwo\n".to_string()), "{kind} {at:?}");
             // Ids of the next one begin anew.
@@ -203,7 +237,7 @@ fn what_a_server_completes_before_it_goes_comes_once() {
     let sub = subscriber(&far.port(), &["-t", "up/#", "-q", "2", "-W", "20", "-C", "2"]);
     publish(&near.port(), &["-t", "up/x", "-m", "one", "-q", "2"]);
     near.program.wait_for("godwit::bridge connected");
-    wait_for_value(&near, "queue/in_flight", |value| value == "0");
+    wait_until_done(&near);
     publish(&near.port(), &["-t", "up/x", "-m", "two", "-q", "2"]);
     assert_eq!(sub.finish(), (Some(0), "one\ntwo\n".to_string()));
 }
@@ -399,5 +433,5 @@ fn what_is_too_large_for_a_broker_of_3_1_1_is_named_and_can_be_dropped() {
     near.program.signal("HUP");
     wait_for_value(&near, "dropped/packet_too_large", |value| value == "2");
     assert_eq!(sub.finish(), (Some(0), "one\ntwo\nthree\n".to_string()));
-    wait_for_value(&near, "queue/in_flight", |value| value == "0");
+    wait_until_done(&near);
 }

@@ -65,6 +65,21 @@ pub(crate) fn wait_for_value(
     }
 }
 
+/// Until what was published before is done, here and there.
+pub(crate) fn wait_until_done(broker: &Broker) {
+    wait_for_round(broker);
+    wait_for_value(broker, "queue/messages", |value| value == "0");
+    wait_for_value(broker, "queue/in_flight", |value| value == "0");
+}
+
+/// Values of `$SYS` are as old as the last round of them, and only what has changed is said again.
+/// This one changes by our asking. The second one was taken after we came.
+pub(crate) fn wait_for_round(broker: &Broker) {
+    let (port, changing) = (broker.port(), "$SYS/broker/messages/sent");
+    let (_, rounds, _) = run(&["sub", "-p", &port, "-t", changing, "-R", "-C", "2", "-W", "10"]);
+    assert_eq!(rounds.lines().count(), 2, "{rounds}");
+}
+
 #[test]
 fn messages_of_every_qos_go_both_ways_under_their_names() {
     let far = Broker::start(&[]);
@@ -227,8 +242,7 @@ fn killed(name: &str, rules: &str, way: Way) {
         publishers.into_iter().flat_map(|one| one.join().expect("it counts")).collect();
     assert!(acknowledged.len() > 100, "{}", acknowledged.len());
     wait_for_value(&here, "state", |value| value == "1");
-    wait_for_value(&here, "queue/messages", |value| value == "0");
-    wait_for_value(&here, "queue/in_flight", |value| value == "0");
+    wait_until_done(&here);
     // Nobody here knows how much waits there.
     thread::sleep(Duration::from_secs(if is_outward { 0 } else { 2 }));
     let (_, printed, _) = run(&[&wants[..], &["-W", "3", "-F", "%p"]].concat());

@@ -3,6 +3,7 @@
 //! options that change.
 
 use super::relay::Relay;
+use crate::bridges::wait_for_round;
 use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
 use crate::clients;
 use std::collections::HashSet;
@@ -94,6 +95,13 @@ impl Edge {
     /// Payloads of these numbers, and how long it took until all were acknowledged.
     pub(super) fn count(&self, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
         count(&self.broker.port(), topic, qos, numbers)
+    }
+
+    /// Until what was published before is done, here and there.
+    pub(super) fn wait_until_done(&self) {
+        wait_for_round(&self.broker);
+        self.wait_for_value("queue/messages", |value| value == "0");
+        self.wait_for_value("queue/in_flight", |value| value == "0");
     }
 
     pub(super) fn wait_for_value(&self, value: &str, mut is_right: impl FnMut(&str) -> bool) {
@@ -194,7 +202,7 @@ fn rows_are_right_and_in_order(place: &mut impl Place) {
     wanted.push(("b".into(), "last".into()));
     wait_for(place, "in order", |rows| rows == wanted);
     edge.wait_for_value("out/messages", |value| value == "2101");
-    edge.wait_for_value("queue/in_flight", |value| value == "0");
+    edge.wait_until_done();
 }
 
 fn what_is_written_stays_a_value(place: &mut impl Place) {
@@ -363,7 +371,7 @@ fn who_goes_and_comes_back_loses_nothing(place: &mut impl Place) {
     }
     let wanted = numbers("a", 0..3000);
     wait_for_all(place, "returns", &wanted);
-    edge.wait_for_value("queue/in_flight", |value| value == "0");
+    edge.wait_until_done();
 }
 
 /// A sink without filters: what it gets a rule has sent it, under the message's name.

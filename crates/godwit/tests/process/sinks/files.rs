@@ -103,8 +103,7 @@ fn a_full_disk_is_waited_for() {
     let torn = fs::read_to_string(folder.join("rows")).unwrap();
     assert!(torn.is_empty() || torn.ends_with('\n'), "a line is whole or not there");
     fs::remove_file(&ballast).unwrap();
-    edge.wait_for_value("queue/messages", |value| value == "0");
-    edge.wait_for_value("queue/in_flight", |value| value == "0");
+    edge.wait_until_done();
     let rows = fs::read_to_string(folder.join("rows")).unwrap();
     drop(edge);
     assert!(Command::new("umount").arg(&shown).status().unwrap().success());

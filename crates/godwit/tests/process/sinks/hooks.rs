@@ -232,8 +232,7 @@ fn what_waits_for_a_server_that_is_away_comes_through_a_kill() {
     let edge = start();
     edge.count("a", "1", 200..300);
     let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
-    edge.wait_for_value("queue/messages", |value| value == "0");
-    edge.wait_for_value("queue/in_flight", |value| value == "0");
+    edge.wait_until_done();
     let heard = heard.lock().expect("nobody panicked");
     let rows = heard
         .iter()
