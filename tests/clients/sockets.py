@@ -181,14 +181,44 @@ def zmtp(kind):
     return greeting + bytes([4, len(ready)]) + ready
 
 
-def stalled_peer(url, greeting):
+def stalled_peer(url, greeting, room=4096):
     """A socket that says who it is and never reads."""
-    host, port = url.split("://")[1].split(":")
-    peer = socket.socket()
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    peer.connect((host, int(port)))
+    transport, place = url.split("://")
+    if transport == "ipc":
+        peer = socket.socket(socket.AF_UNIX)
+        peer.connect(place)
+    else:
+        host, port = place.split(":")
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        peer.connect((host, int(port)))
     peer.sendall(greeting)
     return peer
+
+
+class Reader:
+    """The same, which reads when it is told to. Messages are a number, and `x` up to a length."""
+
+    def __init__(self, url, greeting, length):
+        self.peer, self.length, self.data = stalled_peer(url, greeting, 1 << 17), length, b""
+        self.peer.settimeout(PATIENCE_S)
+
+    def close(self):
+        self.peer.close()
+
+    def read(self):
+        """Says whether there may be more."""
+        try:
+            data = self.peer.recv(1 << 20)
+        except OSError:
+            return False
+        self.data += data
+        return bool(data)
+
+    def numbers(self):
+        """Of those that came as a whole."""
+        parts = re.findall(rb"#(\d{8})x{%d}" % (self.length - 9), self.data)
+        return [int(number) for number in parts]
 
 
 def until(is_so, what):

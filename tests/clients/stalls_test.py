@@ -3,8 +3,11 @@ they cost is what the options say, and what they miss is counted or waits. Of pu
 nng_test have it, beside a socket that reads.
 """
 
+import contextlib
 import functools
+import signal
 import struct
+import time
 import unittest
 
 import sockets
@@ -107,6 +110,72 @@ class Stalls(Case):
                         own.CorrelationData = asked.CorrelationData
                         mqtt.client.publish(asked.ResponseTopic, BODY, qos=0, properties=own)
                 self.costs(broker, pattern, before, "peer_slow")
+
+
+class Slow(Case):
+    """What goes to one socket, where that or another takes it late."""
+
+    COUNT = 4000
+    # Of these a system takes more than the session lets be under way.
+    LENGTH = 1000
+    MORE = 'queue.messages_max = 100000\nqueue.bytes_max = "64MiB"\n'
+    PULLS = [(sockets.gateway, zmtp("PULL")), (sp, greeting(0x51))]
+
+    def started(self, make, said, url, *flags):
+        broker = self.listening(make("push", f'listen = ["{url}"]', OUT, self.MORE), *flags)
+        reader = sockets.Reader(url, said, self.LENGTH)
+        self.addCleanup(reader.close)
+        self.joined(broker, "push")
+        return broker, reader
+
+    def publish(self, broker):
+        client = self.mqtt(broker).client
+        padding = b"x" * (self.LENGTH - 9)
+        told = [client.publish("out/a", b"#%08d" % at + padding, qos=1)
+                for at in range(self.COUNT)]
+        for one in told:
+            one.wait_for_publish(sockets.PATIENCE_S)
+
+    def test_who_reads_has_what_another_does_not_take(self):
+        for make, said in self.PULLS:
+            for transport in ("tcp", "ipc"):
+                with self.subTest(is_sp=make is sp, transport=transport):
+                    url = self.url(transport)
+                    broker, _ = self.started(make, said, url)
+                    self.publish(broker)
+                    hungry = sockets.Reader(url, said, self.LENGTH)
+                    self.addCleanup(hungry.close)
+                    # The other one keeps what the system took for it, and half of the rest.
+                    while len(hungry.data) < self.COUNT // 2 * self.LENGTH:
+                        self.assertTrue(hungry.read(), f"{len(hungry.data)} bytes, and no more")
+                    broker.child.kill()
+
+    def test_who_talks_and_reads_late_loses_nothing_with_the_broker(self):
+        """A connection that is closed with something unread is reset."""
+        ping, message = b"\x04\x07\x04PING\0\0", b"\0\0\0\0\0\0\0\x01x"
+        for (make, said), says in zip(self.PULLS, (ping, message)):
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with self.subTest(is_sp=make is sp, number=number):
+                    url, data = self.url(), f"{self.folder}/{number}-{make is sp}"
+                    broker, slow = self.started(make, said, url, "--data", data)
+                    self.publish(broker)
+                    slow.peer.sendall(says)
+                    broker.signal(number)
+                    until = time.monotonic() + 0.5
+                    while time.monotonic() < until:
+                        with contextlib.suppress(OSError):
+                            slow.peer.sendall(says)
+                        time.sleep(0.05)
+                    broker.wait()
+                    while slow.read():
+                        pass
+                    broker, late = self.started(make, said, url, "--data", data)
+                    late.peer.settimeout(1)
+                    while late.read():
+                        pass
+                    broker.stop()
+                    came = slow.numbers() + late.numbers()
+                    self.assertEqual(sorted(set(came)), list(range(self.COUNT)))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ mod socket;
 mod stream;
 mod through;
 pub mod tls;
+pub mod underway;
 pub mod web;
 
 pub use docket::{Answer, Judge, Question, Reply, Request, Warden};

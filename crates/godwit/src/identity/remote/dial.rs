@@ -42,7 +42,7 @@ impl Endpoint {
     pub(crate) async fn secure_as(
         &self,
         name: &str,
-        stream: TcpStream,
+        stream: impl Wire + 'static,
         tls: Arc<ClientConfig>,
     ) -> Result<Box<dyn Wire>, String> {
         let name = ServerName::try_from(name.to_string());

@@ -48,6 +48,8 @@ struct Present {
     /// What a peer that went was not given.
     returned: VecDeque<Arc<Parcel>>,
     taken: Vec<Receipt>,
+    /// What all of them were given with a receipt and does not have arrived.
+    owed: usize,
     /// Nobody is read any more.
     is_deaf: bool,
     /// When everyone has ended, once that is to be.
@@ -65,11 +67,17 @@ struct Seat {
     unheard: usize,
     /// It held most when all held too much.
     is_cut: bool,
+    /// So many that it has begun to be sent with a receipt have not arrived.
+    owed: usize,
+    /// Since then it takes nothing of what waits for it.
+    stuck_since: Option<Instant>,
     wake: Arc<Notify>,
 }
 
 /// What waits for sockets when everyone ends may still go.
 const FINISH: Duration = Duration::from_secs(1);
+/// A peer that takes nothing for so long gives what waits for it to one that has nothing.
+const STUCK: Duration = Duration::from_millis(200);
 /// What a message costs beside its bytes.
 const PARCEL_BYTES: usize = 64;
 
@@ -83,6 +91,12 @@ impl Seat {
         self.queue.is_empty()
             || self.queue.len() < settings.queue_messages_max as usize
                 && self.queue_bytes + bytes <= settings.queue_bytes_max as usize
+    }
+
+    fn is_stuck(&mut self) {
+        if !self.queue.is_empty() {
+            self.stuck_since.get_or_insert_with(Instant::now);
+        }
     }
 
     fn push(&mut self, parcel: Arc<Parcel>) {
@@ -117,6 +131,8 @@ impl Crowd {
             held: 0,
             unheard: 0,
             is_cut: false,
+            owed: 0,
+            stuck_since: None,
             wake,
         };
         present.peers.insert(id, seat);
@@ -125,8 +141,8 @@ impl Crowd {
         Ok(id)
     }
 
-    /// `begun` is what was not written to it as a whole. Says how many messages nobody has any more
-    /// because everyone ends.
+    /// `begun` is what it was sent and does not have as a whole. Says how many messages nobody has
+    /// any more because everyone ends.
     pub(super) fn leave(
         &self,
         id: PeerId,
@@ -136,12 +152,15 @@ impl Crowd {
         let mut present = lock(&self.present);
         let Some(seat) = present.peers.remove(&id) else { return 0 };
         present.held -= seat.held;
+        present.owed -= seat.owed;
         let mut lost = 0;
         let left = begun.chain(seat.queue);
         if present.end.is_some() {
             lost = left.filter(|parcel| parcel.receipt.is_none()).count();
         } else if keeps {
-            present.returned.extend(left);
+            // It was given before what waits for anybody.
+            let behind = std::mem::take(&mut present.returned);
+            present.returned = left.chain(behind).collect();
         }
         drop(present);
         self.changed.notify_one();
@@ -233,15 +252,42 @@ impl Crowd {
         has_room
     }
 
-    /// What is next for this one.
-    pub(super) fn next(&self, id: PeerId) -> Option<Arc<Parcel>> {
+    /// What is next for this one. It leaves of the session's Receive Maximum as much for others as
+    /// it has under way itself, or one that takes nothing would keep the messages of all.
+    pub(super) fn next(&self, id: PeerId, settings: &GatewaySettings) -> Option<Arc<Parcel>> {
         let mut present = lock(&self.present);
+        let present = &mut *present;
         let seat = present.peers.get_mut(&id)?;
+        let free = usize::from(settings.limits.inflight_max).saturating_sub(present.owed);
+        if seat.owed > 0 && free < seat.owed {
+            seat.is_stuck();
+            return None;
+        }
         let parcel = seat.queue.pop_front()?;
         seat.queue_bytes -= cost(&parcel.message);
-        drop(present);
+        seat.stuck_since = None;
+        if parcel.receipt.is_some() {
+            seat.owed += 1;
+            present.owed += 1;
+        }
         self.changed.notify_one();
         Some(parcel)
+    }
+
+    /// It has no room for what waits for it.
+    pub(super) fn takes_nothing(&self, id: PeerId) {
+        if let Some(seat) = lock(&self.present).peers.get_mut(&id) {
+            seat.is_stuck();
+        }
+    }
+
+    /// When what waits for one that takes nothing goes to another.
+    pub(super) fn relieves_at(&self) -> Option<Instant> {
+        let present = lock(&self.present);
+        let is_stuck = |seat: &&Seat| !seat.queue.is_empty();
+        let since = present.peers.values().filter(is_stuck).filter_map(|seat| seat.stuck_since);
+        let first = since.min().filter(|_| present.has_hungry());
+        first.map(|since| since + STUCK)
     }
 
     /// When this one is to end at the latest, which it is once everything is written.
@@ -253,9 +299,16 @@ impl Crowd {
         std::mem::take(&mut lock(&self.present).taken)
     }
 
-    /// A peer's socket took something.
-    pub(super) fn took(&self, receipt: Receipt) {
-        lock(&self.present).taken.push(receipt);
+    /// A peer has something that it was sent.
+    pub(super) fn arrived(&self, id: PeerId, receipt: Option<Receipt>) {
+        let mut present = lock(&self.present);
+        let present = &mut *present;
+        if let Some(seat) = present.peers.get_mut(&id) {
+            seat.owed -= 1;
+            seat.stuck_since = None;
+            present.owed -= 1;
+        }
+        present.taken.extend(receipt);
         self.changed.notify_one();
     }
 
@@ -369,11 +422,15 @@ impl Present {
     fn give(&mut self, parcel: Arc<Parcel>, settings: &GatewaySettings) -> Result<(), Arc<Parcel>> {
         let bytes = cost(&parcel.message);
         let after = self.peers.range((Excluded(self.turn), Unbounded));
-        let mut round = after.chain(self.peers.range(..=self.turn));
-        let Some(id) = round.find(|(_, seat)| seat.has_room(bytes, settings)).map(|(id, _)| *id)
-        else {
-            return Err(parcel);
-        };
+        let round = after.chain(self.peers.range(..=self.turn));
+        let mut round = round.filter(|(_, seat)| seat.has_room(bytes, settings));
+        let first = round.next();
+        let is_stuck = |seat: &Seat| seat.stuck_since.is_some();
+        // One that takes nothing has its turn where nobody else has room.
+        let other = first
+            .filter(|(_, seat)| is_stuck(seat))
+            .and_then(|_| round.find(|(_, seat)| !is_stuck(seat)));
+        let Some(id) = other.or(first).map(|(id, _)| *id) else { return Err(parcel) };
         self.turn = id;
         if let Some(seat) = self.peers.get_mut(&id) {
             seat.push(parcel);
@@ -385,9 +442,28 @@ impl Present {
         if settings.pattern.manner() != Manner::One {
             return self.returned.clear();
         }
+        self.relieve();
         while let Some(parcel) = self.returned.pop_front() {
             if let Err(parcel) = self.give(parcel, settings) {
                 return self.returned.push_front(parcel);
+            }
+        }
+    }
+
+    /// Somebody takes what comes and has nothing.
+    fn has_hungry(&self) -> bool {
+        self.peers.values().any(|seat| seat.queue.is_empty() && seat.stuck_since.is_none())
+    }
+
+    /// What waits for those that take nothing is for those that do.
+    fn relieve(&mut self) {
+        if !self.has_hungry() {
+            return;
+        }
+        for seat in self.peers.values_mut() {
+            if seat.stuck_since.is_some_and(|since| since.elapsed() >= STUCK) {
+                seat.queue_bytes = 0;
+                self.returned.extend(seat.queue.drain(..));
             }
         }
     }

@@ -1,6 +1,8 @@
-//! What a socket behind TLS took: what it read, and not what a layer keeps for it.
+//! What counts as taken by a socket: what its system has, and not what a layer or this system keeps
+//! for it.
 
-use super::crowd::{Crowd, Parcel};
+use super::crowd::{Crowd, Parcel, PeerId, Receipt};
+use super::gauge::{Gauge, Gauged};
 use super::peer::{Peer, Shared, parcel};
 use super::settings::GatewaySettings;
 use super::tests::gateway;
@@ -14,7 +16,8 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -55,32 +58,57 @@ async fn pipe() -> (server::TlsStream<DuplexStream>, client::TlsStream<DuplexStr
     (ours.unwrap(), theirs.unwrap())
 }
 
-async fn reads(theirs: &mut client::TlsStream<DuplexStream>, len: usize) {
+async fn reads(theirs: &mut (impl AsyncRead + Unpin), len: usize) {
     let read = timeout(PATIENCE, theirs.read_exact(&mut vec![0; len])).await;
     read.expect("it comes in time").expect("all of it comes");
 }
 
 /// A socket at a gateway, and its end of the pipe.
-struct Attended {
+struct Attended<S> {
     crowd: Arc<Crowd>,
     settings: Arc<GatewaySettings>,
-    theirs: client::TlsStream<DuplexStream>,
+    theirs: S,
     task: JoinHandle<Result<(), String>>,
 }
 
-impl Attended {
-    async fn new() -> Attended {
+impl Attended<client::TlsStream<DuplexStream>> {
+    async fn new() -> Self {
+        let (ours, theirs) = pipe().await;
+        Attended::at((Box::new(ours), Arc::default()), theirs).await
+    }
+}
+
+impl Attended<TcpStream> {
+    /// Whose system has room for little.
+    async fn small() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let theirs = TcpSocket::new_v4().unwrap();
+        theirs.set_recv_buffer_size(32 * 1024).unwrap();
+        let theirs = theirs.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (ours, gauge) = Gauged::new(listener.accept().await.unwrap().0);
+        Attended::at((Box::new(ours), gauge), theirs).await
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Attended<S> {
+    async fn at(ours: (Box<dyn Wire>, Arc<Gauge>), mut theirs: S) -> Self {
         let own = [("protocol", "sp"), ("pattern", "push"), ("listen", "tcp://127.0.0.1:1")];
         let settings = Arc::new(gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap());
         let (crowd, tally) = (Arc::new(Crowd::default()), Arc::new(Tally::of(LinkKind::Gateway)));
         let shared = Shared { settings: settings.clone(), crowd: crowd.clone(), tally };
-        let (ours, mut theirs) = pipe().await;
         theirs.write_all(HELLO).await.unwrap();
         theirs.flush().await.unwrap();
-        let ours: Box<dyn Wire> = Box::new(ours);
         let speech = Speech::sp(settings.pattern, Carrier::Stream, settings.peer_limits());
         let meeting = Peer::meet(shared, ours, Vec::new(), speech);
         let (met, ()) = tokio::join!(meeting, reads(&mut theirs, HELLO.len()));
+        let (gives, own) = (crowd.clone(), settings.clone());
+        // As its desk does.
+        tokio::spawn(async move {
+            loop {
+                sleep(Duration::from_millis(1)).await;
+                gives.give_again(&own);
+            }
+        });
         Attended { crowd, settings, theirs, task: tokio::spawn(met.unwrap().attend()) }
     }
 
@@ -125,6 +153,108 @@ async fn keeps_little_of_what_went() {
     }
     let kept = given.iter().filter(|parcel| parcel.strong_count() > 0).count();
     assert!(kept < 2 * BEHIND, "{kept}");
+}
+
+/// What the systems in between take of much more: megabytes.
+const MANY: u16 = 300;
+
+fn receipts(ids: std::ops::RangeInclusive<u16>) -> Vec<Receipt> {
+    ids.filter_map(PacketId::new).map(|id| (1, id)).collect()
+}
+
+async fn is_told_what_arrived() {
+    let mut peer = Attended::small().await;
+    (1..=MANY).for_each(|id| _ = peer.give(id));
+    sleep(A_WHILE).await;
+    let told = peer.crowd.take_receipts();
+    assert!(told.len() < 10, "it has no room for {}", told.len());
+    for _ in 0..MANY {
+        peer.reads_one().await;
+    }
+    sleep(A_WHILE).await;
+    let told = [told, peer.crowd.take_receipts()].concat();
+    assert_eq!(told, receipts(1..=MANY));
+}
+
+async fn taken(crowd: &Crowd, id: PeerId, settings: &GatewaySettings) -> Arc<Parcel> {
+    let taking = async {
+        loop {
+            match crowd.next(id, settings) {
+                Some(parcel) => break parcel,
+                None => sleep(Duration::from_millis(1)).await,
+            }
+        }
+    };
+    let parcel = timeout(PATIENCE, taking).await.expect("there is one more");
+    crowd.arrived(id, None);
+    parcel
+}
+
+async fn goes_to_another() {
+    let peer = Attended::small().await;
+    (1..=MANY).for_each(|id| _ = peer.give(id));
+    sleep(A_WHILE).await;
+    // With something unread the connection is reset, and what the systems had is gone.
+    let Attended { crowd, settings, theirs, task } = peer;
+    drop(theirs);
+    assert!(matches!(timeout(PATIENCE, task).await, Ok(Ok(Err(_)))));
+    let told = crowd.take_receipts();
+    let id = crowd.enter(&settings, Arc::default()).unwrap();
+    for left in told.len() as u16 + 1..=MANY {
+        let parcel = taken(&crowd, id, &settings).await;
+        assert_eq!(parcel.receipt, receipts(left..=left).pop(), "in their order");
+    }
+}
+
+async fn ends_with_who_talks() {
+    let mut peer = Attended::small().await;
+    (1..=MANY).for_each(|id| _ = peer.give(id));
+    sleep(A_WHILE).await;
+    peer.crowd.stop_hearing();
+    let says = [0, 0, 0, 0, 0, 0, 0, 1, b'x'];
+    peer.theirs.write_all(&says).await.unwrap();
+    peer.crowd.close();
+    for _ in 0..MANY {
+        peer.reads_one().await;
+    }
+    peer.theirs.write_all(&says).await.unwrap();
+    assert!(matches!(timeout(PATIENCE, peer.task).await, Ok(Ok(Ok(())))));
+    assert_eq!(peer.crowd.take_receipts(), receipts(1..=MANY));
+}
+
+#[test]
+fn a_message_is_acknowledged_once_the_system_of_its_socket_has_it() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(is_told_what_arrived());
+}
+
+#[test]
+fn what_did_not_arrive_at_a_socket_that_goes_is_anothers() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(goes_to_another());
+}
+
+#[test]
+fn what_waits_for_a_socket_arrives_at_the_end_though_it_talks() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(ends_with_who_talks());
+}
+
+#[test]
+fn who_takes_nothing_keeps_nobody_waiting() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stuck = Attended::small().await;
+        let (crowd, settings) = (stuck.crowd.clone(), stuck.settings.clone());
+        (1..=3 * MANY).for_each(|id| _ = stuck.give(id));
+        sleep(A_WHILE).await;
+        let told = crowd.take_receipts().len();
+        let hungry = crowd.enter(&settings, Arc::default()).unwrap();
+        // What systems took for the other one is its, and at most half of all.
+        for _ in told..usize::from(MANY) {
+            taken(&crowd, hungry, &settings).await;
+        }
+    });
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod crowd;
 mod desk;
 mod errands;
 mod forms;
+mod gauge;
 mod held;
 mod intake;
 #[cfg(test)]
@@ -230,7 +231,7 @@ impl Gateway {
             if desk.is_alone() || desk.is_parted() {
                 return Ended::Alone;
             }
-            let due = desk.due();
+            let due = desk.due().into_iter().chain(crowd.relieves_at()).min();
             tokio::select! {
                 biased;
                 () = stopped(stop) => {

@@ -1,6 +1,7 @@
 //! One connected socket: its handshake, and then what goes to it and comes from it.
 
 use super::crowd::{Crowd, Parcel, PeerId, Receipt, cost};
+use super::gauge::Gauge;
 use super::settings::GatewaySettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::tally::{Loss, Tally};
@@ -9,11 +10,14 @@ use patterns::{Heard, Manner, Message, Speech};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::debug;
 
 /// What all peers of a gateway share.
@@ -40,19 +44,38 @@ pub(super) struct Peer {
     unflushed: usize,
     /// What is in `out`, or before it and unflushed, with where it ends there.
     begun: VecDeque<(usize, Arc<Parcel>)>,
+    gauge: Arc<Gauge>,
+    /// What was written and the session waits for, with where it ends on the wire.
+    sent: VecDeque<(u64, Arc<Parcel>)>,
+    looks: Looks,
+}
+
+/// When a peer's system is asked what it has.
+struct Looks {
+    next: Instant,
+    pause: Duration,
+    /// What had arrived when more did last, or something was written with nothing before it.
+    arrived: u64,
+    since: Instant,
 }
 
 /// While so much waits to be written nothing is taken from the queue.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LAST: Duration = Duration::from_millis(100);
+/// Where nothing of what was sent arrives for so long nobody is there. A peer that has no room is
+/// sent nothing, and may take its time.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Peer {
     /// Shakes hands, and takes a place. `read` is what came before.
     pub(super) async fn meet(
         shared: Shared,
-        wire: Box<dyn Wire>,
+        (wire, gauge): (Box<dyn Wire>, Arc<Gauge>),
         read: Vec<u8>,
         speech: Speech,
     ) -> Result<Peer, String> {
+        let now = Instant::now();
         let mut peer = Peer {
             shared,
             way: Way::new(wire, read),
@@ -65,6 +88,9 @@ impl Peer {
             out: Vec::new(),
             unflushed: 0,
             begun: VecDeque::new(),
+            gauge,
+            sent: VecDeque::new(),
+            looks: Looks { next: now, pause: LOOK_FIRST, arrived: 0, since: now },
         };
         peer.speech.greet(&mut peer.out);
         let mut buffer = vec![0; 4096];
@@ -122,15 +148,20 @@ impl Peer {
             self.weigh()?;
             self.fill();
             if let Some(end) = self.shared.crowd.end() {
-                let _ = timeout_at(end, self.flush()).await;
+                let _ = timeout_at(end, self.finish(&mut buffer)).await;
                 return Ok(());
             }
+            let (is_under_way, next) = (self.is_under_way(), self.looks.next);
             tokio::select! {
                 biased;
                 moved = poll_fn(|cx| self.poll(cx, &mut buffer)), if self.broken.is_none() => {
                     self.broken = self.broken.take().or(moved.err());
                 }
                 () = wake.notified() => {}
+                () = sleep_until(next), if is_under_way => {
+                    self.look().await;
+                    self.doubt()?;
+                }
             }
         }
     }
@@ -193,17 +224,21 @@ impl Peer {
 
     /// What waits for it, as it is written.
     fn fill(&mut self) {
-        while self.out.len() < UNSENT_BYTES_MAX
-            && let Some(parcel) = self.shared.crowd.next(self.id)
-        {
+        let Shared { settings, crowd, .. } = &self.shared;
+        while self.out.len() < UNSENT_BYTES_MAX {
+            let Some(parcel) = crowd.next(self.id, settings) else { return };
             self.speech.say(&parcel.message, &mut self.out);
             self.begun.push_back((self.unflushed + self.out.len(), parcel));
         }
+        crowd.takes_nothing(self.id);
     }
 
     /// Says whether its socket, or a layer before it, took anything.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let before = self.out.len();
+        if !self.is_under_way() {
+            self.arrives();
+        }
         // Where more and more is written a layer never has nothing, and all of it would be kept.
         let waits = self.unflushed >= UNSENT_BYTES_MAX;
         let out = if waits { &mut Vec::new() } else { &mut self.out };
@@ -212,6 +247,7 @@ impl Peer {
         if self.way.is_flushed() && self.unflushed > 0 {
             let len = std::mem::take(&mut self.unflushed);
             self.wrote(len);
+            self.acknowledge();
             moved = true;
         }
         Ok(moved)
@@ -222,32 +258,104 @@ impl Peer {
         for (end, _) in &mut self.begun {
             *end = end.saturating_sub(len);
         }
+        let written = self.gauge.written();
         while self.begun.front().is_some_and(|(end, _)| *end == 0)
             && let Some((_, parcel)) = self.begun.pop_front()
         {
-            let Shared { settings, crowd, tally } = &self.shared;
-            let payload = parcel.message.frames.last().map_or(0, Vec::len);
-            tally.count_out(payload);
-            if let Some(receipt) = parcel.receipt
-                && !settings.pattern.asks()
-            {
-                crowd.took(receipt);
+            match parcel.receipt {
+                Some(_) => self.sent.push_back((written, parcel)),
+                None => self.count(&parcel),
             }
         }
     }
 
-    async fn flush(&mut self) {
-        while !self.out.is_empty() || !self.way.is_flushed() {
-            let written = poll_fn(|cx| match self.write(cx) {
-                Ok(false) => Poll::Pending,
-                Ok(true) => Poll::Ready(true),
-                Err(_) => Poll::Ready(false),
-            });
-            if !written.await {
-                return;
-            }
-            self.fill();
+    /// Of what was sent, what has arrived. Only then does the session here forget it: what this
+    /// system has goes with the connection.
+    fn acknowledge(&mut self) {
+        let arrived = self.gauge.arrived();
+        if arrived != self.looks.arrived {
+            self.arrives();
         }
+        while self.sent.front().is_some_and(|(end, _)| *end <= arrived)
+            && let Some((_, parcel)) = self.sent.pop_front()
+        {
+            self.count(&parcel);
+            let Shared { settings, crowd, .. } = &self.shared;
+            // Who asks waits for the answer.
+            let receipt = parcel.receipt.filter(|_| !settings.pattern.asks());
+            crowd.arrived(self.id, receipt);
+        }
+    }
+
+    fn count(&self, parcel: &Parcel) {
+        let payload = parcel.message.frames.last().map_or(0, Vec::len);
+        self.shared.tally.count_out(payload);
+    }
+
+    /// Something was written that has not arrived.
+    fn is_under_way(&self) -> bool {
+        self.gauge.written() > self.gauge.arrived()
+    }
+
+    fn arrives(&mut self) {
+        let now = Instant::now();
+        let arrived = self.gauge.arrived();
+        self.looks = Looks { next: now + LOOK_FIRST, pause: LOOK_FIRST, arrived, since: now };
+    }
+
+    /// How much has arrived; no event says so.
+    async fn look(&mut self) {
+        self.looks.pause = LOOK_LAST.min(2 * self.looks.pause);
+        self.looks.next = Instant::now() + self.looks.pause;
+        poll_fn(|cx| {
+            // What is wrong with it is told where it is written to.
+            let _ = Pin::new(&mut self.way.stream).poll_flush(cx);
+            Poll::Ready(())
+        })
+        .await;
+        self.acknowledge();
+    }
+
+    fn doubt(&self) -> Result<(), String> {
+        match self.gauge.is_in_flight() && self.looks.since.elapsed() >= PATIENCE {
+            false => Ok(()),
+            true => Err(format!("nothing arrives there since {} s", PATIENCE.as_secs())),
+        }
+    }
+
+    /// Until all that waits for it has arrived, and it has closed the connection behind that. What
+    /// it says is let go: a connection that is closed while something comes is reset, and what was
+    /// not read of it at the other end is lost with it.
+    async fn finish(&mut self, buffer: &mut [u8]) {
+        let mut has_shut = false;
+        loop {
+            self.fill();
+            let has_all = self.out.is_empty() && self.way.is_flushed() && !self.is_under_way();
+            if has_all && !has_shut {
+                has_shut = true;
+                let shut = poll_fn(|cx| Pin::new(&mut self.way.stream).poll_shutdown(cx));
+                if shut.await.is_err() {
+                    return;
+                }
+            }
+            let next = self.looks.next;
+            tokio::select! {
+                biased;
+                moved = poll_fn(|cx| self.poll_last(cx, buffer)) => {
+                    if moved.is_err() {
+                        return;
+                    }
+                }
+                () = sleep_until(next) => self.look().await,
+            }
+        }
+    }
+
+    fn poll_last(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<()>> {
+        let written = self.write(cx)?;
+        let read = self.way.poll_read(cx, buffer)?;
+        self.way.take(self.way.unread().len());
+        if written || read { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 
@@ -259,7 +367,8 @@ impl Drop for Peer {
             return;
         }
         let Shared { settings, crowd, tally } = &self.shared;
-        let begun = self.begun.drain(..).map(|(_, parcel)| parcel);
+        let sent = self.sent.drain(..).map(|(_, parcel)| parcel);
+        let begun = sent.chain(self.begun.drain(..).map(|(_, parcel)| parcel));
         let lost = crowd.leave(self.id, begun, settings.pattern.manner() == Manner::One);
         lose_all(&self.shared, lost);
         let peers = tally.peers.fetch_sub(1, Relaxed) - 1;

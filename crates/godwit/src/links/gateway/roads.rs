@@ -1,14 +1,15 @@
 //! How sockets are reached: who connects to a gateway, and whom it connects to.
 
+use super::gauge::{Gauge, Gauged};
 use super::peer::{Peer, Shared};
 use super::place::Place;
 use super::upgrade;
 use crate::identity::remote::dial::{Endpoint, Wire};
-use crate::links::bridge::far::heed;
 use crate::links::{Credentials, Served, backoff, lock};
 use crate::listen::{SocketFile, bind_path};
 use patterns::{Carrier, Family, Speech};
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -43,8 +44,9 @@ impl Drop for Ticket {
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// A peer that was there for so long was one.
 const STEADY: Duration = Duration::from_secs(5);
-/// What is said into a dead line, and not acknowledged for so long, ends it.
-const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A socket, and how far it is.
+type Reached = (Box<dyn Wire>, Arc<Gauge>);
 
 /// Who comes in here is a peer, until the gateway stops.
 pub(super) async fn listen(shared: Shared, place: Place, trusted: Trusted) {
@@ -66,8 +68,8 @@ pub(super) async fn listen(shared: Shared, place: Place, trusted: Trusted) {
             wire = door.accept() => wire,
             Some(_) = guests.join_next(), if !guests.is_empty() => continue,
         };
-        let wire = match wire {
-            Ok(wire) => wire,
+        let reached = match wire {
+            Ok(reached) => reached,
             Err(error) => {
                 shared.tally.set_error(format!("{place}: {error}"));
                 sleep(ACCEPT_RETRY).await;
@@ -84,7 +86,7 @@ pub(super) async fn listen(shared: Shared, place: Place, trusted: Trusted) {
         guests.spawn(async move {
             let _ticket = ticket;
             let name = shared.settings.name.clone();
-            if let Err(why) = guest(shared.clone(), &place, &trusted, wire).await {
+            if let Err(why) = guest(shared.clone(), &place, &trusted, reached).await {
                 debug!(target: "godwit::gateway", gateway = &*name, %place, "a peer: {why}");
                 shared.tally.set_error(format!("{place}: a peer: {why}"));
             }
@@ -96,13 +98,13 @@ async fn guest(
     shared: Shared,
     place: &Place,
     trusted: &Trusted,
-    wire: Box<dyn Wire>,
+    (wire, gauge): Reached,
 ) -> Result<(), String> {
     let within = shared.settings.connect_timeout();
     let secured = timeout(within, admit(&shared, place, trusted, wire)).await;
     let (wire, read) = secured.map_err(|_| "no handshake in time".to_string())??;
     let speech = speech(&shared, place, true);
-    Peer::meet(shared, wire, read, speech).await?.attend().await
+    Peer::meet(shared, (wire, gauge), read, speech).await?.attend().await
 }
 
 /// What lies between its bytes and the socket's.
@@ -133,10 +135,10 @@ pub(super) async fn dial(shared: Shared, place: Place, trusted: Trusted) {
         let within = shared.settings.connect_timeout();
         let met = async {
             let reached = timeout(within, reach(&shared, &place, &trusted)).await;
-            let (wire, read) =
+            let (reached, read) =
                 reached.map_err(|_| format!("no answer within {} s", within.as_secs()))??;
             let speech = speech(&shared, &place, false);
-            Peer::meet(shared.clone(), wire, read, speech).await
+            Peer::meet(shared.clone(), reached, read, speech).await
         };
         let why = match met.await {
             Ok(peer) => {
@@ -168,17 +170,17 @@ async fn reach(
     shared: &Shared,
     place: &Place,
     trusted: &Trusted,
-) -> Result<(Box<dyn Wire>, Vec<u8>), String> {
+) -> Result<(Reached, Vec<u8>), String> {
     let (host, port) = match place {
         Place::Ipc(path) => {
-            let stream = UnixStream::connect(path).await;
-            return Ok((Box::new(stream.map_err(|error| error.to_string())?), Vec::new()));
+            let stream = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
+            return Ok((gauged(stream), Vec::new()));
         }
         Place::Net { host, port, .. } => (host.clone(), *port),
     };
     let endpoint = Endpoint { host, port, tls: None };
     let stream = endpoint.dial().await?;
-    heed(&stream, PATIENCE);
+    let (stream, gauge) = Gauged::new(stream);
     let tls = lock(&trusted.dials).clone().filter(|_| place.is_tls());
     let mut wire: Box<dyn Wire> = match tls {
         Some(tls) => {
@@ -189,7 +191,12 @@ async fn reach(
         None => Box::new(stream),
     };
     let read = upgrade::ask(&shared.settings, place, &mut wire).await?;
-    Ok((wire, read))
+    Ok(((wire, gauge), read))
+}
+
+fn gauged(socket: impl Wire + AsFd + 'static) -> Reached {
+    let (wire, gauge) = Gauged::new(socket);
+    (Box::new(wire), gauge)
 }
 
 fn speech(shared: &Shared, place: &Place, listens: bool) -> Speech {
@@ -227,15 +234,14 @@ async fn open(place: &Place, mode: u32) -> Result<Door, String> {
 }
 
 impl Door {
-    async fn accept(&self) -> io::Result<Box<dyn Wire>> {
+    async fn accept(&self) -> io::Result<Reached> {
         match self {
             Door::Net(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                heed(&stream, PATIENCE);
-                Ok(Box::new(stream))
+                Ok(gauged(stream))
             }
-            Door::Unix(listener, _) => Ok(Box::new(listener.accept().await?.0)),
+            Door::Unix(listener, _) => Ok(gauged(listener.accept().await?.0)),
         }
     }
 }

@@ -139,7 +139,7 @@ impl Stage {
     async fn given(&self, id: PeerId) -> Arc<Parcel> {
         let mut found = None;
         until("a message", || {
-            found = self.crowd.next(id);
+            found = self.crowd.next(id, &self.settings);
             found.is_some()
         })
         .await;
@@ -426,7 +426,7 @@ fn what_a_socket_takes_at_the_last_moment_is_acknowledged() {
         stage.is_to_end().await;
         // As late as who has written it can say so.
         sleep_until(stage.crowd.end().expect("it is said") + Duration::from_millis(50)).await;
-        stage.crowd.took(receipt);
+        stage.crowd.arrived(peer, Some(receipt));
         stage.leave(peer);
         until("an end of its connection", || !stage.is_online()).await;
         assert!(!stage.is_owed(), "it comes again");
@@ -522,7 +522,7 @@ fn who_answers_each_message_before_it_reads_the_next_has_them_all() {
         let echo = async {
             for _ in 0..MANY {
                 let parcel = loop {
-                    match stage.crowd.next(peer) {
+                    match stage.crowd.next(peer, &stage.settings) {
                         Some(parcel) => break parcel,
                         None => tokio::task::yield_now().await,
                     }
