@@ -2,8 +2,9 @@
 //! messages, and messages become bytes. `zmtp` is ZeroMQ's protocol (ZMTP 3.0 and 3.1), `sp` that
 //! of nanomsg and NNG, `pattern` which kinds of sockets go together.
 //!
-//! Invariants: whatever a peer sends, nothing is kept of it whose length was not checked before,
-//! and a broken peer is told apart from a silent one.
+//! Invariants: whatever a peer sends, nothing is kept of it whose length was not checked before;
+//! before hands are shaken that is a greeting or one short command; and a broken peer is told apart
+//! from a silent one.
 
 #![forbid(unsafe_code)]
 

@@ -228,6 +228,42 @@ fn what_no_socket_says_ends_it() {
     assert_eq!(broken(pull(), &opened, &long), Broken::TooLarge, "both frames together");
 }
 
+/// Sockets of ZeroMQ that wait for a command before hands are shaken, in each stage of that.
+fn unshaken() -> Vec<Speech> {
+    let plain = || Some(Plain { user_name: "ann".into(), password: b"right"[..].into() });
+    let hello = b"\x04\x10\x05HELLO\x03ann\x05right";
+    let stages: [(Option<Plain>, bool, &[u8]); 4] =
+        [(None, true, b""), (plain(), true, b""), (plain(), true, hello), (plain(), false, b"")];
+    let all = stages.into_iter().map(|(plain, listens, commands)| {
+        let mut said = Vec::new();
+        zmtp(Pattern::Push, plain.clone(), !listens).greet(&mut said);
+        said.extend_from_slice(commands);
+        let (mut speech, mut heard) = (zmtp(Pattern::Pull, plain, listens), VecDeque::new());
+        let taken = speech.hear(&said, &mut heard, &mut Vec::new());
+        assert_eq!((taken, heard.len()), (Ok(said.len()), 0));
+        speech
+    });
+    all.collect()
+}
+
+#[test]
+fn before_hands_are_shaken_only_a_short_command_is_waited_for() {
+    let hears = |speech: &mut Speech, bytes: &[u8]| {
+        speech.hear(bytes, &mut VecDeque::new(), &mut Vec::new())
+    };
+    for flags in 0..=255 {
+        for mut speech in unshaken() {
+            let waits = [4, 6].contains(&flags);
+            let heard = hears(&mut speech, &[flags]);
+            assert_eq!(heard.is_ok(), waits, "{flags}: {heard:?}");
+        }
+    }
+    for mut speech in unshaken() {
+        assert_eq!(hears(&mut speech, b"\x06\0\0\0\0\0\0\x10\0"), Ok(0));
+        assert_eq!(hears(&mut speech, b"\x06\0\0\0\0\0\0\x10\x01"), Err(Broken::TooLarge));
+    }
+}
+
 #[test]
 fn what_has_no_envelope_is_astray() {
     let mut rep = Speech::sp(Pattern::Rep, Carrier::Stream, LIMITS);

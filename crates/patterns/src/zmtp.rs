@@ -119,10 +119,8 @@ impl Zmtp {
             taken += frame.len;
             if frame.flags & COMMAND != 0 {
                 self.command(frame.body, heard, out)?;
-            } else if self.stage == Stage::Open {
-                self.frame(&frame, heard)?;
             } else {
-                return Err(Broken::Command("it sent a message before hands were shaken"));
+                self.frame(&frame, heard)?;
             }
         }
         Ok(taken)
@@ -180,6 +178,10 @@ impl Zmtp {
         let is_command = flags & COMMAND != 0;
         if flags & !(MORE | LONG | COMMAND) != 0 || is_command && flags & MORE != 0 {
             return Err(Broken::Command("it sent a frame with unknown flags"));
+        }
+        // Nothing weighs what waits of somebody who has not shown a password yet.
+        if !is_command && self.stage != Stage::Open {
+            return Err(Broken::Command("it sent a message before hands were shaken"));
         }
         let front = if flags & LONG == 0 { 2 } else { 9 };
         let Some(len) = bytes.get(1..front) else { return Ok(None) };
