@@ -79,7 +79,7 @@ impl Plan {
             let why = format!(
                 "{place} would let in anyone of any host: use an address of this host like \
                  127.0.0.1, or user_name and password (zmq), or tls.ca (sp), or say \
-                 allow_anonymous = \"always\""
+                 allow_anonymous = true"
             );
             wrongs.push(Wrong { origin: given.origin.clone(), why });
         }

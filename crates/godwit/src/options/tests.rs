@@ -479,6 +479,25 @@ fn two_sinks_cannot_write_one_file() {
     }
 }
 
+#[cfg(feature = "gateway")]
+fn pub_at(name: &str, places: &str) -> String {
+    format!(
+        "[[gateway]]\nname = \"{name}\"\npattern = \"pub\"\nlisten = [{places}]\n\
+         [[gateway.out]]\nfilter = \"a\"\n"
+    )
+}
+
+#[cfg(feature = "gateway")]
+#[test]
+fn a_gateway_for_other_hosts_is_let_be_as_its_complaint_says() {
+    let own = pub_at("g", "\"tcp://0.0.0.0:5555\"");
+    let why = file_complaints("open-gateway.toml", &own);
+    assert!(why.starts_with("open-gateway.toml:1: tcp://0.0.0.0:5555 would let in"), "{why}");
+    let (_, advice) = why.rsplit_once("or say ").expect("it says what to say");
+    let path = scratch("open-gateway-said.toml", &format!("{advice}\n{own}"));
+    assert_eq!(settings(&Sources { config: Some(path), ..Sources::default() }).gateways.len(), 1);
+}
+
 #[test]
 fn a_reload_takes_what_is_live_and_names_what_is_not() {
     let mut plan = Plan::read(&sets(&["shards=2", "queue.qos0=true"])).unwrap();

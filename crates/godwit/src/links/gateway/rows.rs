@@ -88,7 +88,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
                wss://",
         long: "zmq has tcp and ipc. Where sockets of other hosts could come in they have to show \
                who they are: by user_name and password (zmq), by certificates that tls.ca vouches \
-               for (sp), or `allow_anonymous` is \"always\".",
+               for (sp), or `allow_anonymous` is true.",
         source: "",
         set: |gateway, value| gateway.listen = places(value),
     },
