@@ -4,10 +4,11 @@ use super::file::Reader;
 use super::links::{LinkGiven, Tables, name_misfit};
 use super::settings::{Anonymous, Settings};
 use super::{Plan, Wrong, overruled};
-use crate::links::gateway::RuleGiven;
 use crate::links::gateway::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
+use crate::links::gateway::{Place, RuleGiven};
 use crate::links::near;
 use crate::links::rows::LIMIT_KEYS;
+use crate::listen::{Host, ListenUrl};
 use toml::de::DeTable;
 
 pub(crate) type GatewayGiven = LinkGiven<GatewaySettings>;
@@ -71,6 +72,7 @@ impl Plan {
             let misfit = own.rows_misfit(self.is_sent_to(&own.link_id()));
             wrongs.extend(misfit.map(|why| Wrong { origin: given.origin.clone(), why }));
         }
+        self.check_places(settings, wrongs);
         if settings.allow_anonymous == Anonymous::Always {
             return;
         }
@@ -85,10 +87,46 @@ impl Plan {
         }
     }
 
+    /// Whoever comes second to a place would try to listen there for ever.
+    fn check_places(&self, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+        let taken = settings.listeners.iter().map(|listener| &listener.url);
+        let of_listener = |url: &ListenUrl| Some((place_of(url)?, format!("{url} of a listener")));
+        let mut taken: Vec<(Place, String)> = taken.filter_map(of_listener).collect();
+        for given in &self.gateways {
+            let name = &given.settings.name;
+            for place in &given.settings.listen {
+                if let Some((_, other)) = taken.iter().find(|(other, _)| other.excludes(place)) {
+                    let what = if matches!(place, Place::Ipc(_)) { "path" } else { "port" };
+                    let why = format!(
+                        "gateway {name} cannot listen at {place} beside {other}: give each a \
+                         {what} of its own"
+                    );
+                    wrongs.push(Wrong { origin: given.origin.clone(), why });
+                }
+                taken.push((place.clone(), format!("{place} of gateway {name}")));
+            }
+        }
+    }
+
     fn links_before_gateways(&self) -> usize {
         let others = self.groups.len() + self.bridges.len();
         #[cfg(feature = "sink")]
         let others = others + self.sinks.len();
         others
+    }
+}
+
+/// Where a listener of clients is; QUIC's datagrams are in nobody's way.
+fn place_of(url: &ListenUrl) -> Option<Place> {
+    match url {
+        _ if url.is_quic() => None,
+        ListenUrl::Unix { path } => Some(Place::Ipc(path.clone())),
+        ListenUrl::Network { host, port, .. } => {
+            let host = match host {
+                Host::Address(address) => address.to_string(),
+                Host::Name(name) => name.clone(),
+            };
+            Some(Place::Net { scheme: "tcp", host, port: *port, path: String::new() })
+        }
     }
 }

@@ -498,6 +498,37 @@ fn a_gateway_for_other_hosts_is_let_be_as_its_complaint_says() {
     assert_eq!(settings(&Sources { config: Some(path), ..Sources::default() }).gateways.len(), 1);
 }
 
+#[cfg(feature = "gateway")]
+#[test]
+fn gateways_cannot_listen_where_somebody_does() {
+    let listen = "listen = [\"tcp://[::1]:1\", \"quic://127.0.0.1:5\", \"unix:///run/m\"]\n\
+                  allow_anonymous = true\n[tls]\ncertificate = [\"c\"]\nkey = [\"k\"]\n";
+    let first = pub_at("g", "\"tcp://127.0.0.1:5\", \"tcp://10.0.0.1:6\", \"ipc:///run/g\"");
+    let two = |places: &str| format!("{listen}{first}{}", pub_at("h", places));
+    let apart = "\"tcp://10.0.0.1:5\", \"tcp://*:7\", \"ipc:///run/h\", \"tcp://localhost:1\"";
+    let path = scratch("apart-gateways.toml", &two(apart));
+    assert_eq!(settings(&Sources { config: Some(path), ..Sources::default() }).gateways.len(), 2);
+    for (place, other) in [
+        ("tcp://127.0.0.1:5", "tcp://127.0.0.1:5 of gateway g: give each a port"),
+        ("tcp://*:6", "tcp://10.0.0.1:6 of gateway g: give each a port"),
+        ("tcp://[::]:5", "tcp://127.0.0.1:5 of gateway g: give each a port"),
+        ("tcp://[::ffff:127.0.0.1]:5", "tcp://127.0.0.1:5 of gateway g: give each a port"),
+        ("ipc:///run//g", "ipc:///run/g of gateway g: give each a path"),
+        ("tcp://[::1]:1", "tcp://[::1]:1 of a listener: give each a port"),
+        ("ipc:///run/m", "unix:///run/m of a listener: give each a path"),
+    ] {
+        let why = file_complaints("same-place.toml", &two(&format!("\"{place}\"")));
+        let place = place.replace('*', "0.0.0.0");
+        let expected = format!(
+            "same-place.toml:12: gateway h cannot listen at {place} beside {other} of its own"
+        );
+        assert_eq!(why, expected);
+    }
+    let twice = pub_at("g", "\"tcp://127.0.0.1:5\", \"tcp://127.0.0.1:5\"");
+    let why = file_complaints("twice.toml", &twice);
+    assert!(why.contains("at tcp://127.0.0.1:5 beside tcp://127.0.0.1:5 of gateway g:"), "{why}");
+}
+
 #[test]
 fn a_reload_takes_what_is_live_and_names_what_is_not() {
     let mut plan = Plan::read(&sets(&["shards=2", "queue.qos0=true"])).unwrap();

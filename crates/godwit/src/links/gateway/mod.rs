@@ -29,6 +29,7 @@ mod tests;
 mod trust;
 mod upgrade;
 
+pub(crate) use self::place::Place;
 pub(crate) use self::rules::RuleGiven;
 pub(crate) use self::trust::trust;
 

@@ -68,6 +68,17 @@ impl Place {
         matches!(self, Place::Ipc(_) | Place::Net { scheme: "tcp", .. })
     }
 
+    /// Whether nobody can listen at both. What a name stands for is known when it is bound.
+    pub(crate) fn excludes(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Ipc(own), Place::Ipc(other)) => own == other,
+            (Place::Net { host: own, port, .. }, Place::Net { host, port: other, .. }) => {
+                port == other && excludes(own, host)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether only processes of this host get there.
     pub(crate) fn is_local(&self) -> bool {
         match self {
@@ -77,6 +88,17 @@ impl Place {
             }
         }
     }
+}
+
+/// Whether one of them takes ports of the other one.
+fn excludes(one: &str, other: &str) -> bool {
+    let address = |host: &str| host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
+    let (Some(one), Some(other)) = (address(one), address(other)) else {
+        return one.eq_ignore_ascii_case(other);
+    };
+    // [::] has IPv4 too.
+    let has = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    one == other || has(one, other) || has(other, one)
 }
 
 impl fmt::Display for Place {
