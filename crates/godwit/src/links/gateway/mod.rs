@@ -201,7 +201,18 @@ impl Gateway {
             Ok(near) if near.session_present => near,
             Ok(near) => {
                 let _ = near.goodbye().await;
-                desk.heed_prepared(self.prepare(false).await);
+                // What was said has time to be said over when it stops, and not longer.
+                let late = async {
+                    stopped(stop).await;
+                    sleep(FINISH).await;
+                };
+                tokio::select! {
+                    prepared = self.prepare(false) => desk.heed_prepared(prepared),
+                    () = late => {
+                        self.doubt(desk, "its session did not come again");
+                        return Ended::Stopped;
+                    }
+                }
                 return Ended::Alone;
             }
             Err(why) => return Ended::Why(why),

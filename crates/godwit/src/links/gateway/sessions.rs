@@ -464,6 +464,20 @@ fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
     });
 }
 
+#[test]
+fn it_stops_where_its_session_is_gone_and_does_not_come_again() {
+    run(async {
+        let stage = Stage::new(&[("pattern", "push")]);
+        stage.subscribed().await;
+        stage.enter();
+        stage.allow(Action::Subscribe).await;
+        stage.home.end(&stage.settings.link_id()).await.expect("it ends");
+        // The broker takes silence for a refusal, but later.
+        let _question = stage.asked(Action::Subscribe).await;
+        assert!(timeout(PATIENCE / 3, stage.ends()).await.is_ok(), "it goes on");
+    });
+}
+
 /// More than may wait for this broker's acknowledgement.
 const MANY: usize = 1500;
 
