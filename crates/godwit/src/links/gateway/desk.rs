@@ -38,7 +38,7 @@ pub(super) struct Desk {
     unanswered_bytes: usize,
     last_id: u16,
     errands: Errands,
-    held: Held,
+    pub(super) held: Held,
     /// Which connection to the session here this is.
     epoch: u64,
     answers_at: String,
@@ -184,10 +184,13 @@ impl Desk {
 
     /// As soon as there is room, and never before what came first.
     fn take_up(&mut self, publish: &Publish<'_>, whole: &[u8]) {
-        if self.held.is_empty() && self.has_room() {
+        let has_qos = publish.packet_id.is_some();
+        if !self.held.takes_up(has_qos) {
+            if !has_qos {
+                self.lose(Loss::PeerSlow, publish.topic);
+            }
+        } else if self.held.is_empty() && self.has_room() {
             self.publish(publish);
-        } else if self.held.is_full() && publish.packet_id.is_none() {
-            self.lose(Loss::PeerSlow, publish.topic);
         } else {
             self.held.push(whole);
         }
@@ -353,6 +356,7 @@ impl Desk {
     /// The session here is done with a message.
     fn done(&mut self, packet_id: Option<PacketId>) {
         if let Some(id) = packet_id {
+            self.held.acknowledged();
             acknowledge(PacketType::PubAck, id, Reason::Success, &mut self.to_near);
         }
     }
@@ -379,6 +383,7 @@ impl Desk {
     /// the next connection.
     fn takes_in(&self) -> bool {
         (!self.passes_over || self.crowd().is_quiet())
+            && !self.held.is_over()
             && !self.awaits_much()
             && self.to_near.len() < UNSENT_BYTES_MAX
     }
@@ -412,10 +417,11 @@ impl Desk {
         self.settings().waits_for_peers() && self.crowd().is_over() && self.is_answered()
     }
 
-    /// Somebody has come for whom the session here sends again over another connection what this
-    /// one passed over, and it has all that it was told.
+    /// Somebody is there for whom the session here sends again over another connection what this
+    /// one passed over or left, and it has all that it was told.
     pub(super) fn is_parted(&self) -> bool {
-        self.passes_over && self.crowd().len() > 0 && self.is_answered()
+        let is_wanted = self.passes_over && self.crowd().len() > 0;
+        (is_wanted || self.held.is_over()) && self.is_answered()
     }
 
     /// This broker has all that it was told.
