@@ -185,10 +185,10 @@ mod tests {
             assert!(desk.held.bytes < HELD_BYTES_MAX + 2 * LARGE, "{}", desk.held.bytes);
             // A socket that talks before it reads.
             if said.len() < TALK / 2
-                && let Some(parcel) = shared.crowd.next(peer)
+                && let Some(parcel) = shared.crowd.next(peer, &shared.settings)
             {
                 taken.push(parcel.message.frames[1][0]);
-                shared.crowd.took(parcel.receipt.expect("it has QoS 1"));
+                shared.crowd.arrived(peer, Some(parcel.receipt.expect("it has QoS 1")));
             }
             session.acknowledges();
             desk.heed_crowd();
@@ -222,7 +222,7 @@ mod tests {
             .filter(|(_, count)| *count > 0)
             .map(|(_, count)| count)
             .sum::<u64>();
-        while shared.crowd.next(peer).is_some() {
+        while shared.crowd.next(peer, &shared.settings).is_some() {
             count += 1;
             desk.heed_crowd();
         }
