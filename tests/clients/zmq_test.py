@@ -9,7 +9,8 @@ import unittest
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from sockets import IN, OUT, PATIENCE_MS, PATIENCE_S, Case, gateway, rss_kib, stalled_peer, zmtp
+from sockets import (IN, OUT, PATIENCE_MS, PATIENCE_S, Case, PacketTypes, Properties, gateway,
+                     rss_kib, stalled_peer, zmtp)
 
 KINDS = {name: getattr(zmq, name.upper())
          for name in ("pub", "sub", "xpub", "xsub", "push", "pull", "pair", "req", "rep", "dealer",
@@ -207,6 +208,37 @@ class Zmq(Case):
                                      (b"yes " + correlation, correlation))
                 mqtt.publish("out/x", "never answered", ResponseTopic="answers")
                 self.value(broker, "gateway/req/dropped/no_answer", lambda value: value == "1")
+
+    def test_what_answers_a_gateway_before_reaches_nobody_who_asks_this_one(self):
+        url = self.url("tcp")
+        texts = [gateway("req", f'listen = ["{url}"]', OUT, f"answer_timeout_ms = {wait}")
+                 for wait in (20000, 20001)]
+        broker = self.listening(texts[0])
+        rep = self.socket("rep", url, False)
+        self.joined(broker, "req")
+        mqtt = self.mqtt(broker, "answers/#")
+
+        def asks(who, qos):
+            own = Properties(PacketTypes.PUBLISH)
+            own.ResponseTopic = f"answers/{who}"
+            mqtt.client.publish("out/a", f"what has {who}?", qos=qos, properties=own)
+
+        # It is asked once, and no session has it any more.
+        asks("Alice", 0)
+        self.assertEqual(rep.recv(), b"what has Alice?")
+        with open(self.config, "w") as file:
+            file.write(texts[1])
+        broker.signal(1)
+        broker.line("options read again.*changed=gateway")
+        self.lines(broker, "listens", 2)
+        asks("Bob", 1)
+        # The socket is back and has the second question before it answers the first.
+        mqtt.nothing(1)
+        rep.send(b"hers")
+        mqtt.nothing(1)
+        self.assertEqual(rep.recv(), b"what has Bob?")
+        rep.send(b"his")
+        self.assertEqual(mqtt.next(), ("answers/Bob", b"his"))
 
     def test_sockets_ask_and_clients_of_mqtt_answer(self):
         rules = '[[gateway.in]]\ntopic = "questions"\n'

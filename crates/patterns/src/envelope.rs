@@ -73,7 +73,7 @@ impl Message {
         Message { envelope: vec![numbered(number)], frames }
     }
 
-    /// Which question it answers.
+    /// Which question it answers, or is.
     pub fn answered(&self) -> Option<u32> {
         let number: [u8; WORD] = self.envelope.last()?.as_slice().try_into().ok()?;
         let number = u32::from_be_bytes(number);

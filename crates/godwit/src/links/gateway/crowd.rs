@@ -191,6 +191,15 @@ impl Crowd {
         lock(&self.present).peers.len()
     }
 
+    pub(super) fn has(&self, id: PeerId) -> bool {
+        lock(&self.present).peers.contains_key(&id)
+    }
+
+    /// The last that came, whether it is there or not: whoever comes has a larger number.
+    pub(super) fn newest(&self) -> PeerId {
+        lock(&self.present).next
+    }
+
     /// To all who want it. Says to how many, and past how many who had no room.
     pub(super) fn spread(
         &self,
@@ -223,16 +232,20 @@ impl Crowd {
     }
 
     /// What was given back goes to those who are there, as far as they have room; new messages are
-    /// behind it.
-    pub(super) fn give_again(&self, settings: &GatewaySettings) {
-        lock(&self.present).give_again(settings);
+    /// behind it. Says who has which question now.
+    pub(super) fn give_again(&self, settings: &GatewaySettings) -> Vec<(u32, PeerId)> {
+        lock(&self.present).give_again(settings)
     }
 
-    /// To one of them, each in turn; somebody has room.
-    pub(super) fn give(&self, parcel: Arc<Parcel>, settings: &GatewaySettings) {
+    /// To one of them, each in turn; somebody has room. Says to whom.
+    pub(super) fn give(&self, parcel: Arc<Parcel>, settings: &GatewaySettings) -> Option<PeerId> {
         let mut present = lock(&self.present);
-        if let Err(parcel) = present.give(parcel, settings) {
-            present.returned.push_back(parcel);
+        match present.give(parcel, settings) {
+            Ok(id) => Some(id),
+            Err(parcel) => {
+                present.returned.push_back(parcel);
+                None
+            }
         }
     }
 
@@ -419,7 +432,11 @@ impl Crowd {
 }
 
 impl Present {
-    fn give(&mut self, parcel: Arc<Parcel>, settings: &GatewaySettings) -> Result<(), Arc<Parcel>> {
+    fn give(
+        &mut self,
+        parcel: Arc<Parcel>,
+        settings: &GatewaySettings,
+    ) -> Result<PeerId, Arc<Parcel>> {
         let bytes = cost(&parcel.message);
         let after = self.peers.range((Excluded(self.turn), Unbounded));
         let round = after.chain(self.peers.range(..=self.turn));
@@ -435,19 +452,26 @@ impl Present {
         if let Some(seat) = self.peers.get_mut(&id) {
             seat.push(parcel);
         }
-        Ok(())
+        Ok(id)
     }
 
-    fn give_again(&mut self, settings: &GatewaySettings) {
+    fn give_again(&mut self, settings: &GatewaySettings) -> Vec<(u32, PeerId)> {
+        let mut given = Vec::new();
         if settings.pattern.manner() != Manner::One {
-            return self.returned.clear();
+            self.returned.clear();
         }
         self.relieve();
         while let Some(parcel) = self.returned.pop_front() {
-            if let Err(parcel) = self.give(parcel, settings) {
-                return self.returned.push_front(parcel);
+            let number = parcel.message.answered();
+            match self.give(parcel, settings) {
+                Ok(id) => given.extend(number.map(|number| (number, id))),
+                Err(parcel) => {
+                    self.returned.push_front(parcel);
+                    break;
+                }
             }
         }
+        given
     }
 
     /// Somebody takes what comes and has nothing.

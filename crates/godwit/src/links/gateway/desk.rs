@@ -22,7 +22,7 @@ use crate::links::tally::Loss;
 use mqtt::{
     Packet, PacketId, PacketType, Property, Publish, QoS, Reason, SubscribeOptions, Version,
 };
-use patterns::{Manner, Message};
+use patterns::{Family, Manner, Message};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -298,6 +298,7 @@ impl Desk {
             correlation: None,
             receipt: publish.packet_id.map(|id| (self.epoch, id)),
             due: Instant::now() + self.settings().answer_timeout(),
+            given_to: None,
         };
         for property in publish.properties.iter() {
             match property {
@@ -314,14 +315,16 @@ impl Desk {
             asked.receipt = None;
             self.done(publish.packet_id);
         }
-        let question = Message::question(self.errands.ask(asked), frames);
-        match is_survey {
-            true => self.spread(&parcel(question, None), publish.topic),
-            false => {
-                let receipt = publish.packet_id.map(|id| (self.epoch, id));
-                self.crowd().give(parcel(question, receipt), self.settings());
-            }
-        }
+        let number = self.errands.ask(asked);
+        let question = Message::question(number, frames);
+        let given_to = if is_survey {
+            self.spread(&parcel(question, None), publish.topic);
+            Some(self.crowd().newest())
+        } else {
+            let receipt = publish.packet_id.map(|id| (self.epoch, id));
+            self.crowd().give(parcel(question, receipt), self.settings())
+        };
+        given_to.into_iter().for_each(|peer| self.errands.gave(number, peer));
     }
 
     /// Somebody of MQTT has answered a socket.
@@ -401,7 +404,9 @@ impl Desk {
             self.leave_over();
         }
         if !self.passes_over {
-            self.crowd().give_again(self.settings());
+            for (number, peer) in self.crowd().give_again(self.settings()) {
+                self.errands.gave(number, peer);
+            }
             self.give_out();
         }
         self.take_receipts();
@@ -442,7 +447,7 @@ impl Desk {
                 self.crowd().take_inbound(|peer| !answers || self.errands.may_tell(peer))
         {
             if self.settings().pattern.asks() {
-                self.answered(message);
+                self.answered(peer, message);
             } else {
                 self.heard(peer, message);
             }
@@ -465,10 +470,22 @@ impl Desk {
         self.say(&inward);
     }
 
-    fn answered(&mut self, message: Message) {
+    /// Who was asked may answer. A socket of ZeroMQ that is back is another one here, and says over
+    /// its new connection what it has to say.
+    fn may_answer(&self, peer: PeerId, number: u32) -> bool {
+        let Some(asked) = self.errands.given_to(number) else { return false };
+        let is_back = || peer > asked && !self.crowd().has(asked);
+        match self.settings().pattern.manner() {
+            Manner::One => peer == asked || self.settings().family == Family::Zmq && is_back(),
+            _ => peer <= asked,
+        }
+    }
+
+    fn answered(&mut self, peer: PeerId, message: Message) {
         let is_last = self.settings().pattern.manner() == Manner::One;
-        let asked = message.answered().and_then(|number| self.errands.asked(number, is_last));
-        // Too late, or nobody asked.
+        let number = message.answered().filter(|number| self.may_answer(peer, *number));
+        let asked = number.and_then(|number| self.errands.asked(number, is_last));
+        // Too late, or it was not asked.
         let Some(asked) = asked else { return self.lose(Loss::NoAnswer, "it came too late") };
         if let Some((epoch, id)) = asked.receipt
             && epoch == self.epoch

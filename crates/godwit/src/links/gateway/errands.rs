@@ -13,6 +13,8 @@ pub(super) struct Asked {
     /// The session here is done with the question when it is answered, or too late.
     pub(super) receipt: Option<Receipt>,
     pub(super) due: Instant,
+    /// Who has it; of a survey the last of all who were there.
+    pub(super) given_to: Option<PeerId>,
 }
 
 /// A socket asks clients of MQTT.
@@ -30,8 +32,7 @@ pub(super) struct Errands {
     told_order: BTreeSet<(Instant, u64)>,
     /// How many of those that are told are whose.
     told_of: BTreeMap<PeerId, usize>,
-    next_asked: u32,
-    next_told: u64,
+    drawn: u64,
     random: RandomState,
 }
 
@@ -39,7 +40,8 @@ pub(super) struct Errands {
 const MOST: usize = 4096;
 /// ... but for sockets that have fewer than this.
 const MOST_OF_ONE: usize = 16;
-const NUMBERS: u32 = 1 << 31;
+/// Of questions to sockets.
+const NUMBERS: u64 = 1 << 31;
 
 impl Errands {
     pub(super) fn is_full(&self) -> bool {
@@ -52,13 +54,35 @@ impl Errands {
         self.told.len() < MOST || own.is_none_or(|own| *own < MOST_OF_ONE)
     }
 
-    /// The question's number.
+    /// A number that nobody can guess, and that each gateway draws anew.
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.random.hash_one(self.drawn)
+    }
+
+    /// The question's number. Sockets keep what they have to say over a new connection, and what
+    /// answers a gateway before this one, or another process, must fit no question here.
     pub(super) fn ask(&mut self, asked: Asked) -> u32 {
-        let number = self.next_asked;
-        self.next_asked = (number + 1) % NUMBERS;
+        let number = loop {
+            let number = (self.draw() % NUMBERS) as u32;
+            if !self.asked.contains_key(&number) {
+                break number;
+            }
+        };
         self.asked_order.insert((asked.due, number));
         self.asked.insert(number, asked);
         number
+    }
+
+    /// A socket was given the question, or has it in the place of another.
+    pub(super) fn gave(&mut self, number: u32, peer: PeerId) {
+        if let Some(asked) = self.asked.get_mut(&number) {
+            asked.given_to = Some(peer);
+        }
+    }
+
+    pub(super) fn given_to(&self, number: u32) -> Option<PeerId> {
+        self.asked.get(&number)?.given_to
     }
 
     /// Who asked that; of a survey the next may answer too.
@@ -75,14 +99,14 @@ impl Errands {
             correlation: asked.correlation.clone(),
             receipt: None,
             due: asked.due,
+            given_to: asked.given_to,
         })
     }
 
     /// The question's number, which nobody can guess: whoever knows it may answer.
     pub(super) fn tell(&mut self, told: Told) -> u64 {
         let number = loop {
-            self.next_told += 1;
-            let number = self.random.hash_one(self.next_told);
+            let number = self.draw();
             if !self.told.contains_key(&number) {
                 break number;
             }
@@ -143,7 +167,7 @@ mod tests {
 
     fn asked(due: Instant) -> Asked {
         let (response, correlation) = (Some("r".into()), None);
-        Asked { topic: "t".into(), response, correlation, receipt: None, due }
+        Asked { topic: "t".into(), response, correlation, receipt: None, due, given_to: None }
     }
 
     #[test]
@@ -161,13 +185,17 @@ mod tests {
 
     #[test]
     fn numbers_of_questions_are_not_to_be_guessed() {
-        let numbers = |mut errands: Errands| {
-            let told = || Told { peer: 1, envelope: Vec::new(), due: Instant::now() };
-            [errands.tell(told()), errands.tell(told())]
+        let told = |errands: &mut Errands| {
+            errands.tell(Told { peer: 1, envelope: Vec::new(), due: Instant::now() })
         };
-        let (one, other) = (numbers(Errands::default()), numbers(Errands::default()));
-        assert!(one.iter().all(|number| !other.contains(number)), "{one:?} {other:?}");
-        assert_ne!(one[1].wrapping_sub(one[0]), other[1].wrapping_sub(other[0]));
+        let asked = |errands: &mut Errands| u64::from(errands.ask(asked(Instant::now())));
+        let kinds: [&dyn Fn(&mut Errands) -> u64; 2] = [&told, &asked];
+        for draw in kinds {
+            let numbers = |mut errands: Errands| [draw(&mut errands), draw(&mut errands)];
+            let (one, other) = (numbers(Errands::default()), numbers(Errands::default()));
+            assert!(one.iter().all(|number| !other.contains(number)), "{one:?} {other:?}");
+            assert_ne!(one[1].wrapping_sub(one[0]), other[1].wrapping_sub(other[0]));
+        }
     }
 
     #[test]

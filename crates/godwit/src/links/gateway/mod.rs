@@ -18,6 +18,8 @@ mod intake;
 mod layers;
 mod peer;
 mod place;
+#[cfg(test)]
+mod questions;
 mod roads;
 mod rows;
 mod rules;

@@ -1,0 +1,166 @@
+//! What becomes of questions to sockets and of their answers: a desk, and whatever its sockets and
+//! its session say.
+
+use super::crowd::{Crowd, PeerId};
+use super::desk::Desk;
+use super::peer::Shared;
+use super::tests::gateway;
+use crate::links::LinkKind;
+use crate::links::near::NearTerms;
+use crate::links::tally::Tally;
+use mqtt::{Packet, PacketId, PropertiesBuf, Property, Publish, QoS, Version};
+use patterns::Message;
+use std::iter;
+use std::sync::Arc;
+
+const OUT: &[(&str, &str)] = &[("filter", "out/#")];
+
+/// A gateway that nothing connects by itself.
+struct Table {
+    shared: Shared,
+    desk: Desk,
+}
+
+fn terms(qos_max: QoS) -> NearTerms {
+    NearTerms { qos_max, takes_retain: true, packet_bytes_max: u32::MAX }
+}
+
+impl Table {
+    fn new(protocol: &str, pattern: &str, more: &[(&str, &str)]) -> Table {
+        let own = [("protocol", protocol), ("pattern", pattern), ("listen", "tcp://127.0.0.1:1")];
+        let settings = gateway(&[&own, more].concat(), &[OUT], &[]).expect("it is right");
+        let (crowd, tally) = (Crowd::default(), Tally::of(LinkKind::Gateway));
+        let (settings, crowd, tally) = (Arc::new(settings), Arc::new(crowd), Arc::new(tally));
+        let shared = Shared { settings, crowd, tally };
+        let mut desk = Desk::new(shared.clone(), terms(QoS::AtLeastOnce));
+        desk.begin(terms(QoS::AtLeastOnce));
+        Table { shared, desk }
+    }
+
+    fn enter(&self) -> PeerId {
+        self.shared.crowd.enter(&self.shared.settings, Arc::default()).expect("there is room")
+    }
+
+    /// It takes nothing more, and what it was given before it has.
+    fn leave(&mut self, peer: PeerId) {
+        self.shared.crowd.leave(peer, iter::empty(), true);
+        self.desk.heed_crowd();
+    }
+
+    /// A client asks, with QoS 1 where there is an id.
+    fn asks(&mut self, packet_id: u16, payload: &str, properties: &[Property<'_>]) {
+        let (mut own, mut packet) = (PropertiesBuf::default(), Vec::new());
+        for property in properties {
+            own.push(*property);
+        }
+        let packet_id = PacketId::new(packet_id);
+        let qos = if packet_id.is_some() { QoS::AtLeastOnce } else { QoS::AtMostOnce };
+        let (properties, payload) = (own.as_properties(), payload.as_bytes());
+        let (dup, retain, topic) = (false, false, "out/a");
+        let publish = Publish { dup, qos, retain, topic, packet_id, properties, payload };
+        publish.encode(Version::V5, &mut packet);
+        assert_eq!(self.desk.hear(&packet), Ok(packet.len()));
+        self.desk.heed_crowd();
+    }
+
+    fn asks_for_answers(&mut self, packet_id: u16, payload: &str) {
+        self.asks(packet_id, payload, &[Property::ResponseTopic("answers")]);
+    }
+
+    /// What this socket is asked, in order.
+    fn given(&self, peer: PeerId) -> Message {
+        self.shared.crowd.next(peer).expect("it is asked").message.clone()
+    }
+
+    fn answers(&mut self, peer: PeerId, question: &Message, text: &str) {
+        let (envelope, frames) = (question.envelope.clone(), vec![text.as_bytes().to_vec()]);
+        self.shared.crowd.hand_in(peer, &mut [Message { envelope, frames }].into());
+        self.desk.take_in();
+    }
+
+    /// What the session here was told since the last time: payloads, and acknowledgements.
+    fn said(&mut self) -> Vec<String> {
+        let (bytes, mut said) = (std::mem::take(&mut self.desk.to_near), Vec::new());
+        let mut rest = &bytes[..];
+        while let Some(frame) = mqtt::cut(rest, u32::MAX).expect("it is right") {
+            rest = &rest[frame.len..];
+            said.push(match Packet::decode(frame, Version::V5).expect("it is right") {
+                Packet::Publish(publish) => String::from_utf8_lossy(publish.payload).into(),
+                Packet::PubAck(ack) => format!("PUBACK {}", ack.packet_id),
+                other => format!("{other:?}"),
+            });
+        }
+        said
+    }
+}
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn an_answer_that_a_gateway_before_asked_for_is_nobodys() {
+    for pattern in ["req", "surveyor"] {
+        let (mut before, mut now) =
+            (Table::new("sp", pattern, &[]), Table::new("sp", pattern, &[]));
+        let (at_first, then) = (before.enter(), now.enter());
+        before.asks_for_answers(0, "what has Alice?");
+        now.asks_for_answers(0, "what has Bob?");
+        let (of_alice, of_bob) = (before.given(at_first), now.given(then));
+        now.answers(then, &of_alice, "Alice has it");
+        assert_eq!(now.said(), NOTHING, "{pattern}");
+        now.answers(then, &of_bob, "Bob has it");
+        assert_eq!(now.said(), ["Bob has it"]);
+    }
+}
+
+#[test]
+fn who_was_asked_and_nobody_else_answers() {
+    for protocol in ["sp", "zmq"] {
+        let mut table = Table::new(protocol, "req", &[]);
+        let asked = table.enter();
+        table.asks_for_answers(0, "who?");
+        let (question, other) = (table.given(asked), table.enter());
+        table.answers(other, &question, "I");
+        assert_eq!(table.said(), NOTHING);
+        table.answers(asked, &question, "me");
+        assert_eq!(table.said(), ["me"]);
+    }
+}
+
+#[test]
+fn who_has_a_question_in_the_place_of_another_answers_it() {
+    let mut table = Table::new("sp", "req", &[]);
+    let (first, other) = (table.enter(), table.enter());
+    table.asks_for_answers(0, "who?");
+    // It was not written to it.
+    table.leave(first);
+    let question = table.given(other);
+    table.answers(other, &question, "I");
+    assert_eq!(table.said(), ["I"]);
+}
+
+#[test]
+fn a_socket_of_zeromq_that_is_back_answers_what_it_was_asked() {
+    for (protocol, expected) in [("zmq", &["me"][..]), ("sp", &NOTHING)] {
+        let mut table = Table::new(protocol, "req", &[]);
+        let asked = table.enter();
+        table.enter();
+        table.asks_for_answers(0, "who?");
+        let question = table.given(asked);
+        table.leave(asked);
+        let back = table.enter();
+        table.answers(back, &question, "me");
+        assert_eq!(table.said(), expected, "{protocol}");
+    }
+}
+
+#[test]
+fn who_came_behind_a_survey_has_no_answer_to_it() {
+    let mut table = Table::new("sp", "surveyor", &[]);
+    let all = [table.enter(), table.enter()];
+    table.asks_for_answers(0, "who is there?");
+    let (question, late) = (table.given(all[0]), table.enter());
+    table.answers(late, &question, "late");
+    assert_eq!(table.said(), NOTHING);
+    all.iter().for_each(|peer| table.answers(*peer, &question, "here"));
+    assert_eq!(table.said(), ["here", "here"]);
+}
