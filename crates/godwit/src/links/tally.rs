@@ -30,13 +30,15 @@ pub(crate) enum Loss {
     Unreadable,
     /// Nobody answered in time.
     NoAnswer,
+    /// It answers what nobody waits for, or what another was asked.
+    NoQuestion,
     /// It was half-way here, or a peer subscribed to it, when all of that was too much.
     NoRoom,
-    /// The last peer was gone, or the gateway stopped, and no session has it.
+    /// Who asked was gone, or the last peer, or the gateway stopped, and no session has it.
     NoPeer,
 }
 
-const LOSSES: [&str; 12] = [
+const LOSSES: [&str; 13] = [
     "no_rule",
     "no_name",
     "packet_too_large",
@@ -47,6 +49,7 @@ const LOSSES: [&str; 12] = [
     "peer_slow",
     "unreadable",
     "no_answer",
+    "no_question",
     "no_room",
     "no_peer",
 ];
@@ -60,6 +63,7 @@ const OF_GATEWAYS: &[Loss] = &[
     Loss::PeerSlow,
     Loss::Unreadable,
     Loss::NoAnswer,
+    Loss::NoQuestion,
     Loss::NoRoom,
     Loss::NoPeer,
 ];

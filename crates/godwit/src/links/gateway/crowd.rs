@@ -7,6 +7,7 @@
 use super::intake::{Intake, Waiting};
 use super::settings::GatewaySettings;
 use crate::links::lock;
+use crate::links::tally::Loss;
 use mqtt::PacketId;
 use patterns::{Family, Manner, Message, Topics};
 use std::collections::{BTreeMap, VecDeque};
@@ -249,20 +250,20 @@ impl Crowd {
         }
     }
 
-    /// To this one. Says whether it took it.
+    /// To this one, or why not.
     pub(super) fn answer(
         &self,
         id: PeerId,
         parcel: Arc<Parcel>,
         settings: &GatewaySettings,
-    ) -> bool {
+    ) -> Result<(), Loss> {
         let mut present = lock(&self.present);
-        let Some(seat) = present.peers.get_mut(&id) else { return false };
-        let has_room = seat.has_room(cost(&parcel.message), settings);
-        if has_room {
-            seat.push(parcel);
+        let seat = present.peers.get_mut(&id).ok_or(Loss::NoPeer)?;
+        if !seat.has_room(cost(&parcel.message), settings) {
+            return Err(Loss::PeerSlow);
         }
-        has_room
+        seat.push(parcel);
+        Ok(())
     }
 
     /// What is next for this one. It leaves of the session's Receive Maximum as much for others as

@@ -340,8 +340,8 @@ impl Desk {
                 let frames = forms::answer(self.settings(), publish);
                 let message = Message { envelope: told.envelope, frames };
                 let parcel = parcel(message, None);
-                if !self.crowd().answer(told.peer, parcel, self.settings()) {
-                    self.lose(Loss::PeerSlow, publish.topic);
+                if let Err(loss) = self.crowd().answer(told.peer, parcel, self.settings()) {
+                    self.lose(loss, publish.topic);
                 }
             }
         }
@@ -485,8 +485,10 @@ impl Desk {
         let is_last = self.settings().pattern.manner() == Manner::One;
         let number = message.answered().filter(|number| self.may_answer(peer, *number));
         let asked = number.and_then(|number| self.errands.asked(number, is_last));
-        // Too late, or it was not asked.
-        let Some(asked) = asked else { return self.lose(Loss::NoAnswer, "it came too late") };
+        let Some(asked) = asked else {
+            let about = "it came too late, or another socket was asked";
+            return self.lose(Loss::NoQuestion, about);
+        };
         if let Some((epoch, id)) = asked.receipt
             && epoch == self.epoch
         {

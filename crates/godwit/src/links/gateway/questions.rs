@@ -14,6 +14,7 @@ use std::iter;
 use std::sync::Arc;
 
 const OUT: &[(&str, &str)] = &[("filter", "out/#")];
+const IN: &[(&str, &str)] = &[("topic", "questions")];
 
 /// A gateway that nothing connects by itself.
 struct Table {
@@ -28,7 +29,9 @@ fn terms(qos_max: QoS) -> NearTerms {
 impl Table {
     fn new(protocol: &str, pattern: &str, more: &[(&str, &str)]) -> Table {
         let own = [("protocol", protocol), ("pattern", pattern), ("listen", "tcp://127.0.0.1:1")];
-        let settings = gateway(&[&own, more].concat(), &[OUT], &[]).expect("it is right");
+        let (out, inside) =
+            if pattern == "rep" { (&[][..], &[IN][..]) } else { (&[OUT][..], &[][..]) };
+        let settings = gateway(&[&own, more].concat(), out, inside).expect("it is right");
         let (crowd, tally) = (Crowd::default(), Tally::of(LinkKind::Gateway));
         let (settings, crowd, tally) = (Arc::new(settings), Arc::new(crowd), Arc::new(tally));
         let shared = Shared { settings, crowd, tally };
@@ -92,6 +95,32 @@ impl Table {
         }
         said
     }
+
+    /// What comes back with the answer to what a socket just asked.
+    fn correlation(&mut self) -> Vec<u8> {
+        let bytes = std::mem::take(&mut self.desk.to_near);
+        let frame = mqtt::cut(&bytes, u32::MAX).expect("it is right").expect("it is whole");
+        let Ok(Packet::Publish(publish)) = Packet::decode(frame, Version::V5) else {
+            panic!("no PUBLISH");
+        };
+        let found = publish.properties.iter().find_map(|property| match property {
+            Property::CorrelationData(data) => Some(data.to_vec()),
+            _ => None,
+        });
+        found.expect("a question has it")
+    }
+
+    /// Until every question that was asked by now is.
+    fn waits_in_vain(&mut self) {
+        while self.desk.due().is_some() {
+            self.desk.look_at_time();
+            std::thread::yield_now();
+        }
+    }
+
+    fn losses(&self) -> Vec<(&'static str, u64)> {
+        self.shared.tally.losses().filter(|(_, count)| *count > 0).collect()
+    }
 }
 
 const NOTHING: [&str; 0] = [];
@@ -121,6 +150,7 @@ fn who_was_asked_and_nobody_else_answers() {
         let (question, other) = (table.given(asked), table.enter());
         table.answers(other, &question, "I");
         assert_eq!(table.said(), NOTHING);
+        assert_eq!(table.losses(), [("no_question", 1)]);
         table.answers(asked, &question, "me");
         assert_eq!(table.said(), ["me"]);
     }
@@ -163,4 +193,30 @@ fn who_came_behind_a_survey_has_no_answer_to_it() {
     assert_eq!(table.said(), NOTHING);
     all.iter().for_each(|peer| table.answers(*peer, &question, "here"));
     assert_eq!(table.said(), ["here", "here"]);
+}
+
+#[test]
+fn a_question_and_an_answer_that_miss_each_other_are_counted_once_each() {
+    let mut table = Table::new("sp", "req", &[("answer_timeout_ms", "1")]);
+    let peer = table.enter();
+    table.asks_for_answers(7, "when?");
+    let question = table.given(peer);
+    table.waits_in_vain();
+    assert_eq!((table.losses(), table.said()), (vec![("no_answer", 1)], vec!["PUBACK 7".into()]));
+    table.answers(peer, &question, "now");
+    assert_eq!(table.losses(), [("no_answer", 1), ("no_question", 1)]);
+    assert_eq!(table.said(), NOTHING);
+}
+
+#[test]
+fn an_answer_for_a_socket_that_has_gone_finds_nobody() {
+    let mut table = Table::new("sp", "rep", &[]);
+    let peer = table.enter();
+    let (envelope, frames) = (vec![vec![0x80, 0, 0, 1]], vec![b"1+1".to_vec()]);
+    table.shared.crowd.hand_in(peer, &mut [Message { envelope, frames }].into());
+    table.desk.take_in();
+    let number = table.correlation();
+    table.leave(peer);
+    table.asks(7, "2", &[Property::CorrelationData(&number)]);
+    assert_eq!((table.losses(), table.said()), (vec![("no_peer", 1)], vec!["PUBACK 7".into()]));
 }
