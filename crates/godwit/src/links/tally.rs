@@ -32,7 +32,8 @@ pub(crate) enum Loss {
     NoAnswer,
     /// It answers what nobody waits for, or what another was asked.
     NoQuestion,
-    /// It was half-way here, or a peer subscribed to it, when all of that was too much.
+    /// It was half-way here, or a peer subscribed to it, or it was a question, when all of that was
+    /// too much.
     NoRoom,
     /// Who asked was gone, or the last peer, or the gateway stopped, and no session has it.
     NoPeer,

@@ -187,7 +187,8 @@ impl Desk {
         let has_qos = publish.packet_id.is_some();
         if !self.held.takes_up(has_qos) {
             if !has_qos {
-                self.lose(Loss::PeerSlow, publish.topic);
+                let loss = if self.asks_too_much() { Loss::NoRoom } else { Loss::PeerSlow };
+                self.lose(loss, publish.topic);
             }
         } else if self.held.is_empty() && self.has_room() {
             self.publish(publish);
@@ -231,7 +232,7 @@ impl Desk {
         if self.to_near.len() >= UNSENT_BYTES_MAX {
             return false;
         }
-        if settings.pattern.asks() && self.errands.is_full() {
+        if self.asks_too_much() {
             return false;
         }
         match settings.pattern.manner() {
@@ -239,6 +240,11 @@ impl Desk {
             Manner::All => !self.has_nobody(),
             Manner::Asker | Manner::None => true,
         }
+    }
+
+    fn asks_too_much(&self) -> bool {
+        self.settings().pattern.asks()
+            && self.errands.is_full(self.settings().questions_bytes_max())
     }
 
     fn publish(&mut self, publish: &Publish<'_>) {

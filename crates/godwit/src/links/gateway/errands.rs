@@ -28,6 +28,8 @@ pub(super) struct Told {
 pub(super) struct Errands {
     asked: BTreeMap<u32, Asked>,
     told: BTreeMap<u64, Told>,
+    /// What those that are asked cost.
+    asked_bytes: usize,
     asked_order: BTreeSet<(Instant, u32)>,
     told_order: BTreeSet<(Instant, u64)>,
     /// How many of those that are told are whose.
@@ -40,12 +42,23 @@ pub(super) struct Errands {
 const MOST: usize = 4096;
 /// ... but for sockets that have fewer than this.
 const MOST_OF_ONE: usize = 16;
+/// What a question costs beside its bytes.
+const QUESTION_BYTES: usize = 256;
 /// Of questions to sockets.
 const NUMBERS: u64 = 1 << 31;
 
+impl Asked {
+    fn cost(&self) -> usize {
+        let response = self.response.as_ref().map_or(0, |topic| topic.len());
+        let correlation = self.correlation.as_ref().map_or(0, |data| data.len());
+        QUESTION_BYTES + self.topic.len() + response + correlation
+    }
+}
+
 impl Errands {
-    pub(super) fn is_full(&self) -> bool {
-        self.asked.len() >= MOST
+    /// A question that is alone always has room.
+    pub(super) fn is_full(&self, bytes_max: usize) -> bool {
+        self.asked.len() >= MOST || self.asked_bytes >= bytes_max
     }
 
     /// Whether a socket may ask one more.
@@ -70,6 +83,7 @@ impl Errands {
             }
         };
         self.asked_order.insert((asked.due, number));
+        self.asked_bytes += asked.cost();
         self.asked.insert(number, asked);
         number
     }
@@ -88,9 +102,7 @@ impl Errands {
     /// Who asked that; of a survey the next may answer too.
     pub(super) fn asked(&mut self, number: u32, is_last: bool) -> Option<Asked> {
         if is_last {
-            let asked = self.asked.remove(&number)?;
-            self.asked_order.remove(&(asked.due, number));
-            return Some(asked);
+            return self.unask(number);
         }
         let asked = self.asked.get(&number)?;
         Some(Asked {
@@ -101,6 +113,13 @@ impl Errands {
             due: asked.due,
             given_to: asked.given_to,
         })
+    }
+
+    fn unask(&mut self, number: u32) -> Option<Asked> {
+        let asked = self.asked.remove(&number)?;
+        self.asked_order.remove(&(asked.due, number));
+        self.asked_bytes -= asked.cost();
+        Some(asked)
     }
 
     /// The question's number, which nobody can guess: whoever knows it may answer.
@@ -141,8 +160,7 @@ impl Errands {
         while let Some((due, number)) = self.asked_order.first().copied()
             && due <= now
         {
-            self.asked_order.pop_first();
-            found.extend(self.asked.remove(&number).map(|asked| (asked.topic, asked.receipt)));
+            found.extend(self.unask(number).map(|asked| (asked.topic, asked.receipt)));
         }
         while let Some((due, number)) = self.told_order.first().copied()
             && due <= now
@@ -157,12 +175,14 @@ impl Errands {
         self.asked.retain(|_, asked| asked.receipt.is_none());
         let asked = &self.asked;
         self.asked_order.retain(|(_, number)| asked.contains_key(number));
+        self.asked_bytes = asked.values().map(Asked::cost).sum();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mqtt::PacketId;
     use std::time::Duration;
 
     fn asked(due: Instant) -> Asked {
@@ -215,13 +235,35 @@ mod tests {
         errands.tell(told());
         errands.ask(later);
         for _ in 0..3 * MOST {
-            assert!(errands.may_tell(1) && !errands.is_full());
+            assert!(errands.may_tell(1) && !errands.is_full(2 * QUESTION_BYTES));
             let numbers = (errands.tell(told()), errands.ask(asked(now)));
             assert!(errands.told(numbers.0).is_some());
             assert!(errands.asked(numbers.1, true).is_some());
         }
         (0..MOST).for_each(|_| _ = errands.ask(asked(now)));
-        assert!(errands.is_full());
+        assert!(errands.is_full(usize::MAX));
+        errands.expire(now);
+        assert_eq!(errands.asked_bytes, 0);
+    }
+
+    #[test]
+    fn long_questions_are_fewer() {
+        const BYTES_MAX: usize = 1 << 20;
+        let (mut errands, now) = (Errands::default(), Instant::now());
+        let long = || Asked {
+            response: Some("r".repeat(1 << 15).into()),
+            correlation: Some(vec![0; 1 << 15].into()),
+            receipt: Some((1, PacketId::MIN)),
+            ..asked(now)
+        };
+        let mut count = 0;
+        while !errands.is_full(BYTES_MAX) {
+            errands.ask(long());
+            count += 1;
+        }
+        assert_eq!(count, 16);
+        errands.forget_receipts();
+        assert!(!errands.is_full(1), "nobody asks any more");
     }
 
     #[test]

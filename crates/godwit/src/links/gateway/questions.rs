@@ -72,7 +72,7 @@ impl Table {
 
     /// What this socket is asked, in order.
     fn given(&self, peer: PeerId) -> Message {
-        self.shared.crowd.next(peer).expect("it is asked").message.clone()
+        self.next(peer).expect("it is asked")
     }
 
     fn answers(&mut self, peer: PeerId, question: &Message, text: &str) {
@@ -116,6 +116,10 @@ impl Table {
             self.desk.look_at_time();
             std::thread::yield_now();
         }
+    }
+
+    fn next(&self, peer: PeerId) -> Option<Message> {
+        self.shared.crowd.next(peer).map(|parcel| parcel.message.clone())
     }
 
     fn losses(&self) -> Vec<(&'static str, u64)> {
@@ -219,4 +223,24 @@ fn an_answer_for_a_socket_that_has_gone_finds_nobody() {
     table.leave(peer);
     table.asks(7, "2", &[Property::CorrelationData(&number)]);
     assert_eq!((table.losses(), table.said()), (vec![("no_peer", 1)], vec!["PUBACK 7".into()]));
+}
+
+#[test]
+fn questions_that_wait_cost_no_more_than_is_allowed() {
+    const LONG: &[u8] = &[0; 60_000];
+    let (asker, back) = (Property::ResponseTopic("answers"), Property::CorrelationData(LONG));
+    let mut table = Table::new("sp", "req", &[("peers_bytes_max", "2MiB")]);
+    let peer = table.enter();
+    // What a socket says waits for this broker, so what comes for sockets is heard all the same.
+    for _ in 0..1024 {
+        table.asks(0, "short", &[asker]);
+        let question = table.given(peer);
+        table.answers(peer, &question, "so");
+    }
+    table.said();
+    (0..30).for_each(|_| table.asks(0, "long", &[asker, back]));
+    let given = iter::from_fn(|| table.next(peer)).count();
+    // A quarter of it, of questions of 60,000 bytes; 256 KiB of them stand behind.
+    assert_eq!(given, 9);
+    assert_eq!(table.losses(), [("no_room", 30 - 9 - 5)]);
 }

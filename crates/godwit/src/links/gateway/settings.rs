@@ -94,6 +94,11 @@ impl GatewaySettings {
         Limits { message_bytes_max: self.message_bytes_max as usize }
     }
 
+    /// Of questions that wait for answers of sockets: clients that ask take no room from sockets.
+    pub(super) fn questions_bytes_max(&self) -> usize {
+        self.peers_bytes_max as usize / 4
+    }
+
     pub(crate) fn plain(&self) -> Option<Plain> {
         let password = self.password.as_ref()?.0.clone();
         Some(Plain { user_name: self.user_name.as_str().into(), password })
