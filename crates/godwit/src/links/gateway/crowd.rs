@@ -21,7 +21,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Parcel {
     pub(super) message: Message,
-    /// What its session here waits for: that it is written, or a question's answer.
+    /// What its session here waits for: that it is written, or that it has a question's answer.
     pub(super) receipt: Option<Receipt>,
 }
 

@@ -5,14 +5,15 @@
 //!   PUBLISH 7 "t"  ---->   name, form          ---->  all, one, or who asked
 //!   PUBACK 7       <----   when they have it   <----
 //!   PUBLISH 3      <----   rule, form          <----  a message
-//!   PUBACK 3       ---->   gone from `unanswered`
+//!   PUBACK 3       ---->   gone from `said`
 //! ```
 
-use super::crowd::{Crowd, Parcel, PeerId};
+use super::crowd::{Crowd, Parcel, PeerId, Receipt};
 use super::errands::{Asked, Errands, Told};
 use super::forms::{self, Inward};
 use super::held::Held;
 use super::peer::{Shared, parcel};
+use super::said::Said;
 use super::settings::GatewaySettings;
 use crate::links::fresh::Fresh;
 use crate::links::near::{
@@ -23,7 +24,6 @@ use mqtt::{
     Packet, PacketId, PacketType, Property, Publish, QoS, Reason, SubscribeOptions, Version,
 };
 use patterns::{Family, Manner, Message};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -33,10 +33,7 @@ pub(super) struct Desk {
     shared: Shared,
     pub(super) terms: NearTerms,
     pub(super) to_near: Vec<u8>,
-    /// What this broker has not acknowledged, as it is said again.
-    unanswered: VecDeque<(PacketId, Vec<u8>)>,
-    unanswered_bytes: usize,
-    last_id: u16,
+    said: Said,
     errands: Errands,
     pub(super) held: Held,
     /// Which connection to the session here this is.
@@ -54,9 +51,6 @@ pub(super) struct Desk {
     passes_over: bool,
 }
 
-/// So many messages, and bytes of them, may wait for this broker's acknowledgement.
-const UNANSWERED_MAX: usize = 1024;
-const UNANSWERED_BYTES_MAX: usize = 4 << 20;
 /// Nothing is added while so much waits to be written to the session here.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
 /// What this broker did not let it subscribe to it asks for again.
@@ -69,9 +63,7 @@ impl Desk {
             shared,
             terms,
             to_near: Vec::new(),
-            unanswered: VecDeque::new(),
-            unanswered_bytes: 0,
-            last_id: 0,
+            said: Said::default(),
             errands: Errands::default(),
             held: Held::default(),
             epoch: 0,
@@ -103,11 +95,7 @@ impl Desk {
         self.to_near.clear();
         self.asked_for = None;
         self.passes_over = false;
-        for (_, packet) in &mut self.unanswered {
-            // DUP [MQTT-3.3.1-1].
-            packet[0] |= 0x08;
-            self.to_near.extend_from_slice(packet);
-        }
+        self.said.say_again(&mut self.to_near);
     }
 
     /// Asks for its filters once more, where this broker may say something else by now.
@@ -121,7 +109,7 @@ impl Desk {
             return;
         }
         let filters = wanted.iter().map(|(filter, options)| (filter.as_str(), *options));
-        let id = self.give_id();
+        let id = self.said.give_id();
         subscribe(id, filters, Version::V5, &mut self.to_near);
         self.asked_for = Some(wanted.into_iter().map(|(filter, _)| filter).collect());
     }
@@ -179,7 +167,7 @@ impl Desk {
     /// Whether what comes for sockets stays where it is, until there is room for what is held. Not
     /// while sockets wait for acknowledgements, which come behind it.
     pub(super) fn is_held_up(&self) -> bool {
-        !self.passes_over && self.held.is_full() && !self.awaits_much()
+        !self.passes_over && self.held.is_full() && !self.said.is_full()
     }
 
     /// As soon as there is room, and never before what came first.
@@ -373,19 +361,26 @@ impl Desk {
     /// What sockets took since the last time.
     pub(super) fn take_receipts(&mut self) {
         for (epoch, id) in self.crowd().take_receipts() {
-            if epoch == self.epoch {
-                self.done(Some(id));
-            }
+            self.settle(Some((epoch, id)));
         }
     }
 
+    /// The same, as long as it is owed to this connection.
+    fn settle(&mut self, receipt: Option<Receipt>) {
+        if let Some((epoch, id)) = receipt
+            && epoch == self.epoch
+        {
+            self.done(Some(id));
+        }
+    }
+
+    /// What answers a question ends it, whatever becomes of the answer.
     fn acknowledged(&mut self, packet_id: PacketId, reason: Reason) {
-        let at = self.unanswered.iter().position(|(id, _)| *id == packet_id);
-        let Some((_, packet)) = at.and_then(|at| self.unanswered.remove(at)) else { return };
-        self.unanswered_bytes -= packet.len();
+        let Some(receipt) = self.said.take(packet_id) else { return };
         if reason as u8 >= 0x80 {
             self.lose(Loss::RefusedHere, &reason.to_string());
         }
+        self.settle(receipt);
     }
 
     /// Whether what sockets say may be published. Who comes where something was passed over is for
@@ -393,13 +388,8 @@ impl Desk {
     fn takes_in(&self) -> bool {
         (!self.passes_over || self.crowd().is_quiet())
             && !self.held.is_over()
-            && !self.awaits_much()
+            && !self.said.is_full()
             && self.to_near.len() < UNSENT_BYTES_MAX
-    }
-
-    /// Whether nothing more is said here before this broker acknowledges some of it.
-    fn awaits_much(&self) -> bool {
-        self.unanswered.len() >= UNANSWERED_MAX || self.unanswered_bytes >= UNANSWERED_BYTES_MAX
     }
 
     /// Brings together what sockets did and what waits here. Where the last of those has gone for
@@ -437,12 +427,12 @@ impl Desk {
 
     /// This broker has all that it was told.
     pub(super) fn is_answered(&self) -> bool {
-        self.unanswered.is_empty() && self.to_near.is_empty()
+        self.said.is_empty() && self.to_near.is_empty()
     }
 
     /// How many messages this broker has not acknowledged.
     pub(super) fn unanswered(&self) -> usize {
-        self.unanswered.len()
+        self.said.len()
     }
 
     /// What sockets said, as far as there is room. Says whether there was anything.
@@ -473,7 +463,7 @@ impl Desk {
             inward.properties.push(Property::ResponseTopic(&self.answers_at));
             inward.properties.push(Property::CorrelationData(&number.to_be_bytes()));
         }
-        self.say(&inward);
+        self.say(&inward, None);
     }
 
     /// Who was asked may answer. A socket of ZeroMQ that is back is another one here, and says over
@@ -495,27 +485,27 @@ impl Desk {
             let about = "it came too late, or another socket was asked";
             return self.lose(Loss::NoQuestion, about);
         };
-        if let Some((epoch, id)) = asked.receipt
-            && epoch == self.epoch
-        {
-            self.done(Some(id));
-        }
-        let Some(topic) = asked.response else { return };
+        let Some(topic) = asked.response else { return self.settle(asked.receipt) };
         let (payload, mut properties) = match forms::answered(self.settings(), message.frames) {
             Ok(answer) => answer,
-            Err((loss, about)) => return self.lose(loss, &about),
+            Err((loss, about)) => {
+                self.lose(loss, &about);
+                return self.settle(asked.receipt);
+            }
         };
         if let Some(correlation) = &asked.correlation {
             properties.push(Property::CorrelationData(correlation));
         }
         let (qos, retain) = (QoS::AtLeastOnce, false);
-        self.say(&Inward { topic: topic.into(), payload, qos, retain, properties });
+        let inward = Inward { topic: topic.into(), payload, qos, retain, properties };
+        self.say(&inward, asked.receipt);
     }
 
-    /// Publishes here.
-    fn say(&mut self, inward: &Inward) {
+    /// Publishes here. The question that it answers is done with when this broker has the answer:
+    /// whoever is killed in between asks again.
+    fn say(&mut self, inward: &Inward, receipt: Option<Receipt>) {
         let qos = inward.qos.min(self.terms.qos_max);
-        let packet_id = (qos > QoS::AtMostOnce).then(|| self.give_id());
+        let packet_id = (qos > QoS::AtMostOnce).then(|| self.said.give_id());
         let mut packet = Vec::with_capacity(inward.payload.len() + inward.topic.len() + 16);
         let publish = Publish {
             dup: false,
@@ -529,24 +519,14 @@ impl Desk {
         publish.encode(Version::V5, &mut packet);
         let most = self.terms.packet_bytes_max.min(self.settings().limits.packet_bytes_max);
         if packet.len() > most as usize {
-            return self.lose(Loss::TooLarge, &inward.topic);
+            self.lose(Loss::TooLarge, &inward.topic);
+            return self.settle(receipt);
         }
         self.to_near.extend_from_slice(&packet);
         self.shared.tally.count_in(inward.payload.len());
-        if let Some(id) = packet_id {
-            self.unanswered_bytes += packet.len();
-            self.unanswered.push_back((id, packet));
-        }
-    }
-
-    /// One that is not in use: there are far fewer of those than ids.
-    fn give_id(&mut self) -> PacketId {
-        loop {
-            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
-            let id = PacketId::new(self.last_id).unwrap_or(PacketId::MIN);
-            if self.unanswered.iter().all(|(used, _)| *used != id) {
-                return id;
-            }
+        match packet_id {
+            Some(id) => self.said.push(id, packet, receipt),
+            None => self.settle(receipt),
         }
     }
 
@@ -570,11 +550,7 @@ impl Desk {
             if !is_survey {
                 self.lose(Loss::NoAnswer, &topic);
             }
-            if let Some((epoch, id)) = receipt
-                && epoch == self.epoch
-            {
-                self.done(Some(id));
-            }
+            self.settle(receipt);
         }
     }
 }

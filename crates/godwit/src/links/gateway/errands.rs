@@ -10,7 +10,7 @@ pub(super) struct Asked {
     pub(super) topic: Box<str>,
     pub(super) response: Option<Box<str>>,
     pub(super) correlation: Option<Box<[u8]>>,
-    /// The session here is done with the question when it is answered, or too late.
+    /// The session here is done with the question when it has the answer, or it is too late.
     pub(super) receipt: Option<Receipt>,
     pub(super) due: Instant,
     /// Who has it; of a survey the last of all who were there.

@@ -23,6 +23,7 @@ mod questions;
 mod roads;
 mod rows;
 mod rules;
+mod said;
 #[cfg(test)]
 mod sessions;
 pub(crate) mod settings;

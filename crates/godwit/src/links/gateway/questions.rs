@@ -6,9 +6,9 @@ use super::desk::Desk;
 use super::peer::Shared;
 use super::tests::gateway;
 use crate::links::LinkKind;
-use crate::links::near::NearTerms;
+use crate::links::near::{NearTerms, acknowledge};
 use crate::links::tally::Tally;
-use mqtt::{Packet, PacketId, PropertiesBuf, Property, Publish, QoS, Version};
+use mqtt::{Packet, PacketId, PacketType, PropertiesBuf, Property, Publish, QoS, Reason, Version};
 use patterns::Message;
 use std::iter;
 use std::sync::Arc;
@@ -22,9 +22,8 @@ struct Table {
     desk: Desk,
 }
 
-fn terms(qos_max: QoS) -> NearTerms {
-    NearTerms { qos_max, takes_retain: true, packet_bytes_max: u32::MAX }
-}
+const TERMS: NearTerms =
+    NearTerms { qos_max: QoS::AtLeastOnce, takes_retain: true, packet_bytes_max: u32::MAX };
 
 impl Table {
     fn new(protocol: &str, pattern: &str, more: &[(&str, &str)]) -> Table {
@@ -35,8 +34,8 @@ impl Table {
         let (crowd, tally) = (Crowd::default(), Tally::of(LinkKind::Gateway));
         let (settings, crowd, tally) = (Arc::new(settings), Arc::new(crowd), Arc::new(tally));
         let shared = Shared { settings, crowd, tally };
-        let mut desk = Desk::new(shared.clone(), terms(QoS::AtLeastOnce));
-        desk.begin(terms(QoS::AtLeastOnce));
+        let mut desk = Desk::new(shared.clone(), TERMS);
+        desk.begin(TERMS);
         Table { shared, desk }
     }
 
@@ -110,6 +109,13 @@ impl Table {
         found.expect("a question has it")
     }
 
+    /// This broker says that of the message that it was told under this id.
+    fn acknowledges(&mut self, packet_id: u16, reason: Reason) {
+        let (packet_id, mut packet) = (PacketId::new(packet_id).expect("it is none"), Vec::new());
+        acknowledge(PacketType::PubAck, packet_id, reason, &mut packet);
+        assert_eq!(self.desk.hear(&packet), Ok(packet.len()));
+    }
+
     /// Until every question that was asked by now is.
     fn waits_in_vain(&mut self) {
         while self.desk.due().is_some() {
@@ -119,7 +125,7 @@ impl Table {
     }
 
     fn next(&self, peer: PeerId) -> Option<Message> {
-        self.shared.crowd.next(peer).map(|parcel| parcel.message.clone())
+        self.shared.crowd.next(peer, &self.shared.settings).map(|parcel| parcel.message.clone())
     }
 
     fn losses(&self) -> Vec<(&'static str, u64)> {
@@ -243,4 +249,55 @@ fn questions_that_wait_cost_no_more_than_is_allowed() {
     // A quarter of it, of questions of 60,000 bytes; 256 KiB of them stand behind.
     assert_eq!(given, 9);
     assert_eq!(table.losses(), [("no_room", 30 - 9 - 5)]);
+}
+
+#[test]
+fn a_question_is_done_with_when_this_broker_has_its_answer_or_refuses_it() {
+    for (reason, losses) in
+        [(Reason::Success, &[][..]), (Reason::NotAuthorized, &[("refused_here", 1)])]
+    {
+        let mut table = Table::new("sp", "req", &[]);
+        let peer = table.enter();
+        table.asks_for_answers(7, "what?");
+        let question = table.given(peer);
+        table.answers(peer, &question, "that");
+        assert_eq!(table.said(), ["that"]);
+        table.acknowledges(1, reason);
+        assert_eq!(table.said(), ["PUBACK 7"]);
+        assert_eq!(table.losses(), losses);
+    }
+}
+
+#[test]
+fn a_question_whose_answer_nobody_acknowledges_is_done_with_at_once() {
+    const LONG: &str = "that, and a hundred words more";
+    for (qos_max, packet_bytes_max, form, asker, expected) in [
+        (QoS::AtMostOnce, u32::MAX, "raw", Some("answers"), &[LONG, "PUBACK 7"][..]),
+        (QoS::AtLeastOnce, 30, "raw", Some("answers"), &["PUBACK 7"]),
+        (QoS::AtLeastOnce, u32::MAX, "json", Some("answers"), &["PUBACK 7"]),
+        (QoS::AtLeastOnce, u32::MAX, "raw", None, &["PUBACK 7"]),
+    ] {
+        let mut table = Table::new("sp", "req", &[("form", form)]);
+        table.desk.terms = NearTerms { qos_max, packet_bytes_max, takes_retain: true };
+        let peer = table.enter();
+        let asker = asker.map(Property::ResponseTopic);
+        table.asks(7, "what?", asker.as_slice());
+        let question = table.given(peer);
+        table.answers(peer, &question, LONG);
+        assert_eq!(table.said(), expected);
+    }
+}
+
+#[test]
+fn a_question_of_a_connection_before_is_not_acknowledged_to_this_one() {
+    let mut table = Table::new("sp", "req", &[]);
+    let peer = table.enter();
+    table.asks_for_answers(7, "what?");
+    let question = table.given(peer);
+    table.answers(peer, &question, "that");
+    table.said();
+    table.desk.begin(TERMS);
+    assert_eq!(table.said(), ["that"]);
+    table.acknowledges(1, Reason::Success);
+    assert_eq!(table.said(), NOTHING);
 }
