@@ -2,6 +2,7 @@
 //! peer that reads nothing, and loses them with the connection: what was only written is nobody's.
 
 use engine::underway::{unacknowledged, unsent};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -37,9 +38,18 @@ impl Gauge {
         let written = self.written();
         // Who cannot say has it: there is nothing else to go by.
         let left = unacknowledged(&socket).unwrap_or_default();
-        self.arrived.store(written.saturating_sub(left as u64), Relaxed);
-        self.in_flight.store(unsent(&socket).is_ok_and(|unsent| left > unsent), Relaxed);
+        let unsent = unsent(&socket).ok();
+        // What a process of this host left unread is under way no more once it has gone.
+        if unsent.is_some() || !has_gone(&socket) {
+            self.arrived.store(written.saturating_sub(left as u64), Relaxed);
+        }
+        self.in_flight.store(unsent.is_some_and(|unsent| left > unsent), Relaxed);
     }
+}
+
+fn has_gone(socket: &impl AsFd) -> bool {
+    let mut all = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut all, Some(&Timespec::default())).is_ok_and(|found| found > 0)
 }
 
 /// A socket that says how far it is.
@@ -86,5 +96,33 @@ impl<S: AsyncWrite + AsFd + Unpin> AsyncWrite for Gauged<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_a_process_of_this_host_did_not_read_before_it_went_has_not_arrived() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let gauge = Gauge::default();
+        let mut say = || {
+            ours.write_all(b"12345").unwrap();
+            gauge.written.fetch_add(5, Relaxed);
+        };
+        say();
+        theirs.read_exact(&mut [0; 5]).unwrap();
+        say();
+        drop(theirs);
+        gauge.look(&ours);
+        assert_eq!(gauge.arrived(), 0, "nobody knows");
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        (&ours).write_all(b"12345").unwrap();
+        theirs.read_exact(&mut [0; 5]).unwrap();
+        gauge.look(&ours);
+        assert_eq!(gauge.arrived(), 10);
     }
 }

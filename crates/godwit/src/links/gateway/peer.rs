@@ -136,6 +136,13 @@ impl Peer {
 
     /// Until it, or the gateway, is gone.
     pub(super) async fn attend(mut self) -> Result<(), String> {
+        let ended = self.carry().await;
+        // What it had when it went is not another's.
+        self.look().await;
+        ended
+    }
+
+    async fn carry(&mut self) -> Result<(), String> {
         let mut buffer = vec![0; READ_BYTES];
         let wake = self.wake.clone();
         loop {
