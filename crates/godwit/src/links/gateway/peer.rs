@@ -17,6 +17,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::debug;
 
@@ -53,7 +54,8 @@ pub(super) struct Peer {
 /// When a peer's system is asked what it has.
 struct Looks {
     next: Instant,
-    pause: Duration,
+    /// How often it was, since more has arrived.
+    count: u32,
     /// What had arrived when more did last, or something was written with nothing before it.
     arrived: u64,
     since: Instant,
@@ -61,7 +63,8 @@ struct Looks {
 
 /// While so much waits to be written nothing is taken from the queue.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
-const LOOK_FIRST: Duration = Duration::from_millis(1);
+/// So often at once, when others had their turn: who reads has it by then.
+const LOOKS_AT_ONCE: u32 = 3;
 const LOOK_LAST: Duration = Duration::from_millis(100);
 /// Where nothing of what was sent arrives for so long nobody is there. A peer that has no room is
 /// sent nothing, and may take its time.
@@ -90,7 +93,7 @@ impl Peer {
             begun: VecDeque::new(),
             gauge,
             sent: VecDeque::new(),
-            looks: Looks { next: now, pause: LOOK_FIRST, arrived: 0, since: now },
+            looks: Looks { next: now, count: 0, arrived: 0, since: now },
         };
         peer.speech.greet(&mut peer.out);
         let mut buffer = vec![0; 4096];
@@ -307,13 +310,17 @@ impl Peer {
     fn arrives(&mut self) {
         let now = Instant::now();
         let arrived = self.gauge.arrived();
-        self.looks = Looks { next: now + LOOK_FIRST, pause: LOOK_FIRST, arrived, since: now };
+        self.looks = Looks { next: now, count: 0, arrived, since: now };
     }
 
     /// How much has arrived; no event says so.
     async fn look(&mut self) {
-        self.looks.pause = LOOK_LAST.min(2 * self.looks.pause);
-        self.looks.next = Instant::now() + self.looks.pause;
+        self.looks.count += 1;
+        if let Some(over) = self.looks.count.checked_sub(LOOKS_AT_ONCE) {
+            let pause = Duration::from_millis(1 << over.min(10));
+            self.looks.next = Instant::now() + pause.min(LOOK_LAST);
+        }
+        yield_now().await;
         poll_fn(|cx| {
             // What is wrong with it is told where it is written to.
             let _ = Pin::new(&mut self.way.stream).poll_flush(cx);
