@@ -94,8 +94,9 @@ impl Seat {
                 && self.queue_bytes + bytes <= settings.queue_bytes_max as usize
     }
 
-    fn is_stuck(&mut self) {
-        if !self.queue.is_empty() {
+    /// What waits for it could be another's; what is for all, or answers somebody, could not.
+    fn is_stuck(&mut self, settings: &GatewaySettings) {
+        if settings.pattern.manner() == Manner::One && !self.queue.is_empty() {
             self.stuck_since.get_or_insert_with(Instant::now);
         }
     }
@@ -274,7 +275,7 @@ impl Crowd {
         let seat = present.peers.get_mut(&id)?;
         let free = usize::from(settings.limits.inflight_max).saturating_sub(present.owed);
         if seat.owed > 0 && free < seat.owed {
-            seat.is_stuck();
+            seat.is_stuck(settings);
             return None;
         }
         let parcel = seat.queue.pop_front()?;
@@ -289,9 +290,9 @@ impl Crowd {
     }
 
     /// It has no room for what waits for it.
-    pub(super) fn takes_nothing(&self, id: PeerId) {
+    pub(super) fn takes_nothing(&self, id: PeerId, settings: &GatewaySettings) {
         if let Some(seat) = lock(&self.present).peers.get_mut(&id) {
-            seat.is_stuck();
+            seat.is_stuck(settings);
         }
     }
 
@@ -458,9 +459,6 @@ impl Present {
 
     fn give_again(&mut self, settings: &GatewaySettings) -> Vec<(u32, PeerId)> {
         let mut given = Vec::new();
-        if settings.pattern.manner() != Manner::One {
-            self.returned.clear();
-        }
         self.relieve();
         while let Some(parcel) = self.returned.pop_front() {
             let number = parcel.message.answered();

@@ -4,6 +4,7 @@
 use super::crowd::{Crowd, Parcel, PeerId, Receipt};
 use super::gauge::{Gauge, Gauged};
 use super::peer::{Peer, Shared, parcel};
+use super::sessions::run;
 use super::settings::GatewaySettings;
 use super::tests::gateway;
 use crate::identity::remote::dial::Wire;
@@ -14,11 +15,11 @@ use patterns::{Carrier, Message, Speech};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::iter;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
@@ -226,26 +227,22 @@ async fn ends_with_who_talks() {
 
 #[test]
 fn a_message_is_acknowledged_once_the_system_of_its_socket_has_it() {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(is_told_what_arrived());
+    run(is_told_what_arrived());
 }
 
 #[test]
 fn what_did_not_arrive_at_a_socket_that_goes_is_anothers() {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(goes_to_another());
+    run(goes_to_another());
 }
 
 #[test]
 fn what_waits_for_a_socket_arrives_at_the_end_though_it_talks() {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(ends_with_who_talks());
+    run(ends_with_who_talks());
 }
 
 #[test]
 fn who_takes_nothing_keeps_nobody_waiting() {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    run(async {
         let stuck = Attended::small().await;
         let (crowd, settings) = (stuck.crowd.clone(), stuck.settings.clone());
         (1..=3 * MANY).for_each(|id| _ = stuck.give(id));
@@ -259,14 +256,43 @@ fn who_takes_nothing_keeps_nobody_waiting() {
     });
 }
 
+/// What it does not take is no other's: each has its own.
+#[test]
+fn what_goes_to_all_or_to_who_asked_stays_theirs_however_late_they_take_it() {
+    const COUNT: usize = 3;
+    run(async {
+        for pattern in ["pub", "rep"] {
+            let own = [("protocol", "sp"), ("pattern", pattern), ("listen", "tcp://127.0.0.1:1")];
+            let (out, inside): (&[&[(&str, &str)]], &[&[(&str, &str)]]) = match pattern {
+                "pub" => (&[&[("filter", "out/#")]], &[]),
+                _ => (&[], &[&[("topic", "questions")]]),
+            };
+            let settings = gateway(&own, out, inside).unwrap();
+            let crowd = Crowd::default();
+            let all = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
+            for _ in 0..COUNT {
+                let message = Message { envelope: Vec::new(), frames: vec![b"x".to_vec()] };
+                let parcel = parcel(message, None);
+                all.iter().for_each(|id| crowd.answer(*id, parcel.clone(), &settings).unwrap());
+            }
+            let takes = |id: PeerId| iter::from_fn(|| crowd.next(id, &settings)).count();
+            let [late, reads] = all;
+            crowd.takes_nothing(late, &settings);
+            assert_eq!(takes(reads), COUNT);
+            sleep(A_WHILE).await;
+            assert!(crowd.relieves_at().is_none(), "{pattern}");
+            crowd.give_again(&settings);
+            assert_eq!((takes(reads), takes(late)), (0, COUNT), "{pattern}");
+        }
+    });
+}
+
 #[test]
 fn what_tls_keeps_for_a_slow_socket_is_acknowledged_when_it_went_and_goes_when_all_ends() {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(gives_what_is_taken());
+    run(gives_what_is_taken());
 }
 
 #[test]
 fn a_slow_socket_behind_tls_costs_no_more_than_what_waits_for_it() {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(keeps_little_of_what_went());
+    run(keeps_little_of_what_went());
 }

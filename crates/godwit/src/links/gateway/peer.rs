@@ -240,7 +240,7 @@ impl Peer {
             self.speech.say(&parcel.message, &mut self.out);
             self.begun.push_back((self.unflushed + self.out.len(), parcel));
         }
-        crowd.takes_nothing(self.id);
+        crowd.takes_nothing(self.id, settings);
     }
 
     /// Says whether its socket, or a layer before it, took anything.
@@ -352,7 +352,7 @@ impl Peer {
                     return;
                 }
             }
-            let next = self.looks.next;
+            let (is_under_way, next) = (self.is_under_way(), self.looks.next);
             tokio::select! {
                 biased;
                 moved = poll_fn(|cx| self.poll_last(cx, buffer)) => {
@@ -360,7 +360,7 @@ impl Peer {
                         return;
                     }
                 }
-                () = sleep_until(next) => self.look().await,
+                () = sleep_until(next), if is_under_way => self.look().await,
             }
         }
     }

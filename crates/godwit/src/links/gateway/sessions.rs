@@ -275,7 +275,7 @@ async fn next(near: &mut Near) -> String {
     }
 }
 
-fn run(test: impl Future<Output = ()>) {
+pub(super) fn run(test: impl Future<Output = ()>) {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("there are descriptors").block_on(test);
 }
