@@ -263,11 +263,11 @@ fn what_goes_to_all_or_to_who_asked_stays_theirs_however_late_they_take_it() {
     run(async {
         for pattern in ["pub", "rep"] {
             let own = [("protocol", "sp"), ("pattern", pattern), ("listen", "tcp://127.0.0.1:1")];
-            let (out, inside): (&[&[(&str, &str)]], &[&[(&str, &str)]]) = match pattern {
-                "pub" => (&[&[("filter", "out/#")]], &[]),
-                _ => (&[], &[&[("topic", "questions")]]),
-            };
-            let settings = gateway(&own, out, inside).unwrap();
+            let settings = match pattern {
+                "pub" => gateway(&own, &[&[("filter", "out/#")]], &[]),
+                _ => gateway(&own, &[], &[&[("topic", "questions")]]),
+            }
+            .unwrap();
             let crowd = Crowd::default();
             let all = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
             for _ in 0..COUNT {
