@@ -144,6 +144,8 @@ def unittest(name, needs, web=False):
 
 
 SUITES = [
+    # The longest first.
+    unittest("peers", lambda: needs_modules("paho.mqtt.client", "zmq") or without("nngcat")),
     unittest("mosquitto", lambda: without("mosquitto_pub", "mosquitto_sub", "mosquitto_rr")),
     unittest("paho", needs_paho, web=True),
     unittest("security", needs_paho),
@@ -156,7 +158,6 @@ SUITES = [
     unittest("gates", lambda: needs_modules("paho.mqtt.client", "zmq")),
     unittest("restarts", lambda: needs_modules("paho.mqtt.client", "pynng", "zmq")),
     unittest("stalls", needs_paho),
-    unittest("peers", lambda: needs_modules("paho.mqtt.client", "zmq") or without("nngcat")),
     Suite("mqttjs", ["node", "--test", "--test-reporter=tap"], r"# (tests|pass|fail) ",
           r"^# pass (\d+)", r"^# fail (\d+)", r"^# skipped (\d+)", needs_mqtt_js,
           os.path.join(HERE, "js"), web=True),
@@ -169,7 +170,7 @@ SUITES = [
 
 
 def round_of(godwit, shards, suites, web=False):
-    """All suites against one pair of brokers, two at a time."""
+    """All suites against one pair of brokers, three at a time, since most of it is waiting."""
     with Godwit(godwit=godwit, shards=shards, options=WIDE) as wide, \
             Godwit(godwit=godwit, shards=shards, options=NARROW) as narrow:
         env = {
@@ -183,7 +184,7 @@ def round_of(godwit, shards, suites, web=False):
             pairs = [f"{one.port}={one.web_port}" for one in (wide, narrow)]
             env["CLIENTS_WEB_PORTS"] = " ".join(pairs)
         results = []
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
             for result in pool.map(lambda suite: suite.run(env), suites):
                 result.show(shards, web)
                 results.append(result)

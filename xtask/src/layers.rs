@@ -117,6 +117,9 @@ fn tests() -> Result<(), String> {
     finish(cargo().args(["test", "--workspace", "--no-run"]).args(psk()))?;
     let mut command = cargo();
     command.args(["test", "--workspace", "--quiet", "--no-fail-fast"]).args(psk());
+    // Most of the time of tests is waiting: for a timer, a process, a second of `$SYS`.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    command.env("RUST_TEST_THREADS", (2 * cores).to_string());
     want_all(&mut command);
     if !has("strace") && !wants_all() {
         println!("without strace nobody sees what a disk could hold: images are left out");
