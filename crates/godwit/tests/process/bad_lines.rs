@@ -221,6 +221,10 @@ fn a_slow_line_is_not_taken_for_a_dead_one() {
     sub.wait_for("SUBACK");
     let words = "x".repeat(1000);
     run(&["pub", "-p", &near.port(), "-t", "up/x", "-m", &words, "--repeat", "250"]);
-    assert_eq!(sub.finish(), (Some(0), "1000\n".repeat(250)));
+    let came = sub.finish();
+    if came != (Some(0), "1000\n".repeat(250)) {
+        // Fails with all that it said.
+        near.program.wait_for(&format!("{} of 250 came", came.1.lines().count()));
+    }
     assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
 }

@@ -1,5 +1,6 @@
 //! A running `godwit`, and other programs beside it: started, watched, ended.
 
+use crate::ports::free_port;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -37,7 +38,9 @@ impl Broker {
         if !arguments.contains(&"--data") {
             command.arg("--memory");
         }
-        command.args(["--listen", "tcp://127.0.0.1:0"]).envs(environment.iter().copied());
+        // Some come back where they were.
+        let url = format!("tcp://127.0.0.1:{}", free_port());
+        command.args(["--listen", &url]).envs(environment.iter().copied());
         let mut program = Program::start(command);
         let line = program.wait_for("listening on  tcp://");
         let address = line.split("tcp://").nth(1).expect("the banner names the address");

@@ -3,7 +3,8 @@
 
 use crate::broker::{Broker, Program, godwit, run, scratch};
 use crate::installed::{installed, is_installed};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use crate::ports::free_port;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -216,11 +217,10 @@ fn mosquitto(program: &Path) -> (String, Program) {
 }
 
 pub(crate) fn unused_port() -> String {
-    nowhere().port().to_string()
+    free_port().to_string()
 }
 
 /// Where nobody listens, until somebody does.
 pub(crate) fn nowhere() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("a bound address")
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
 }

@@ -28,6 +28,8 @@ mod mixed;
 mod namespaces;
 mod options;
 mod permits;
+#[path = "../../src/identity/contract/ports.rs"]
+mod ports;
 #[cfg(feature = "psk")]
 mod psk;
 #[cfg(feature = "sink")]

@@ -12,6 +12,8 @@ mod jwks;
 mod mysql;
 #[cfg(feature = "http")]
 mod permits;
+#[cfg(any(feature = "http", feature = "tables"))]
+mod ports;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -1,9 +1,7 @@
 //! Servers of others that tests start: each on a free port with its files in a scratch folder, and
 //! none outlives the test, however that ends.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
@@ -87,14 +85,6 @@ pub(super) fn give(path: &Path, user: &str) {
         command.arg(user).arg(path);
         run(command, "");
     }
-}
-
-/// Nobody listens there now, nor soon: it is below the ports that the system gives to outgoing
-/// connections, so that a server which is away for a while finds it free.
-pub(super) fn free_port() -> u16 {
-    let random = RandomState::new();
-    let mut ports = (0u64..).map(|n| 15_000 + (random.hash_one(n) % 17_000) as u16);
-    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a port is free")
 }
 
 /// An empty MariaDB, whose server runs as `mysql` where we may do so.

@@ -1,12 +1,14 @@
 //! A small HTTP server for tests: it answers as it is told, with and without TLS, and can be
 //! stopped and started again where it was.
 
+use super::ports::free_port;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// What somebody asked.
 #[derive(Clone, Debug, Default)]
@@ -45,14 +47,14 @@ struct Open {
 }
 
 impl Web {
-    /// Port 0 is any.
+    /// Port 0 is one that nobody else gets.
     pub(super) fn start(
         port: u16,
         tls: Option<Arc<ServerConfig>>,
         answer: impl Fn(&Asked) -> Said + Send + Sync + 'static,
     ) -> Web {
-        let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = if port == 0 { free_port() } else { port };
+        let listener = listen(port);
         let open = Arc::new(Open {
             tls,
             answer: Answer(Box::new(answer)),
@@ -90,6 +92,20 @@ impl Web {
         }
     }
 }
+
+/// A process that somebody starts meanwhile has what we closed open, until it is another program.
+fn listen(port: u16) -> TcpListener {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(listener) => return listener,
+            Err(why) => assert!(Instant::now() < until, "nobody else has {port}: {why}"),
+        }
+        thread::yield_now();
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Drop for Web {
     fn drop(&mut self) {

@@ -6,7 +6,7 @@ use super::own::{hook, server};
 use super::places::row_of;
 use crate::broker::{run, scratch};
 use crate::clients;
-use crate::servers::free_port;
+use crate::ports::free_port;
 use crate::stub::{Said, Web};
 use serde_json::{Value, json};
 use std::fs;

@@ -3,7 +3,8 @@
 use super::contract::{Edge, OURS, Place, Row, sink, stands, wait_for};
 use super::relay::Relay;
 use crate::installed::is_installed;
-use crate::servers::{Started, folder, free_port};
+use crate::ports::free_port;
+use crate::servers::{Started, folder};
 use crate::stub::{Said, Web};
 use serde_json::Value;
 use std::fs;

@@ -5,7 +5,7 @@ use super::contract::{Edge, wait_until};
 use super::places::row_of;
 use super::tls::{certificates, served};
 use crate::broker::{run, scratch};
-use crate::servers::free_port;
+use crate::ports::free_port;
 use crate::stub::{Said, Web};
 use std::fs;
 use std::path::Path;

@@ -6,7 +6,8 @@ use super::contract::{
 use super::relay::Relay;
 use crate::broker::{PATIENCE, scratch};
 use crate::installed::is_installed;
-use crate::servers::{Started, as_user, folder, free_port, give, install_mariadb, run};
+use crate::ports::free_port;
+use crate::servers::{Started, as_user, folder, give, install_mariadb, run};
 use crate::stub::{Said, Web};
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
