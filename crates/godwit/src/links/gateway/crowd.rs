@@ -57,6 +57,15 @@ struct Present {
     end: Option<Instant>,
 }
 
+/// Why one has to go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Cut {
+    /// It held most when all held too much.
+    HeldMost,
+    /// It had most of what all have, took nothing of it, and others had nothing.
+    TookNothing,
+}
+
 struct Seat {
     queue: VecDeque<Arc<Parcel>>,
     queue_bytes: usize,
@@ -66,10 +75,11 @@ struct Seat {
     held: usize,
     /// So many messages it has said that there was no room for.
     unheard: usize,
-    /// It held most when all held too much.
-    is_cut: bool,
+    cut: Option<Cut>,
     /// So many that it has begun to be sent with a receipt have not arrived.
     owed: usize,
+    /// When the last of them arrived, or the first was begun.
+    owed_since: Instant,
     /// Since then it takes nothing of what waits for it.
     stuck_since: Option<Instant>,
     wake: Arc<Notify>,
@@ -79,6 +89,9 @@ struct Seat {
 const FINISH: Duration = Duration::from_secs(1);
 /// A peer that takes nothing for so long gives what waits for it to one that has nothing.
 const STUCK: Duration = Duration::from_millis(200);
+/// One that takes nothing for so long goes where those that take something cannot have the whole of
+/// the window otherwise.
+pub(super) const STALLED: Duration = Duration::from_secs(10);
 /// What a message costs beside its bytes.
 const PARCEL_BYTES: usize = 64;
 
@@ -94,11 +107,15 @@ impl Seat {
                 && self.queue_bytes + bytes <= settings.queue_bytes_max as usize
     }
 
-    /// What waits for it could be another's; what is for all, or answers somebody, could not.
-    fn is_stuck(&mut self, settings: &GatewaySettings) {
-        if settings.pattern.manner() == Manner::One && !self.queue.is_empty() {
-            self.stuck_since.get_or_insert_with(Instant::now);
+    /// What waits for it could be another's; what is for all, or answers somebody, could not. Says
+    /// whether that is new.
+    fn is_stuck(&mut self, settings: &GatewaySettings) -> bool {
+        let could = settings.pattern.manner() == Manner::One && !self.queue.is_empty();
+        let is_new = could && self.stuck_since.is_none();
+        if is_new {
+            self.stuck_since = Some(Instant::now());
         }
+        is_new
     }
 
     fn push(&mut self, parcel: Arc<Parcel>) {
@@ -132,8 +149,9 @@ impl Crowd {
             topics,
             held: 0,
             unheard: 0,
-            is_cut: false,
+            cut: None,
             owed: 0,
+            owed_since: Instant::now(),
             stuck_since: None,
             wake,
         };
@@ -274,14 +292,20 @@ impl Crowd {
         let present = &mut *present;
         let seat = present.peers.get_mut(&id)?;
         let free = usize::from(settings.limits.inflight_max).saturating_sub(present.owed);
-        if seat.owed > 0 && free < seat.owed {
-            seat.is_stuck(settings);
+        if seat.owed > 0 && free < seat.owed + 2 && !settings.pattern.is_pair() {
+            if seat.is_stuck(settings) {
+                self.changed.notify_one();
+            }
             return None;
         }
+        // Who asks for more has room.
+        seat.stuck_since = None;
         let parcel = seat.queue.pop_front()?;
         seat.queue_bytes -= cost(&parcel.message);
-        seat.stuck_since = None;
         if parcel.receipt.is_some() {
+            if seat.owed == 0 {
+                seat.owed_since = Instant::now();
+            }
             seat.owed += 1;
             present.owed += 1;
         }
@@ -291,18 +315,19 @@ impl Crowd {
 
     /// It has no room for what waits for it.
     pub(super) fn takes_nothing(&self, id: PeerId, settings: &GatewaySettings) {
-        if let Some(seat) = lock(&self.present).peers.get_mut(&id) {
-            seat.is_stuck(settings);
+        if lock(&self.present).peers.get_mut(&id).is_some_and(|seat| seat.is_stuck(settings)) {
+            self.changed.notify_one();
         }
     }
 
-    /// When what waits for one that takes nothing goes to another.
-    pub(super) fn relieves_at(&self) -> Option<Instant> {
+    /// When what waits for one that takes nothing goes to another, or it goes itself.
+    pub(super) fn relieves_at(&self, settings: &GatewaySettings) -> Option<Instant> {
         let present = lock(&self.present);
         let is_stuck = |seat: &&Seat| !seat.queue.is_empty();
         let since = present.peers.values().filter(is_stuck).filter_map(|seat| seat.stuck_since);
-        let first = since.min().filter(|_| present.has_hungry());
-        first.map(|since| since + STUCK)
+        let first = since.min().filter(|_| present.has_hungry()).map(|since| since + STUCK);
+        let stalled = present.stalled_since(settings).map(|since| since + STALLED);
+        first.into_iter().chain(stalled).min()
     }
 
     /// When this one is to end at the latest, which it is once everything is written.
@@ -320,6 +345,7 @@ impl Crowd {
         let present = &mut *present;
         if let Some(seat) = present.peers.get_mut(&id) {
             seat.owed -= 1;
+            seat.owed_since = Instant::now();
             seat.stuck_since = None;
             present.owed -= 1;
         }
@@ -385,14 +411,20 @@ impl Crowd {
     }
 
     /// A peer has so many bytes here of what it has begun to say, beside what it subscribes to.
-    /// Where all together have too many those that have most are to go; says whether this one may
+    /// Where all together have too many those that have most are to go; says why this one may not
     /// stay.
-    pub(super) fn hold(&self, id: PeerId, bytes: usize, settings: &GatewaySettings) -> bool {
+    pub(super) fn hold(
+        &self,
+        id: PeerId,
+        bytes: usize,
+        settings: &GatewaySettings,
+    ) -> Result<(), Cut> {
         let mut present = lock(&self.present);
         let present = &mut *present;
-        let Some(seat) = present.peers.get_mut(&id).filter(|seat| !seat.is_cut) else {
-            return false;
-        };
+        let Some(seat) = present.peers.get_mut(&id) else { return Ok(()) };
+        if let Some(cut) = seat.cut {
+            return Err(cut);
+        }
         let bytes = bytes + seat.topics.as_ref().map_or(0, Topics::bytes);
         present.held = present.held - seat.held + bytes;
         seat.held = bytes;
@@ -400,10 +432,10 @@ impl Crowd {
             && let Some(most) = present.peers.values_mut().max_by_key(|seat| seat.held)
         {
             present.held -= std::mem::take(&mut most.held);
-            most.is_cut = true;
+            most.cut = Some(Cut::HeldMost);
             most.wake.notify_one();
         }
-        present.peers.get(&id).is_some_and(|seat| !seat.is_cut)
+        present.peers.get(&id).and_then(|seat| seat.cut).map_or(Ok(()), Err)
     }
 
     /// What the last connection to the session here owed nobody waits for any more.
@@ -460,6 +492,7 @@ impl Present {
     fn give_again(&mut self, settings: &GatewaySettings) -> Vec<(u32, PeerId)> {
         let mut given = Vec::new();
         self.relieve();
+        self.cut_stalled(settings);
         while let Some(parcel) = self.returned.pop_front() {
             let number = parcel.message.answered();
             match self.give(parcel, settings) {
@@ -476,6 +509,31 @@ impl Present {
     /// Somebody takes what comes and has nothing.
     fn has_hungry(&self) -> bool {
         self.peers.values().any(|seat| seat.queue.is_empty() && seat.stuck_since.is_none())
+    }
+
+    /// Since when one takes nothing of what it was sent while that, with what others were sent, is
+    /// all that the session here gives out before it is told more, and somebody has nothing.
+    fn stalled_since(&self, settings: &GatewaySettings) -> Option<Instant> {
+        let has_all = self.owed >= usize::from(settings.limits.inflight_max);
+        let awaits = |seat: &Seat| seat.queue.is_empty() && seat.owed == 0;
+        let is_over = self.peers.values().any(|seat| seat.cut.is_some());
+        if !has_all || is_over || !self.peers.values().any(awaits) {
+            return None;
+        }
+        let owe = self.peers.values().filter(|seat| seat.owed > 0);
+        owe.map(|seat| seat.owed_since).min()
+    }
+
+    /// Of those that have taken nothing for long whoever has most goes.
+    fn cut_stalled(&mut self, settings: &GatewaySettings) {
+        if self.stalled_since(settings).is_none_or(|since| since.elapsed() < STALLED) {
+            return;
+        }
+        let stalled = |seat: &&mut Seat| seat.owed > 0 && seat.owed_since.elapsed() >= STALLED;
+        if let Some(most) = self.peers.values_mut().filter(stalled).max_by_key(|seat| seat.owed) {
+            most.cut = Some(Cut::TookNothing);
+            most.wake.notify_one();
+        }
     }
 
     /// What waits for those that take nothing is for those that do.

@@ -310,7 +310,10 @@ impl Desk {
             self.done(publish.packet_id);
         }
         let number = self.errands.ask(asked);
-        let question = Message::question(number, frames);
+        let mut question = Message::question(number, frames);
+        if self.settings().family == Family::Zmq {
+            question.envelope.insert(0, self.errands.proof(number).to_vec());
+        }
         let given_to = if is_survey {
             self.spread(&parcel(question, None), publish.topic);
             Some(self.crowd().newest())
@@ -467,10 +470,14 @@ impl Desk {
     }
 
     /// Who was asked may answer. A socket of ZeroMQ that is back is another one here, and says over
-    /// its new connection what it has to say.
-    fn may_answer(&self, peer: PeerId, number: u32) -> bool {
+    /// its new connection what it has to say: with all that came before the question.
+    fn may_answer(&self, peer: PeerId, number: u32, envelope: &[Vec<u8>]) -> bool {
         let Some(asked) = self.errands.given_to(number) else { return false };
-        let is_back = || peer > asked && !self.crowd().has(asked);
+        let proof = self.errands.proof(number);
+        let is_back = || {
+            let shows = envelope.len() == 2 && envelope[0] == proof;
+            shows && peer > asked && !self.crowd().has(asked)
+        };
         match self.settings().pattern.manner() {
             Manner::One => peer == asked || self.settings().family == Family::Zmq && is_back(),
             _ => peer <= asked,
@@ -479,7 +486,8 @@ impl Desk {
 
     fn answered(&mut self, peer: PeerId, message: Message) {
         let is_last = self.settings().pattern.manner() == Manner::One;
-        let number = message.answered().filter(|number| self.may_answer(peer, *number));
+        let envelope = &message.envelope;
+        let number = message.answered().filter(|own| self.may_answer(peer, *own, envelope));
         let asked = number.and_then(|number| self.errands.asked(number, is_last));
         let Some(asked) = asked else {
             let about = "it came too late, or another socket was asked";

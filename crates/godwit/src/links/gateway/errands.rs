@@ -88,6 +88,11 @@ impl Errands {
         number
     }
 
+    /// Who shows it was asked that, though it comes over a connection that was not.
+    pub(super) fn proof(&self, number: u32) -> [u8; 8] {
+        self.random.hash_one(("asked", number)).to_be_bytes()
+    }
+
     /// A socket was given the question, or has it in the place of another.
     pub(super) fn gave(&mut self, number: u32, peer: PeerId) {
         if let Some(asked) = self.asked.get_mut(&number) {

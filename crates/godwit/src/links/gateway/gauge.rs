@@ -1,19 +1,25 @@
 //! How much of what was written to a socket has arrived at its peer. A system takes megabytes for a
 //! peer that reads nothing, and loses them with the connection: what was only written is nobody's.
 
+use crate::links::lock;
 use engine::underway::{unacknowledged, unsent};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io;
-use std::os::fd::AsFd;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What one side reads that the socket, below all layers, says when it is flushed.
+/// Of one socket, below all layers: what those keep does not keep it from being asked.
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
+    socket: Option<OwnedFd>,
+    /// Where its peer is of this host: where each write began that may be unread, and its length.
+    writes: Option<Mutex<VecDeque<(u64, u64)>>>,
     written: AtomicU64,
     arrived: AtomicU64,
     /// Something was sent that the peer's system has not acknowledged. Where it has no room nothing
@@ -34,17 +40,59 @@ impl Gauge {
         self.in_flight.load(Relaxed)
     }
 
-    fn look(&self, socket: impl AsFd) {
+    pub(super) fn is_local(&self) -> bool {
+        self.writes.is_some()
+    }
+
+    fn wrote(&self, len: u64) {
+        let from = self.written.fetch_add(len, Relaxed);
+        if let Some(writes) = &self.writes {
+            lock(writes).push_back((from, len));
+        }
+    }
+
+    pub(super) fn look(&self) {
+        let Some(socket) = &self.socket else { return };
         let written = self.written();
         // Who cannot say has it: there is nothing else to go by.
-        let left = unacknowledged(&socket).unwrap_or_default();
-        let unsent = unsent(&socket).ok();
-        // What a process of this host left unread is under way no more once it has gone.
-        if unsent.is_some() || !has_gone(&socket) {
-            self.arrived.store(written.saturating_sub(left as u64), Relaxed);
+        let left = unacknowledged(socket).unwrap_or_default() as u64;
+        if let Some(writes) = &self.writes {
+            // What a process of this host left unread is under way no more once it has gone.
+            if !has_gone(socket) {
+                self.arrived.store(read_until(&mut lock(writes), left, written), Relaxed);
+            }
+            return;
         }
-        self.in_flight.store(unsent.is_some_and(|unsent| left > unsent), Relaxed);
+        let unsent = unsent(socket).map_or(left, |unsent| unsent as u64);
+        self.arrived.store(written.saturating_sub(left), Relaxed);
+        self.in_flight.store(left > unsent, Relaxed);
     }
+}
+
+/// Of a socket of this host the system tells what unread writes cost it, which is more than their
+/// bytes: so much is read at least.
+fn read_until(writes: &mut VecDeque<(u64, u64)>, left: u64, written: u64) -> u64 {
+    let (mut rest, mut unread) = (left, 0);
+    // The first of them may be read in part.
+    while rest > 0 && unread < writes.len() {
+        let (_, len) = writes[writes.len() - 1 - unread];
+        rest = rest.saturating_sub(len.max(write_cost()));
+        unread += 1;
+    }
+    writes.drain(..writes.len() - unread);
+    writes.front().map_or(written, |(from, _)| *from)
+}
+
+/// Of the shortest there is.
+fn write_cost() -> u64 {
+    static COST: OnceLock<u64> = OnceLock::new();
+    *COST.get_or_init(|| {
+        let measured = UnixStream::pair().and_then(|(mut one, _other)| {
+            one.write_all(b"x")?;
+            unacknowledged(one)
+        });
+        measured.map_or(1, |cost| cost.max(1) as u64)
+    })
 }
 
 fn has_gone(socket: &impl AsFd) -> bool {
@@ -58,10 +106,12 @@ pub(super) struct Gauged<S> {
     gauge: Arc<Gauge>,
 }
 
-impl<S> Gauged<S> {
-    pub(super) fn new(socket: S) -> (Gauged<S>, Arc<Gauge>) {
-        let gauge: Arc<Gauge> = Arc::default();
-        (Gauged { socket, gauge: gauge.clone() }, gauge)
+impl<S: AsFd> Gauged<S> {
+    pub(super) fn new(socket: S) -> io::Result<(Gauged<S>, Arc<Gauge>)> {
+        let own = socket.as_fd().try_clone_to_owned()?;
+        let writes = unsent(&own).is_err().then(Mutex::default);
+        let gauge = Arc::new(Gauge { socket: Some(own), writes, ..Gauge::default() });
+        Ok((Gauged { socket, gauge: gauge.clone() }, gauge))
     }
 }
 
@@ -75,7 +125,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gauged<S> {
     }
 }
 
-impl<S: AsyncWrite + AsFd + Unpin> AsyncWrite for Gauged<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Gauged<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -83,15 +133,13 @@ impl<S: AsyncWrite + AsFd + Unpin> AsyncWrite for Gauged<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
         if let Poll::Ready(Ok(len)) = &written {
-            self.gauge.written.fetch_add(*len as u64, Relaxed);
+            self.gauge.wrote(*len as u64);
         }
         written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
-        self.gauge.look(&self.socket);
-        flushed
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -102,27 +150,58 @@ impl<S: AsyncWrite + AsFd + Unpin> AsyncWrite for Gauged<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
+    use std::io::Read;
 
     #[test]
     fn what_a_process_of_this_host_did_not_read_before_it_went_has_not_arrived() {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-        let gauge = Gauge::default();
+        let gauge = Gauged::new(ours.try_clone().unwrap()).unwrap().1;
         let mut say = || {
             ours.write_all(b"12345").unwrap();
-            gauge.written.fetch_add(5, Relaxed);
+            gauge.wrote(5);
         };
         say();
         theirs.read_exact(&mut [0; 5]).unwrap();
         say();
         drop(theirs);
-        gauge.look(&ours);
+        gauge.look();
         assert_eq!(gauge.arrived(), 0, "nobody knows");
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        (&ours).write_all(b"12345").unwrap();
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let gauge = Gauged::new(ours.try_clone().unwrap()).unwrap().1;
+        ours.write_all(b"12345").unwrap();
+        gauge.wrote(5);
         theirs.read_exact(&mut [0; 5]).unwrap();
-        gauge.look(&ours);
-        assert_eq!(gauge.arrived(), 10);
+        gauge.look();
+        assert_eq!(gauge.arrived(), 5);
+    }
+
+    /// However short, and however many wait behind it.
+    #[test]
+    fn each_message_that_a_process_of_this_host_has_read_has_arrived() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let gauge = Gauged::new(ours.try_clone().unwrap()).unwrap().1;
+        let lens = [1, 5, 900, 40_000, 3, 12];
+        let all: usize = lens.iter().sum();
+        for len in lens {
+            ours.write_all(&vec![7; len]).unwrap();
+            gauge.wrote(len as u64);
+        }
+        let (mut read, mut arrived) = (0, Vec::new());
+        for len in lens {
+            theirs.read_exact(&mut vec![0; len]).unwrap();
+            read += len as u64;
+            gauge.look();
+            assert!(gauge.arrived() <= read, "{} of {read}", gauge.arrived());
+            arrived.push(gauge.arrived());
+        }
+        assert_eq!(arrived.last(), Some(&(all as u64)));
+        // Where many short ones wait each is known.
+        for _ in 0..100 {
+            ours.write_all(b"12345").unwrap();
+            gauge.wrote(5);
+        }
+        theirs.read_exact(&mut [0; 50]).unwrap();
+        gauge.look();
+        assert_eq!(gauge.arrived(), all as u64 + 50);
     }
 }

@@ -1,7 +1,7 @@
 //! What counts as taken by a socket: what its system has, and not what a layer or this system keeps
 //! for it.
 
-use super::crowd::{Crowd, Parcel, PeerId, Receipt};
+use super::crowd::{Crowd, Cut, Parcel, PeerId, Receipt};
 use super::gauge::{Gauge, Gauged};
 use super::peer::{Peer, Shared, parcel};
 use super::sessions::run;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,15 +86,14 @@ impl Attended<TcpStream> {
         let theirs = TcpSocket::new_v4().unwrap();
         theirs.set_recv_buffer_size(32 * 1024).unwrap();
         let theirs = theirs.connect(listener.local_addr().unwrap()).await.unwrap();
-        let (ours, gauge) = Gauged::new(listener.accept().await.unwrap().0);
+        let (ours, gauge) = Gauged::new(listener.accept().await.unwrap().0).unwrap();
         Attended::at((Box::new(ours), gauge), theirs).await
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Attended<S> {
     async fn at(ours: (Box<dyn Wire>, Arc<Gauge>), mut theirs: S) -> Self {
-        let own = [("protocol", "sp"), ("pattern", "push"), ("listen", "tcp://127.0.0.1:1")];
-        let settings = Arc::new(gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap());
+        let settings = Arc::new(push(1024));
         let (crowd, tally) = (Arc::new(Crowd::default()), Arc::new(Tally::of(LinkKind::Gateway)));
         let shared = Shared { settings: settings.clone(), crowd: crowd.clone(), tally };
         theirs.write_all(HELLO).await.unwrap();
@@ -256,6 +255,102 @@ fn who_takes_nothing_keeps_nobody_waiting() {
     });
 }
 
+/// So many messages may be under way.
+fn push(inflight_max: u16) -> GatewaySettings {
+    let own = [("protocol", "sp"), ("pattern", "push"), ("listen", "tcp://127.0.0.1:1")];
+    let mut settings = gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap();
+    let limits = Arc::get_mut(&mut settings.limits).expect("nobody else has them");
+    limits.inflight_max = inflight_max;
+    settings
+}
+
+fn short(id: u16) -> Arc<Parcel> {
+    let message = Message { envelope: Vec::new(), frames: vec![b"x".to_vec()] };
+    parcel(message, PacketId::new(id).map(|id| (1, id)))
+}
+
+/// Nothing else ever happens that would have it looked at.
+#[test]
+fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
+    run(async {
+        let (crowd, settings) = (Crowd::default(), push(4));
+        let [stuck, reads] = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
+        let mut given = 0;
+        let mut give = || {
+            given += 1;
+            crowd.give(short(given), &settings)
+        };
+        while give() != Some(stuck) || crowd.next(stuck, &settings).is_some() {
+            _ = crowd.next(reads, &settings).map(|own| crowd.arrived(reads, own.receipt));
+        }
+        // The desk sleeps until it hears that one is stuck, which is then that long.
+        while timeout(A_WHILE, crowd.changed.notified()).await.is_ok() {
+            crowd.give_again(&settings);
+        }
+        sleep(A_WHILE).await;
+        let _ = crowd.relieves_at(&settings);
+        crowd.give_again(&settings);
+        assert!(crowd.next(reads, &settings).is_some());
+    });
+}
+
+/// It leaves as much for others as it has.
+#[test]
+fn who_takes_nothing_has_half_at_most() {
+    for (window, half) in [(1, 1), (2, 1), (3, 1), (10, 5), (1024, 512)] {
+        let (crowd, settings) = (Crowd::default(), push(window));
+        let id = crowd.enter(&settings, Arc::default()).unwrap();
+        (1..=window).for_each(|id| _ = crowd.give(short(id), &settings));
+        assert_eq!(iter::from_fn(|| crowd.next(id, &settings)).count(), half, "{window}");
+    }
+}
+
+#[test]
+fn who_takes_again_has_its_turn_again() {
+    run(async {
+        let (crowd, settings) = (Crowd::default(), push(1024));
+        let [late, reads] = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
+        let give = |count: u16| (0..count).for_each(|_| _ = crowd.give(short(0), &settings));
+        let takes = |id: PeerId| iter::from_fn(|| crowd.next(id, &settings)).count();
+        give(10);
+        crowd.takes_nothing(late, &settings);
+        assert_eq!(takes(reads), 5);
+        sleep(A_WHILE).await;
+        crowd.give_again(&settings);
+        assert_eq!((takes(reads), takes(late)), (5, 0));
+        give(10);
+        assert_eq!((takes(reads), takes(late)), (5, 5));
+    });
+}
+
+#[test]
+fn who_took_all_and_nothing_of_it_for_long_goes_where_others_have_nothing() {
+    run(async {
+        let (crowd, settings) = (Crowd::default(), push(2));
+        let all = [0; 3].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
+        (1..=2).for_each(|id| _ = crowd.give(short(id), &settings));
+        let [first, second, reads] = all;
+        assert!(crowd.next(first, &settings).is_some());
+        sleep(A_WHILE).await;
+        assert_eq!(crowd.relieves_at(&settings), None, "there is one more for the others");
+        assert!(crowd.next(second, &settings).is_some());
+        let due = crowd.relieves_at(&settings).expect("nothing is left");
+        sleep_until(due - A_WHILE).await;
+        crowd.give_again(&settings);
+        let cut = |id: PeerId| crowd.hold(id, 0, &settings).err();
+        assert_eq!(all.map(cut), [None; 3]);
+        sleep(A_WHILE).await;
+        crowd.give_again(&settings);
+        // The second one has not been so for as long, and one is enough.
+        assert_eq!(all.map(cut), [Some(Cut::TookNothing), None, None]);
+        assert_eq!(crowd.relieves_at(&settings), None);
+        crowd.leave(first, iter::once(short(1)), true);
+        crowd.give_again(&settings);
+        let next = crowd.next(reads, &settings).and_then(|own| own.receipt);
+        assert_eq!(next, receipts(1..=1).pop());
+    });
+}
+
 /// What it does not take is no other's: each has its own.
 #[test]
 fn what_goes_to_all_or_to_who_asked_stays_theirs_however_late_they_take_it() {
@@ -280,7 +375,7 @@ fn what_goes_to_all_or_to_who_asked_stays_theirs_however_late_they_take_it() {
             crowd.takes_nothing(late, &settings);
             assert_eq!(takes(reads), COUNT);
             sleep(A_WHILE).await;
-            assert!(crowd.relieves_at().is_none(), "{pattern}");
+            assert!(crowd.relieves_at(&settings).is_none(), "{pattern}");
             crowd.give_again(&settings);
             assert_eq!((takes(reads), takes(late)), (0, COUNT), "{pattern}");
         }

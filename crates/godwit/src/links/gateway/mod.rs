@@ -246,7 +246,7 @@ impl Gateway {
             if desk.is_alone() || desk.is_parted() {
                 return Ended::Alone;
             }
-            let due = desk.due().into_iter().chain(crowd.relieves_at()).min();
+            let due = desk.due().into_iter().chain(crowd.relieves_at(settings)).min();
             tokio::select! {
                 biased;
                 () = stopped(stop) => {

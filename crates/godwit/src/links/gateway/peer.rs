@@ -1,6 +1,6 @@
 //! One connected socket: its handshake, and then what goes to it and comes from it.
 
-use super::crowd::{Crowd, Parcel, PeerId, Receipt, cost};
+use super::crowd::{Crowd, Cut, Parcel, PeerId, Receipt, STALLED, cost};
 use super::gauge::Gauge;
 use super::settings::GatewaySettings;
 use crate::identity::remote::dial::Wire;
@@ -225,17 +225,25 @@ impl Peer {
         let Shared { settings, crowd, tally } = &self.shared;
         let said: usize = self.said.iter().map(cost).sum();
         let held = self.way.unread().len() + self.speech.held() + said;
-        if crowd.hold(self.id, held, settings) {
-            return Ok(());
+        match crowd.hold(self.id, held, settings) {
+            Ok(()) => Ok(()),
+            Err(Cut::HeldMost) => {
+                tally.lose(&settings.name, Loss::NoRoom, "peers_bytes_max is reached");
+                Err("peers_bytes_max is reached, and it held most".to_string())
+            }
+            Err(Cut::TookNothing) => {
+                let seconds = STALLED.as_secs();
+                Err(format!("it took nothing for {seconds} s, and nothing was left for others"))
+            }
         }
-        tally.lose(&settings.name, Loss::NoRoom, "peers_bytes_max is reached");
-        Err("peers_bytes_max is reached, and it held most".to_string())
     }
 
     /// What waits for it, as it is written.
     fn fill(&mut self) {
         let Shared { settings, crowd, .. } = &self.shared;
-        while self.out.len() < UNSENT_BYTES_MAX {
+        // What one write gave to a socket of this host counts as unread until all of it is read.
+        let most = if self.gauge.is_local() { 1 } else { UNSENT_BYTES_MAX };
+        while self.out.len() < most {
             let Some(parcel) = crowd.next(self.id, settings) else { return };
             self.speech.say(&parcel.message, &mut self.out);
             self.begun.push_back((self.unflushed + self.out.len(), parcel));
@@ -257,6 +265,7 @@ impl Peer {
         if self.way.is_flushed() && self.unflushed > 0 {
             let len = std::mem::take(&mut self.unflushed);
             self.wrote(len);
+            self.gauge.look();
             self.acknowledge();
             moved = true;
         }
@@ -321,12 +330,7 @@ impl Peer {
             self.looks.next = Instant::now() + pause.min(LOOK_LAST);
         }
         yield_now().await;
-        poll_fn(|cx| {
-            // What is wrong with it is told where it is written to.
-            let _ = Pin::new(&mut self.way.stream).poll_flush(cx);
-            Poll::Ready(())
-        })
-        .await;
+        self.gauge.look();
         self.acknowledge();
     }
 

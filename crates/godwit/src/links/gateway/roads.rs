@@ -8,12 +8,13 @@ use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::links::{Credentials, Served, backoff, lock};
 use crate::listen::{SocketFile, bind_path};
 use patterns::{Carrier, Family, Speech};
+use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -44,6 +45,7 @@ impl Drop for Ticket {
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// A peer that was there for so long was one.
 const STEADY: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// A socket, and how far it is.
 type Reached = (Box<dyn Wire>, Arc<Gauge>);
@@ -173,14 +175,15 @@ async fn reach(
 ) -> Result<(Reached, Vec<u8>), String> {
     let (host, port) = match place {
         Place::Ipc(path) => {
-            let stream = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
-            return Ok((gauged(stream), Vec::new()));
+            let stream = UnixStream::connect(path).await.and_then(gauged);
+            return Ok((stream.map_err(|error| error.to_string())?, Vec::new()));
         }
         Place::Net { host, port, .. } => (host.clone(), *port),
     };
     let endpoint = Endpoint { host, port, tls: None };
     let stream = endpoint.dial().await?;
-    let (stream, gauge) = Gauged::new(stream);
+    keep_alive(&stream);
+    let (stream, gauge) = Gauged::new(stream).map_err(|error| error.to_string())?;
     let tls = lock(&trusted.dials).clone().filter(|_| place.is_tls());
     let mut wire: Box<dyn Wire> = match tls {
         Some(tls) => {
@@ -194,9 +197,17 @@ async fn reach(
     Ok(((wire, gauge), read))
 }
 
-fn gauged(socket: impl Wire + AsFd + 'static) -> Reached {
-    let (wire, gauge) = Gauged::new(socket);
-    (Box::new(wire), gauge)
+fn gauged(socket: impl Wire + AsFd + 'static) -> io::Result<Reached> {
+    let (wire, gauge) = Gauged::new(socket)?;
+    Ok((Box::new(wire), gauge))
+}
+
+/// A host that is gone without a word keeps no place, where nothing is said either: it is asked
+/// after a minute of silence, three times ten seconds apart.
+fn keep_alive(socket: &TcpStream) {
+    let asks = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE / 6).with_retries(3);
+    // Where a system knows none of it such a place is kept.
+    let _ = SockRef::from(socket).set_tcp_keepalive(&asks);
 }
 
 fn speech(shared: &Shared, place: &Place, listens: bool) -> Speech {
@@ -239,9 +250,10 @@ impl Door {
             Door::Net(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(gauged(stream))
+                keep_alive(&stream);
+                gauged(stream)
             }
-            Door::Unix(listener, _) => Ok(gauged(listener.accept().await?.0)),
+            Door::Unix(listener, _) => gauged(listener.accept().await?.0),
         }
     }
 }
