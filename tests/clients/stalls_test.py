@@ -150,6 +150,58 @@ class Slow(Case):
                         self.assertTrue(hungry.read(), f"{len(hungry.data)} bytes, and no more")
                     broker.child.kill()
 
+    def test_stalled_sockets_together_leave_the_window_to_who_reads(self):
+        for make, said in self.PULLS:
+            with self.subTest(is_sp=make is sp):
+                url = self.url("ipc")
+                more = self.MORE + "session.inflight_max = 4\n"
+                broker = self.listening(make("push", f'listen = ["{url}"]', OUT, more))
+                # The last of them has the last message of the window.
+                for at in range(6):
+                    if at == 5:
+                        hungry = sockets.Reader(url, said, self.LENGTH)
+                        self.addCleanup(hungry.close)
+                    else:
+                        self.addCleanup(stalled_peer(url, said).close)
+                    self.value(broker, "gateway/push/peers", lambda value: value == str(at + 1))
+                    if at == 0:
+                        self.publish(broker)
+                # What all but it had taken comes again where one of them goes, and only that.
+                while len(hungry.data) < (self.COUNT - 4) * self.LENGTH:
+                    self.assertTrue(hungry.read(), f"{len(hungry.data)} bytes, and no more")
+                broker.child.kill()
+
+    def test_who_works_through_ipc_and_goes_has_done_what_it_read(self):
+        for make, said in self.PULLS:
+            with self.subTest(is_sp=make is sp):
+                url = self.url("ipc")
+                broker, first = self.started(make, said, url)
+                self.publish(broker)
+                first.peer.setblocking(True)
+                while len(first.data) < 100 * self.LENGTH:
+                    first.data += first.peer.recv(self.LENGTH)
+                # It works on the last of them.
+                time.sleep(0.5)
+                first.close()
+                second = sockets.Reader(url, said, self.LENGTH)
+                self.addCleanup(second.close)
+                while len(second.data) < 1000 * self.LENGTH:
+                    self.assertTrue(second.read(), "there is more")
+                again = set(first.numbers()) & set(second.numbers())
+                self.assertLess(len(again), 3, "what it was in the middle of")
+                broker.child.kill()
+
+    def test_a_host_that_goes_without_a_word_is_missed(self):
+        url = self.url()
+        broker, _ = self.started(*self.PULLS[0], url)
+        port = f":{int(url.rsplit(':', 1)[1]):04X}"
+        # proc(5): of those that are connected, which timer runs: 2 is that of keepalive.
+        with open("/proc/net/tcp", encoding="ascii") as file:
+            rows = [line.split() for line in file]
+        timers = [row[5][:2] for row in rows if row[1].endswith(port) and row[3] == "01"]
+        self.assertEqual(timers, ["02"])
+        broker.child.kill()
+
     def test_who_talks_and_reads_late_loses_nothing_with_the_broker(self):
         """A connection that is closed with something unread is reset."""
         ping, message = b"\x04\x07\x04PING\0\0", b"\0\0\0\0\0\0\0\x01x"

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -76,24 +76,36 @@ fn read_until(writes: &mut VecDeque<(u64, u64)>, left: u64, written: u64) -> u64
     // The first of them may be read in part.
     while rest > 0 && unread < writes.len() {
         let (_, len) = writes[writes.len() - 1 - unread];
-        rest = rest.saturating_sub(len.max(write_cost()));
+        rest = rest.saturating_sub(write_cost(len));
         unread += 1;
     }
     writes.drain(..writes.len() - unread);
     writes.front().map_or(written, |(from, _)| *from)
 }
 
-/// Of the shortest there is.
-fn write_cost() -> u64 {
-    static COST: OnceLock<u64> = OnceLock::new();
-    *COST.get_or_init(|| {
-        let measured = UnixStream::pair().and_then(|(mut one, _other)| {
-            one.write_all(b"x")?;
-            unacknowledged(one)
-        });
-        measured.map_or(1, |cost| cost.max(1) as u64)
-    })
+/// What the system counts for one write of so many bytes, or a little less: it rounds up, and each
+/// of them has something before it.
+fn write_cost(len: u64) -> u64 {
+    static COSTS: [AtomicU64; COSTS_COUNT] = [const { AtomicU64::new(0) }; COSTS_COUNT];
+    let Some(cost) = COSTS.get((len / COST_STEP) as usize) else { return len };
+    if cost.load(Relaxed) == 0 {
+        let shortest = len / COST_STEP * COST_STEP;
+        cost.store(measured(shortest.max(1)).unwrap_or(len).max(1), Relaxed);
+    }
+    cost.load(Relaxed)
 }
+
+fn measured(len: u64) -> io::Result<u64> {
+    let (mut one, _other) = UnixStream::pair()?;
+    // A system that gives less room is not waited for.
+    one.set_nonblocking(true)?;
+    one.write_all(&vec![0; len as usize])?;
+    Ok(unacknowledged(one)? as u64)
+}
+
+const COST_STEP: u64 = 64;
+/// What is longer costs little more than its bytes: 32 KiB.
+const COSTS_COUNT: usize = 512;
 
 fn has_gone(socket: &impl AsFd) -> bool {
     let mut all = [PollFd::new(socket, PollFlags::empty())];
@@ -195,13 +207,18 @@ mod tests {
             arrived.push(gauge.arrived());
         }
         assert_eq!(arrived.last(), Some(&(all as u64)));
-        // Where many short ones wait each is known.
-        for _ in 0..100 {
-            ours.write_all(b"12345").unwrap();
-            gauge.wrote(5);
+        // Where many wait each is known.
+        let mut all = all as u64;
+        for len in [5, 128, 1000, 1984] {
+            for _ in 0..40 {
+                ours.write_all(&vec![7; len]).unwrap();
+                gauge.wrote(len as u64);
+            }
+            theirs.read_exact(&mut vec![0; 10 * len]).unwrap();
+            gauge.look();
+            assert_eq!(gauge.arrived(), all + 10 * len as u64, "{len}");
+            theirs.read_exact(&mut vec![0; 30 * len]).unwrap();
+            all += 40 * len as u64;
         }
-        theirs.read_exact(&mut [0; 50]).unwrap();
-        gauge.look();
-        assert_eq!(gauge.arrived(), all as u64 + 50);
     }
 }

@@ -33,8 +33,12 @@ const ON_THE_WIRE: usize = 8 + BODY;
 /// A PULL socket of nanomsg.
 const HELLO: &[u8] = b"\0SP\0\0\x51\0\0";
 
-/// Both ends of a pipe that takes little, which is what a socket is that reads slowly.
-async fn pipe() -> (server::TlsStream<DuplexStream>, client::TlsStream<DuplexStream>) {
+/// Both ends of TLS over that.
+async fn secured<A, B>(ours: A, theirs: B) -> (server::TlsStream<A>, client::TlsStream<B>)
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
     let own = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
     let (shown, key) = (own.cert.der().clone(), own.signing_key.serialize_der());
     let provider = Arc::new(default_provider());
@@ -51,7 +55,6 @@ async fn pipe() -> (server::TlsStream<DuplexStream>, client::TlsStream<DuplexStr
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let (ours, theirs) = duplex(1024);
     let accepted = TlsAcceptor::from(Arc::new(serves)).accept(ours);
     let name = "localhost".try_into().unwrap();
     let connected = TlsConnector::from(Arc::new(dials)).connect(name, theirs);
@@ -73,20 +76,26 @@ struct Attended<S> {
 }
 
 impl Attended<client::TlsStream<DuplexStream>> {
+    /// Over a pipe that takes little, which is what a socket is that reads slowly.
     async fn new() -> Self {
-        let (ours, theirs) = pipe().await;
+        let (ours, theirs) = duplex(1024);
+        let (ours, theirs) = secured(ours, theirs).await;
         Attended::at((Box::new(ours), Arc::default()), theirs).await
     }
 }
 
+/// A connection whose other end has a system with room for little.
+async fn small() -> ((Gauged<TcpStream>, Arc<Gauge>), TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let theirs = TcpSocket::new_v4().unwrap();
+    theirs.set_recv_buffer_size(32 * 1024).unwrap();
+    let theirs = theirs.connect(listener.local_addr().unwrap()).await.unwrap();
+    (Gauged::new(listener.accept().await.unwrap().0).unwrap(), theirs)
+}
+
 impl Attended<TcpStream> {
-    /// Whose system has room for little.
     async fn small() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let theirs = TcpSocket::new_v4().unwrap();
-        theirs.set_recv_buffer_size(32 * 1024).unwrap();
-        let theirs = theirs.connect(listener.local_addr().unwrap()).await.unwrap();
-        let (ours, gauge) = Gauged::new(listener.accept().await.unwrap().0).unwrap();
+        let ((ours, gauge), theirs) = small().await;
         Attended::at((Box::new(ours), gauge), theirs).await
     }
 }
@@ -237,6 +246,26 @@ fn what_did_not_arrive_at_a_socket_that_goes_is_anothers() {
 #[test]
 fn what_waits_for_a_socket_arrives_at_the_end_though_it_talks() {
     run(ends_with_who_talks());
+}
+
+/// TLS has something to write at any time, and flushes nothing.
+#[test]
+fn what_arrived_of_what_went_through_tls_is_known_while_more_waits() {
+    run(async {
+        let ((ours, gauge), theirs) = small().await;
+        let (ours, theirs) = secured(ours, theirs).await;
+        let peer = Attended::at((Box::new(ours), gauge.clone()), theirs).await;
+        (1..=MANY).for_each(|id| _ = peer.give(id));
+        // Until its system has room for nothing, and has said so.
+        for _ in 0..20 {
+            sleep(A_WHILE).await;
+            if !gauge.is_in_flight() {
+                break;
+            }
+        }
+        assert!(gauge.written() > gauge.arrived());
+        assert!(!gauge.is_in_flight());
+    });
 }
 
 #[test]
