@@ -254,6 +254,10 @@ impl Peer {
     /// Says whether its socket, or a layer before it, took anything.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let before = self.out.len();
+        if self.is_under_way() {
+            self.gauge.look();
+            self.acknowledge();
+        }
         if !self.is_under_way() {
             self.arrives();
         }
