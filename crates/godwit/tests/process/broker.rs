@@ -41,10 +41,14 @@ impl Broker {
         // Some come back where they were.
         let url = format!("tcp://127.0.0.1:{}", free_port());
         command.args(["--listen", &url]).envs(environment.iter().copied());
-        let mut program = Program::start(command);
+        Broker::announced(Program::start(command))
+    }
+
+    /// Where its banner says that it listens.
+    pub(crate) fn announced(mut program: Program) -> Broker {
         let line = program.wait_for("listening on  tcp://");
         let address = line.split("tcp://").nth(1).expect("the banner names the address");
-        let address = address.parse().expect("an address");
+        let address = address.trim().parse().expect("an address");
         program.wait_for("memory limit");
         // Links may have connected before.
         program.looked_at = 0;

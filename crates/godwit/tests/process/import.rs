@@ -182,12 +182,7 @@ fn start(folder: &Path, source: &str) -> Broker {
     fs::write(&file, source).expect("a file of the test's own");
     let (code, _, stderr) = run(&["import", text(&file), "--out", text(&out)]);
     assert_eq!(code, Some(0), "{stderr}");
-    let mut program = Program::start(godwit(&["serve", "--config", text(&out), "--memory"]));
-    let line = program.wait_for("listening on  tcp://");
-    let address = line.split("tcp://").nth(1).expect("the banner names the address");
-    let address = address.trim().parse().expect("an address");
-    program.wait_for("memory limit");
-    Broker { program, address }
+    Broker::announced(Program::start(godwit(&["serve", "--config", text(&out), "--memory"])))
 }
 
 /// Who may, on a broker that knows ann and lets her do things below `plant`.
