@@ -78,7 +78,7 @@ struct Seat {
     cut: Option<Cut>,
     /// So many that it has begun to be sent with a receipt have not arrived.
     owed: usize,
-    /// When the last of them arrived, or the first was begun.
+    /// When anything of them arrived last, or the first was begun.
     owed_since: Instant,
     /// Since then it takes nothing of what waits for it.
     stuck_since: Option<Instant>,
@@ -298,8 +298,10 @@ impl Crowd {
             }
             return None;
         }
-        // Who asks for more has room.
-        seat.stuck_since = None;
+        // Who asks for more has room, also for what waits for others.
+        if seat.stuck_since.take().is_some() {
+            self.changed.notify_one();
+        }
         let parcel = seat.queue.pop_front()?;
         seat.queue_bytes -= cost(&parcel.message);
         if parcel.receipt.is_some() {
@@ -339,13 +341,19 @@ impl Crowd {
         std::mem::take(&mut lock(&self.present).taken)
     }
 
+    /// A peer has more of what it was sent, and be it a part of one message.
+    pub(super) fn moves(&self, id: PeerId) {
+        if let Some(seat) = lock(&self.present).peers.get_mut(&id) {
+            seat.owed_since = Instant::now();
+        }
+    }
+
     /// A peer has something that it was sent.
     pub(super) fn arrived(&self, id: PeerId, receipt: Option<Receipt>) {
         let mut present = lock(&self.present);
         let present = &mut *present;
         if let Some(seat) = present.peers.get_mut(&id) {
             seat.owed -= 1;
-            seat.owed_since = Instant::now();
             seat.stuck_since = None;
             present.owed -= 1;
         }

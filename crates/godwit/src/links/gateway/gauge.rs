@@ -4,6 +4,7 @@
 use crate::links::lock;
 use engine::underway::{unacknowledged, unsent};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +13,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Of one socket, below all layers: what those keep does not keep it from being asked.
@@ -42,6 +44,14 @@ impl Gauge {
 
     pub(super) fn is_local(&self) -> bool {
         self.writes.is_some()
+    }
+
+    /// What has not arrived when its connection is closed shall not arrive afterwards.
+    pub(super) fn reset(&self) {
+        if let Some(socket) = &self.socket {
+            // A system that does not let go of it may have it come twice.
+            let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        }
     }
 
     fn wrote(&self, len: u64) {
@@ -83,16 +93,19 @@ fn read_until(writes: &mut VecDeque<(u64, u64)>, left: u64, written: u64) -> u64
     writes.front().map_or(written, |(from, _)| *from)
 }
 
-/// What the system counts for one write of so many bytes, or a little less: it rounds up, and each
-/// of them has something before it.
+/// What the system counts for one write of so many bytes: it rounds up, and each of them has
+/// something before it.
 fn write_cost(len: u64) -> u64 {
     static COSTS: [AtomicU64; COSTS_COUNT] = [const { AtomicU64::new(0) }; COSTS_COUNT];
-    let Some(cost) = COSTS.get((len / COST_STEP) as usize) else { return len };
-    if cost.load(Relaxed) == 0 {
-        let shortest = len / COST_STEP * COST_STEP;
-        cost.store(measured(shortest.max(1)).unwrap_or(len).max(1), Relaxed);
+    let step = len.saturating_sub(1) / COST_STEP;
+    let Some(cost) = COSTS.get(step as usize) else { return len };
+    let known = cost.load(Relaxed);
+    if known > 0 {
+        return known;
     }
-    cost.load(Relaxed)
+    let Ok(found) = measured(step * COST_STEP + 1) else { return len };
+    cost.store(found, Relaxed);
+    found.max(1)
 }
 
 fn measured(len: u64) -> io::Result<u64> {
@@ -103,8 +116,9 @@ fn measured(len: u64) -> io::Result<u64> {
     Ok(unacknowledged(one)? as u64)
 }
 
+/// What is a multiple of it costs less than what is a byte longer.
 const COST_STEP: u64 = 64;
-/// What is longer costs little more than its bytes: 32 KiB.
+/// What is longer, than 32 KiB, costs little more than its bytes.
 const COSTS_COUNT: usize = 512;
 
 fn has_gone(socket: &impl AsFd) -> bool {
@@ -206,7 +220,7 @@ mod tests {
         }
         assert_eq!(gauge.arrived(), all);
         // Where many wait each is known.
-        for len in [5, 128, 1000, 1984] {
+        for len in [5, 128, 192, 193, 255, 705, 1000, 1729, 1984] {
             for _ in 0..40 {
                 ours.write_all(&vec![7; len]).unwrap();
                 gauge.wrote(len as u64);

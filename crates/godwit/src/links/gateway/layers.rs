@@ -101,8 +101,16 @@ impl Attended<TcpStream> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Attended<S> {
-    async fn at(ours: (Box<dyn Wire>, Arc<Gauge>), mut theirs: S) -> Self {
-        let settings = Arc::new(push(1024));
+    async fn at(ours: (Box<dyn Wire>, Arc<Gauge>), theirs: S) -> Self {
+        Attended::with(push(1024), ours, theirs).await
+    }
+
+    async fn with(
+        settings: GatewaySettings,
+        ours: (Box<dyn Wire>, Arc<Gauge>),
+        mut theirs: S,
+    ) -> Self {
+        let settings = Arc::new(settings);
         let (crowd, tally) = (Arc::new(Crowd::default()), Arc::new(Tally::of(LinkKind::Gateway)));
         let shared = Shared { settings: settings.clone(), crowd: crowd.clone(), tally };
         theirs.write_all(HELLO).await.unwrap();
@@ -380,6 +388,72 @@ fn who_took_all_and_nothing_of_it_for_long_goes_where_others_have_nothing() {
         crowd.give_again(&settings);
         let next = crowd.next(reads, &settings).and_then(|own| own.receipt);
         assert_eq!(next, receipts(1..=1).pop());
+    });
+}
+
+#[test]
+fn who_takes_a_part_of_one_message_takes_something() {
+    run(async {
+        let (ours, theirs) = small().await;
+        let ours: (Box<dyn Wire>, _) = (Box::new(ours.0), ours.1);
+        let Attended { crowd, settings, mut theirs, .. } =
+            Attended::with(push(1), ours, theirs).await;
+        crowd.give(of(1 << 20, 1), &settings);
+        crowd.enter(&settings, Arc::default()).unwrap();
+        let due = async || {
+            sleep(A_WHILE).await;
+            crowd.relieves_at(&settings).expect("nothing is left for the other")
+        };
+        let first = due().await;
+        assert_eq!(due().await, first, "it takes nothing");
+        theirs.read_exact(&mut [0; 1 << 16]).await.unwrap();
+        assert!(due().await > first);
+    });
+}
+
+/// What another is given shall not come to it after all.
+#[test]
+fn who_is_sent_away_has_what_had_arrived_and_no_more() {
+    run(async {
+        let (ours, theirs) = small().await;
+        let gauge = ours.1.clone();
+        let peer = Attended::with(push(1), (Box::new(ours.0), ours.1), theirs).await;
+        peer.crowd.give(of(1 << 20, 1), &peer.settings);
+        let other = peer.crowd.enter(&peer.settings, Arc::default()).unwrap();
+        let Attended { crowd, settings, mut theirs, task } = peer;
+        let Ok(Ok(Err(why))) = timeout(2 * PATIENCE, task).await else { panic!("it stays") };
+        assert!(why.starts_with("it took nothing"), "{why}");
+        sleep(A_WHILE).await;
+        assert!(crowd.next(other, &settings).is_some());
+        let (arrived, written) = (gauge.arrived() as usize, gauge.written() as usize);
+        drop(gauge);
+        let mut read = Vec::new();
+        assert!(timeout(PATIENCE, theirs.read_to_end(&mut read)).await.unwrap().is_err());
+        assert_eq!(HELLO.len() + read.len(), arrived);
+        assert!(arrived < written, "{arrived} of {written}");
+    });
+}
+
+#[test]
+fn who_has_room_again_has_what_waits_for_others_though_all_is_quiet() {
+    run(async {
+        let (crowd, settings) = (Crowd::default(), push(1024));
+        let [late, reads] = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
+        let quiet = async || while timeout(A_WHILE, crowd.changed.notified()).await.is_ok() {};
+        (0..2).for_each(|_| _ = crowd.give(short(0), &settings));
+        crowd.takes_nothing(late, &settings);
+        assert!(crowd.next(reads, &settings).is_some());
+        sleep(A_WHILE).await;
+        crowd.give_again(&settings);
+        crowd.takes_nothing(reads, &settings);
+        quiet().await;
+        assert!(crowd.relieves_at(&settings).is_none(), "there is nobody else");
+        assert!(crowd.next(late, &settings).is_none());
+        let told = timeout(A_WHILE, crowd.changed.notified()).await;
+        assert!(told.is_ok());
+        sleep(A_WHILE).await;
+        crowd.give_again(&settings);
+        assert!(crowd.next(late, &settings).is_some());
     });
 }
 

@@ -58,7 +58,29 @@ struct Looks {
     count: u32,
     /// What had arrived when more did last, or something was written with nothing before it.
     arrived: u64,
+    /// Since then something is on its way to it, and nothing of that arrived.
     since: Instant,
+}
+
+impl Looks {
+    fn new(arrived: u64, now: Instant) -> Looks {
+        Looks { next: now, count: 0, arrived, since: now }
+    }
+
+    /// Says whether more has arrived. While its system has no room nothing is on its way.
+    fn sees(&mut self, arrived: u64, is_in_flight: bool, now: Instant) -> bool {
+        let has_moved = arrived != self.arrived;
+        if has_moved {
+            *self = Looks::new(arrived, now);
+        } else if !is_in_flight {
+            self.since = now;
+        }
+        has_moved
+    }
+
+    fn are_in_vain(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= PATIENCE
+    }
 }
 
 /// While so much waits to be written nothing is taken from the queue.
@@ -93,7 +115,7 @@ impl Peer {
             begun: VecDeque::new(),
             gauge,
             sent: VecDeque::new(),
-            looks: Looks { next: now, count: 0, arrived: 0, since: now },
+            looks: Looks::new(0, now),
         };
         peer.speech.greet(&mut peer.out);
         let mut buffer = vec![0; 4096];
@@ -232,6 +254,7 @@ impl Peer {
                 Err("peers_bytes_max is reached, and it held most".to_string())
             }
             Err(Cut::TookNothing) => {
+                self.gauge.reset();
                 let seconds = STALLED.as_secs();
                 Err(format!("it took nothing for {seconds} s, and nothing was left for others"))
             }
@@ -259,7 +282,7 @@ impl Peer {
             self.acknowledge();
         }
         if !self.is_under_way() {
-            self.arrives();
+            self.looks = Looks::new(self.gauge.arrived(), Instant::now());
         }
         // Where more and more is written a layer never has nothing, and all of it would be kept.
         let waits = self.unflushed >= UNSENT_BYTES_MAX;
@@ -296,8 +319,8 @@ impl Peer {
     /// system has goes with the connection.
     fn acknowledge(&mut self) {
         let arrived = self.gauge.arrived();
-        if arrived != self.looks.arrived {
-            self.arrives();
+        if self.looks.sees(arrived, self.gauge.is_in_flight(), Instant::now()) {
+            self.shared.crowd.moves(self.id);
         }
         while self.sent.front().is_some_and(|(end, _)| *end <= arrived)
             && let Some((_, parcel)) = self.sent.pop_front()
@@ -320,12 +343,6 @@ impl Peer {
         self.gauge.written() > self.gauge.arrived()
     }
 
-    fn arrives(&mut self) {
-        let now = Instant::now();
-        let arrived = self.gauge.arrived();
-        self.looks = Looks { next: now, count: 0, arrived, since: now };
-    }
-
     /// How much has arrived; no event says so.
     async fn look(&mut self) {
         self.looks.count += 1;
@@ -339,10 +356,11 @@ impl Peer {
     }
 
     fn doubt(&self) -> Result<(), String> {
-        match self.gauge.is_in_flight() && self.looks.since.elapsed() >= PATIENCE {
-            false => Ok(()),
-            true => Err(format!("nothing arrives there since {} s", PATIENCE.as_secs())),
+        if !self.looks.are_in_vain(Instant::now()) {
+            return Ok(());
         }
+        self.gauge.reset();
+        Err(format!("nothing arrives there since {} s", PATIENCE.as_secs()))
     }
 
     /// Until all that waits for it has arrived, and it has closed the connection behind that. What
@@ -413,5 +431,26 @@ fn said_of(error: io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "it closed the connection".to_string(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is on its way for one round trip when there is room again did not wait for an answer.
+    #[test]
+    fn only_time_on_the_way_is_time_without_an_answer() {
+        let start = Instant::now();
+        let mut looks = Looks::new(7, start);
+        let mut at = |tenths: u32, is_in_flight| {
+            let now = start + LOOK_LAST * tenths;
+            assert!(!looks.sees(7, is_in_flight, now));
+            looks.are_in_vain(now)
+        };
+        assert!(!at(600, false), "it has no room for a minute");
+        assert!(!at(601, true), "and then it has");
+        assert!(!at(899, true));
+        assert!(at(901, true));
     }
 }
