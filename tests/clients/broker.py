@@ -114,6 +114,8 @@ def free_port(kind=socket.SOCK_STREAM):
     while True:
         port = random.randrange(15000, 32768)
         with socket.socket(socket.AF_INET, kind) as probe:
+            # A process that is just starting may have the probe open for a moment longer.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, kind == socket.SOCK_STREAM)
             try:
                 probe.bind(("127.0.0.1", port))
                 return port

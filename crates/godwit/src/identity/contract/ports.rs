@@ -1,6 +1,7 @@
 //! Ports of servers that tests start, stop, and start again where they were.
 
-use std::net::TcpListener;
+use socket2::{Domain, Socket, Type};
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,8 +18,16 @@ pub(super) fn free_port() -> u16 {
     loop {
         let port = FIRST + given.fetch_add(1, Ordering::Relaxed) % COUNT;
         let port = u16::try_from(port).expect("all of them are ports");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if is_free(port) {
             return port;
         }
     }
+}
+
+/// Asked without listening: a process that another test is just starting has what this one has open
+/// until it executes its program, and a broker could not listen there that long.
+fn is_free(port: u16) -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_reuse_address(true).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).is_ok()
 }
