@@ -25,6 +25,8 @@ pub(crate) fn of_zmq(pattern: Pattern, mut frames: Vec<Vec<u8>>) -> Heard {
         Some(at) if at <= HOPS_MAX && frames[..at].iter().all(is_id) => {
             let body = frames.split_off(at + 1);
             frames.truncate(at);
+            // It is kept until its answer, and the room of what stood behind it shall not be.
+            frames.shrink_to_fit();
             Heard::Message(Message { envelope: frames, frames: body })
         }
         _ => Heard::Astray,

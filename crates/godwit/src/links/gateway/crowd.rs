@@ -10,7 +10,7 @@ use crate::links::lock;
 use crate::links::tally::Loss;
 use mqtt::PacketId;
 use patterns::{Family, Manner, Message, Topics};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub(super) struct Crowd {
 struct Present {
     peers: BTreeMap<PeerId, Seat>,
     next: PeerId,
+    /// So many have left.
+    left: u64,
     /// Who was given something last.
     turn: PeerId,
     intake: Intake,
@@ -96,7 +98,7 @@ pub(super) const STALLED: Duration = Duration::from_secs(10);
 const PARCEL_BYTES: usize = 64;
 
 pub(super) fn cost(message: &Message) -> usize {
-    message.len() + PARCEL_BYTES * (1 + message.frames.len())
+    message.len() + PARCEL_BYTES * (1 + message.envelope.len() + message.frames.len())
 }
 
 impl Seat {
@@ -171,6 +173,7 @@ impl Crowd {
     ) -> usize {
         let mut present = lock(&self.present);
         let Some(seat) = present.peers.remove(&id) else { return 0 };
+        present.left += 1;
         present.held -= seat.held;
         present.owed -= seat.owed;
         let mut lost = 0;
@@ -213,6 +216,17 @@ impl Crowd {
 
     pub(super) fn has(&self, id: PeerId) -> bool {
         lock(&self.present).peers.contains_key(&id)
+    }
+
+    /// How many have left until now.
+    pub(super) fn left(&self) -> u64 {
+        lock(&self.present).left
+    }
+
+    /// Who of them is not there.
+    pub(super) fn gone(&self, ids: impl Iterator<Item = PeerId>) -> BTreeSet<PeerId> {
+        let present = lock(&self.present);
+        ids.filter(|id| !present.peers.contains_key(id)).collect()
     }
 
     /// The last that came, whether it is there or not: whoever comes has a larger number.

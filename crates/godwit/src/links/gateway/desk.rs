@@ -440,10 +440,9 @@ impl Desk {
 
     /// What sockets said, as far as there is room. Says whether there was anything.
     pub(super) fn take_in(&mut self) -> bool {
-        let (before, answers) = (self.to_near.len(), self.settings().pattern.answers());
+        let before = self.to_near.len();
         while self.takes_in()
-            && let Some((peer, message)) =
-                self.crowd().take_inbound(|peer| !answers || self.errands.may_tell(peer))
+            && let Some((peer, message)) = self.next_said()
         {
             if self.settings().pattern.asks() {
                 self.answered(peer, message);
@@ -452,6 +451,16 @@ impl Desk {
             }
         }
         self.to_near.len() > before
+    }
+
+    fn next_said(&mut self) -> Option<(PeerId, Message)> {
+        let Shared { settings, crowd, .. } = &self.shared;
+        if !settings.pattern.answers() {
+            return crowd.take_inbound(|_| true);
+        }
+        let bytes_max = settings.questions_bytes_max();
+        self.errands.make_room(bytes_max, crowd);
+        crowd.take_inbound(|peer| self.errands.may_tell(peer, bytes_max))
     }
 
     fn heard(&mut self, peer: PeerId, message: Message) {
@@ -463,6 +472,9 @@ impl Desk {
             let due = Instant::now() + self.settings().answer_timeout();
             let told = Told { peer, envelope: message.envelope, due };
             let number = self.errands.tell(told);
+            if !self.crowd().has(peer) {
+                self.errands.told_by_nobody(number);
+            }
             inward.properties.push(Property::ResponseTopic(&self.answers_at));
             inward.properties.push(Property::CorrelationData(&number.to_be_bytes()));
         }

@@ -1,6 +1,8 @@
 //! Questions that are under way, in both directions, with what is needed to bring the answer back.
+//!
+//! Invariant: those of either direction have a bound of bytes, whoever asks and goes.
 
-use super::crowd::{PeerId, Receipt};
+use super::crowd::{Crowd, PeerId, Receipt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use tokio::time::Instant;
@@ -34,16 +36,25 @@ pub(super) struct Errands {
     told_order: BTreeSet<(Instant, u64)>,
     /// How many of those that are told are whose.
     told_of: BTreeMap<PeerId, usize>,
+    /// What those that are told cost.
+    told_bytes: usize,
+    /// Those of sockets that have gone. They are known as long as they are in nobody's way, so that
+    /// an answer to them is counted as what it is.
+    gone: BTreeSet<(Instant, u64)>,
+    /// So many sockets had left when it was found out last who has gone.
+    left: u64,
     drawn: u64,
     random: RandomState,
 }
 
 /// While there are so many of a kind nobody else asks, ...
 const MOST: usize = 4096;
-/// ... but for sockets that have fewer than this.
+/// ... but for sockets that have fewer than this, while there are bytes.
 const MOST_OF_ONE: usize = 16;
 /// What a question costs beside its bytes.
 const QUESTION_BYTES: usize = 256;
+/// What a frame of an envelope costs beside its bytes.
+const FRAME_BYTES: usize = 48;
 /// Of questions to sockets.
 const NUMBERS: u64 = 1 << 31;
 
@@ -55,6 +66,12 @@ impl Asked {
     }
 }
 
+impl Told {
+    fn cost(&self) -> usize {
+        QUESTION_BYTES + self.envelope.iter().map(|own| own.len() + FRAME_BYTES).sum::<usize>()
+    }
+}
+
 impl Errands {
     /// A question that is alone always has room.
     pub(super) fn is_full(&self, bytes_max: usize) -> bool {
@@ -62,9 +79,42 @@ impl Errands {
     }
 
     /// Whether a socket may ask one more.
-    pub(super) fn may_tell(&self, peer: PeerId) -> bool {
-        let own = self.told_of.get(&peer);
-        self.told.len() < MOST || own.is_none_or(|own| *own < MOST_OF_ONE)
+    pub(super) fn may_tell(&self, peer: PeerId, bytes_max: usize) -> bool {
+        let has_few = self.told_of.get(&peer).is_none_or(|own| *own < MOST_OF_ONE);
+        !self.tells_much(bytes_max) || has_few && self.told_bytes < bytes_max
+    }
+
+    /// Those that ask much are to wait: half of the bytes are for those that ask little.
+    fn tells_much(&self, bytes_max: usize) -> bool {
+        self.told.len() >= MOST || self.told_bytes >= bytes_max / 2
+    }
+
+    /// Where there is no room for whoever asks next, what those asked is forgotten that have gone.
+    pub(super) fn make_room(&mut self, bytes_max: usize, crowd: &Crowd) {
+        if !self.tells_much(bytes_max) {
+            return;
+        }
+        let left = crowd.left();
+        if self.gone.is_empty() && left != self.left {
+            self.left = left;
+            let gone = crowd.gone(self.told_of.keys().copied());
+            let is_gone =
+                |number| self.told.get(number).is_some_and(|own| gone.contains(&own.peer));
+            let all = self.told_order.iter().filter(|(_, number)| is_gone(number));
+            self.gone = all.copied().collect();
+        }
+        while self.tells_much(bytes_max)
+            && let Some((_, number)) = self.gone.first().copied()
+        {
+            self.told(number);
+        }
+    }
+
+    /// Who asked that had gone already.
+    pub(super) fn told_by_nobody(&mut self, number: u64) {
+        if let Some(told) = self.told.get(&number) {
+            self.gone.insert((told.due, number));
+        }
     }
 
     /// A number that nobody can guess, and that each gateway draws anew.
@@ -137,6 +187,7 @@ impl Errands {
         };
         self.told_order.insert((told.due, number));
         *self.told_of.entry(told.peer).or_default() += 1;
+        self.told_bytes += told.cost();
         self.told.insert(number, told);
         number
     }
@@ -144,6 +195,8 @@ impl Errands {
     pub(super) fn told(&mut self, number: u64) -> Option<Told> {
         let told = self.told.remove(&number)?;
         self.told_order.remove(&(told.due, number));
+        self.gone.remove(&(told.due, number));
+        self.told_bytes -= told.cost();
         if let Some(own) = self.told_of.get_mut(&told.peer) {
             *own -= 1;
             if *own == 0 {
@@ -186,8 +239,10 @@ impl Errands {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::gateway;
     use super::*;
     use mqtt::PacketId;
+    use std::sync::Arc;
     use std::time::Duration;
 
     fn asked(due: Instant) -> Asked {
@@ -240,7 +295,7 @@ mod tests {
         errands.tell(told());
         errands.ask(later);
         for _ in 0..3 * MOST {
-            assert!(errands.may_tell(1) && !errands.is_full(2 * QUESTION_BYTES));
+            assert!(errands.may_tell(1, usize::MAX) && !errands.is_full(2 * QUESTION_BYTES));
             let numbers = (errands.tell(told()), errands.ask(asked(now)));
             assert!(errands.told(numbers.0).is_some());
             assert!(errands.asked(numbers.1, true).is_some());
@@ -275,16 +330,58 @@ mod tests {
     fn who_asks_much_leaves_room_for_who_asks_little() {
         let (mut errands, now) = (Errands::default(), Instant::now());
         let told = |peer| Told { peer, envelope: Vec::new(), due: now };
-        while errands.may_tell(1) {
+        let may = |errands: &Errands, peer| errands.may_tell(peer, usize::MAX);
+        while may(&errands, 1) {
             errands.tell(told(1));
         }
         assert_eq!(errands.told.len(), MOST);
         (0..MOST_OF_ONE).for_each(|_| {
-            assert!(errands.may_tell(2));
+            assert!(may(&errands, 2));
             errands.tell(told(2));
         });
-        assert!(!errands.may_tell(2) && errands.may_tell(3));
+        assert!(!may(&errands, 2) && may(&errands, 3));
         errands.expire(now);
-        assert!(errands.may_tell(1) && errands.told_of.is_empty());
+        assert!(may(&errands, 1) && errands.told_of.is_empty());
+    }
+
+    /// However many ask, and whether they stay or go.
+    #[test]
+    fn what_sockets_ask_has_a_bound_of_bytes() {
+        const BYTES_MAX: usize = 1 << 20;
+        let settings = gateway(
+            &[("protocol", "sp"), ("pattern", "rep"), ("listen", "tcp://127.0.0.1:1")],
+            &[],
+            &[&[("topic", "questions")]],
+        );
+        let (settings, crowd, now) = (settings.unwrap(), Crowd::default(), Instant::now());
+        let mut errands = Errands::default();
+        let mut asks = |peer, count: usize| {
+            for at in 0..count {
+                errands.make_room(BYTES_MAX, &crowd);
+                if !errands.may_tell(peer, BYTES_MAX) {
+                    return at;
+                }
+                errands.tell(Told { peer, envelope: vec![vec![b'i'; 255]; 15], due: now });
+                let all = errands.told.values().map(Told::cost).sum::<usize>();
+                assert_eq!(all, errands.told_bytes);
+                assert!(all < BYTES_MAX + 5000 && errands.gone.len() <= errands.told.len());
+            }
+            count
+        };
+        let enter = || crowd.enter(&settings, Arc::default()).unwrap();
+        let stays = enter();
+        let own = asks(stays, MOST);
+        assert!(own > 100, "{own} of one that stays, which is half of all");
+        for _ in 0..1000 {
+            let goes = enter();
+            assert_eq!(asks(goes, MOST_OF_ONE), MOST_OF_ONE, "others have gone");
+            assert_eq!(asks(goes, 1), 0);
+            crowd.leave(goes, std::iter::empty(), false);
+        }
+        assert_eq!(asks(stays, 1), 0);
+        let stay: Vec<usize> = (0..20).map(|_| asks(enter(), MOST_OF_ONE)).collect();
+        assert_eq!((stay[0], stay[19]), (MOST_OF_ONE, 0), "nobody has gone");
+        crowd.leave(stays, std::iter::empty(), false);
+        assert_eq!(asks(enter(), MOST_OF_ONE), MOST_OF_ONE);
     }
 }

@@ -238,6 +238,35 @@ fn an_answer_for_a_socket_that_has_gone_finds_nobody() {
     assert_eq!((table.losses(), table.said()), (vec![("no_peer", 1)], vec!["PUBACK 7".into()]));
 }
 
+/// Whoever asks over and over by new connections has no more memory for that than one who stays.
+#[test]
+fn what_sockets_asked_that_have_gone_is_forgotten_before_it_costs_too_much() {
+    const SOCKETS: usize = 1000;
+    const EACH: usize = 16;
+    // As long as an envelope may be.
+    let (envelope, most) = (vec![vec![b'i'; 255]; 15], (2 << 20) / 4);
+    let mut table = Table::new("zmq", "rep", &[("peers_bytes_max", "2MiB")]);
+    let mut numbers = Vec::new();
+    for _ in 0..SOCKETS {
+        let peer = table.enter();
+        for _ in 0..EACH {
+            let (envelope, frames) = (envelope.clone(), vec![b"?".to_vec()]);
+            table.shared.crowd.hand_in(peer, &mut [Message { envelope, frames }].into());
+            assert!(table.desk.take_in(), "there is room after {}", numbers.len());
+            numbers.push(table.correlation());
+            table.acknowledges(numbers.len() as u16, Reason::Success);
+        }
+        table.leave(peer);
+    }
+    let last = numbers.last().expect("they asked").clone();
+    table.asks(0, "late", &[Property::CorrelationData(&last)]);
+    assert_eq!(table.losses(), [("no_peer", 1)], "the last are known");
+    numbers.iter().for_each(|own| table.asks(0, "late", &[Property::CorrelationData(own)]));
+    let known = table.losses().iter().find(|(reason, _)| *reason == "no_peer").map(|own| own.1);
+    let bytes = known.unwrap_or_default() as usize * 15 * 255;
+    assert!(bytes > 0 && bytes <= most, "{bytes} bytes of {most}");
+}
+
 #[test]
 fn questions_that_wait_cost_no_more_than_is_allowed() {
     const LONG: &[u8] = &[0; 60_000];

@@ -245,7 +245,8 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         long: "Beyond it the socket that has most of them is disconnected, and that is counted as \
                no_room. A subscription counts as its bytes and 256. Questions of clients that \
                wait for answers of sockets have a quarter of it beside that, for their topics \
-               and Correlation Data and 256 bytes each.",
+               and Correlation Data and 256 bytes each; questions of sockets another quarter, \
+               for what stands before them (48 bytes a frame more) and 256 bytes each.",
         source: "",
         set: |gateway, value| gateway.peers_bytes_max = value.u32(),
     },

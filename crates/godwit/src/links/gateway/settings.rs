@@ -94,7 +94,8 @@ impl GatewaySettings {
         Limits { message_bytes_max: self.message_bytes_max as usize }
     }
 
-    /// Of questions that wait for answers of sockets: clients that ask take no room from sockets.
+    /// Of questions that wait for answers of sockets, and as much of those that wait for answers of
+    /// clients: neither takes room from what sockets say.
     pub(super) fn questions_bytes_max(&self) -> usize {
         self.peers_bytes_max as usize / 4
     }
