@@ -53,6 +53,21 @@ class Nng(Case):
             self.value(broker, "gateway/sub/dropped/no_rule", lambda value: value == "1")
             self.value(broker, "gateway/sub/dropped/unreadable", lambda value: value == "2")
 
+    def test_a_message_that_is_too_long_for_sockets_keeps_no_other_waiting(self):
+        long, url = b"x" * 1_000_000, self.url()
+        broker = self.listening(gateway("push", f'listen = ["{url}"]', OUT, 'form = "raw"'))
+        pull = self.socket("pull", url, False, recv_max_size=100_000)
+        self.joined(broker, "push")
+        mqtt = self.mqtt(broker)
+        mqtt.publish("out/a", long)
+        for number in range(50):
+            mqtt.publish("out/a", b"%d" % number)
+        self.assertEqual({int(pull.recv()) for _ in range(50)}, set(range(50)))
+        self.lines(broker, 'a message of 1000000 bytes to "out/a" half-way', 1)
+        # Nothing is lost: who takes it has it.
+        pull.close()
+        self.assertEqual(self.socket("pull", url, False, recv_max_size=0).recv(), long)
+
     def test_push_and_pull_lose_nothing_while_both_are_there(self):
         for transport, we_listen in self.every_way():
             broker, pull = self.pair_up("push", "pull", transport, we_listen, OUT)

@@ -60,6 +60,7 @@ const OF_GATEWAYS: &[Loss] = &[
     Loss::NoRule,
     Loss::NoName,
     Loss::TooLarge,
+    Loss::Refused,
     Loss::RefusedHere,
     Loss::PeerSlow,
     Loss::Unreadable,

@@ -4,11 +4,12 @@
 //! what came from peers has one (`intake`), and while it is reached none of them is read; what is
 //! half-way here and what they subscribe to have one, of all of them.
 
+use super::aside::Aside;
 use super::intake::{Intake, Waiting};
+use super::parcel::{Parcel, PeerId, Receipt, cost};
 use super::settings::GatewaySettings;
 use crate::links::lock;
 use crate::links::tally::Loss;
-use mqtt::PacketId;
 use patterns::{Family, Manner, Message, Topics};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -16,19 +17,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-/// A message on its way to a peer, or to several.
-#[derive(Debug)]
-pub(super) struct Parcel {
-    pub(super) message: Message,
-    /// What its session here waits for: that it is written, or that it has a question's answer.
-    pub(super) receipt: Option<Receipt>,
-}
-
-/// An acknowledgement that a connection to the session here owes. The number is the connection's.
-pub(super) type Receipt = (u64, PacketId);
-
-pub(super) type PeerId = u64;
 
 #[derive(Default)]
 pub(super) struct Crowd {
@@ -50,6 +38,8 @@ struct Present {
     held: usize,
     /// What a peer that went was not given.
     returned: VecDeque<Arc<Parcel>>,
+    /// What waits behind all of that.
+    aside: Aside,
     taken: Vec<Receipt>,
     /// What all of them were given with a receipt and does not have arrived.
     owed: usize,
@@ -94,13 +84,6 @@ const STUCK: Duration = Duration::from_millis(200);
 /// One that takes nothing for so long goes where those that take something cannot have the whole of
 /// the window otherwise.
 pub(super) const STALLED: Duration = Duration::from_secs(10);
-/// What a message costs beside its bytes.
-const PARCEL_BYTES: usize = 64;
-
-pub(super) fn cost(message: &Message) -> usize {
-    message.len() + PARCEL_BYTES * (1 + message.envelope.len() + message.frames.len())
-}
-
 impl Seat {
     /// A message that is alone always has room.
     fn has_room(&self, bytes: usize, settings: &GatewaySettings) -> bool {
@@ -183,11 +166,23 @@ impl Crowd {
         } else if keeps {
             // It was given before what waits for anybody.
             let behind = std::mem::take(&mut present.returned);
-            present.returned = left.chain(behind).collect();
+            let (doubted, left): (Vec<_>, Vec<_>) = left.partition(|parcel| parcel.is_doubted());
+            present.returned = left.into_iter().chain(behind).collect();
+            doubted.into_iter().for_each(|parcel| present.aside.push(parcel, Instant::now()));
         }
         drop(present);
         self.changed.notify_one();
         lost
+    }
+
+    /// A peer is about to leave for its own reasons with this half-way to it. Says how many have.
+    pub(super) fn ends_with(&self, parcel: &Parcel) -> u32 {
+        lock(&self.present).aside.ends_with(parcel)
+    }
+
+    #[cfg(test)]
+    pub(super) fn aside(&self) -> usize {
+        lock(&self.present).aside.len()
     }
 
     /// Says whether there was room.
@@ -274,6 +269,10 @@ impl Crowd {
     /// To one of them, each in turn; somebody has room. Says to whom.
     pub(super) fn give(&self, parcel: Arc<Parcel>, settings: &GatewaySettings) -> Option<PeerId> {
         let mut present = lock(&self.present);
+        if present.aside.recalls(&parcel) {
+            present.aside.push(parcel, Instant::now());
+            return None;
+        }
         match present.give(parcel, settings) {
             Ok(id) => Some(id),
             Err(parcel) => {
@@ -304,8 +303,8 @@ impl Crowd {
     pub(super) fn next(&self, id: PeerId, settings: &GatewaySettings) -> Option<Arc<Parcel>> {
         let mut present = lock(&self.present);
         let present = &mut *present;
+        let free = present.window(settings).saturating_sub(present.owed);
         let seat = present.peers.get_mut(&id)?;
-        let free = usize::from(settings.limits.inflight_max).saturating_sub(present.owed);
         if seat.owed > 0 && free < seat.owed + 2 && !settings.pattern.is_pair() {
             if seat.is_stuck(settings) {
                 self.changed.notify_one();
@@ -336,14 +335,16 @@ impl Crowd {
         }
     }
 
-    /// When what waits for one that takes nothing goes to another, or it goes itself.
+    /// When what waits for one that takes nothing goes to another, or it goes itself; or when what
+    /// stands aside is tried.
     pub(super) fn relieves_at(&self, settings: &GatewaySettings) -> Option<Instant> {
         let present = lock(&self.present);
         let is_stuck = |seat: &&Seat| !seat.queue.is_empty();
         let since = present.peers.values().filter(is_stuck).filter_map(|seat| seat.stuck_since);
         let first = since.min().filter(|_| present.has_hungry()).map(|since| since + STUCK);
         let stalled = present.stalled_since(settings).map(|since| since + STALLED);
-        first.into_iter().chain(stalled).min()
+        let tried = present.aside.due().filter(|_| !present.peers.is_empty());
+        first.into_iter().chain(stalled).chain(tried).min()
     }
 
     /// When this one is to end at the latest, which it is once everything is written.
@@ -370,6 +371,9 @@ impl Crowd {
             seat.owed -= 1;
             seat.stuck_since = None;
             present.owed -= 1;
+        }
+        if let Some((_, id)) = receipt {
+            present.aside.arrived(id, Instant::now());
         }
         present.taken.extend(receipt);
         self.changed.notify_one();
@@ -470,6 +474,7 @@ impl Crowd {
     pub(super) fn take_back(&self) {
         let mut present = lock(&self.present);
         present.returned.retain(|parcel| parcel.receipt.is_none());
+        present.aside.forget();
         for seat in present.peers.values_mut() {
             seat.queue.retain(|parcel| parcel.receipt.is_none());
             seat.queue_bytes = seat.queue.iter().map(|parcel| cost(&parcel.message)).sum();
@@ -488,6 +493,11 @@ impl Crowd {
 }
 
 impl Present {
+    /// So many messages the session here gives out beside those that stand aside.
+    fn window(&self, settings: &GatewaySettings) -> usize {
+        usize::from(settings.limits.inflight_max).saturating_sub(self.aside.len())
+    }
+
     fn give(
         &mut self,
         parcel: Arc<Parcel>,
@@ -515,6 +525,11 @@ impl Present {
         let mut given = Vec::new();
         self.relieve();
         self.cut_stalled(settings);
+        if let Some(parcel) = self.aside.take(Instant::now())
+            && let Err(parcel) = self.give(parcel, settings)
+        {
+            self.aside.put_back(parcel);
+        }
         while let Some(parcel) = self.returned.pop_front() {
             let number = parcel.message.answered();
             match self.give(parcel, settings) {
@@ -536,7 +551,7 @@ impl Present {
     /// Since when one takes nothing of what it was sent while that, with what others were sent, is
     /// all that the session here gives out before it is told more, and somebody has nothing.
     fn stalled_since(&self, settings: &GatewaySettings) -> Option<Instant> {
-        let has_all = self.owed >= usize::from(settings.limits.inflight_max);
+        let has_all = self.owed >= self.window(settings);
         let awaits = |seat: &Seat| seat.queue.is_empty() && seat.owed == 0;
         let is_over = self.peers.values().any(|seat| seat.cut.is_some());
         if !has_all || is_over || !self.peers.values().any(awaits) {

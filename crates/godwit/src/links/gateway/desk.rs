@@ -8,11 +8,12 @@
 //!   PUBACK 3       ---->   gone from `said`
 //! ```
 
-use super::crowd::{Crowd, Parcel, PeerId, Receipt};
+use super::crowd::Crowd;
 use super::errands::{Asked, Errands, Told};
 use super::forms::{self, Inward};
 use super::held::Held;
-use super::peer::{Shared, parcel};
+use super::parcel::{Parcel, PeerId, Receipt, named, parcel};
+use super::peer::Shared;
 use super::said::Said;
 use super::settings::GatewaySettings;
 use crate::links::fresh::Fresh;
@@ -270,7 +271,7 @@ impl Desk {
         match self.settings().pattern.manner() {
             Manner::One => {
                 let receipt = publish.packet_id.map(|id| (self.epoch, id));
-                self.crowd().give(parcel(message, receipt), self.settings());
+                self.crowd().give(named(publish.topic, message, receipt), self.settings());
             }
             _ => {
                 self.spread(&parcel(message, None), publish.topic);
@@ -319,7 +320,7 @@ impl Desk {
             Some(self.crowd().newest())
         } else {
             let receipt = publish.packet_id.map(|id| (self.epoch, id));
-            self.crowd().give(parcel(question, receipt), self.settings())
+            self.crowd().give(named(publish.topic, question, receipt), self.settings())
         };
         given_to.into_iter().for_each(|peer| self.errands.gave(number, peer));
     }
@@ -557,7 +558,9 @@ impl Desk {
 
     /// When somebody has waited long enough.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.errands.due().into_iter().chain(self.ask_again).min()
+        let relieves = || self.crowd().relieves_at(self.settings());
+        let relieves_at = if self.passes_over { None } else { relieves() };
+        self.errands.due().into_iter().chain(self.ask_again).chain(relieves_at).min()
     }
 
     pub(super) fn look_at_time(&mut self) {

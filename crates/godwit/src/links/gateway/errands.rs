@@ -2,7 +2,8 @@
 //!
 //! Invariant: those of either direction have a bound of bytes, whoever asks and goes.
 
-use super::crowd::{Crowd, PeerId, Receipt};
+use super::crowd::Crowd;
+use super::parcel::{PeerId, Receipt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use tokio::time::Instant;

@@ -89,8 +89,9 @@ fn has_qos(frame: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::crowd::{Crowd, PeerId};
+    use super::super::crowd::Crowd;
     use super::super::desk::Desk;
+    use super::super::parcel::PeerId;
     use super::super::peer::Shared;
     use super::super::tests::gateway;
     use super::*;

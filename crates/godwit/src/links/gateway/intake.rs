@@ -1,7 +1,7 @@
 //! What peers have said and the session here was not told yet. Each of them has its turn, so that
 //! whoever says much, or may say no more for now, keeps nobody else waiting.
 
-use super::crowd::{PeerId, cost};
+use super::parcel::{PeerId, cost};
 use patterns::Message;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,9 +1,10 @@
 //! What counts as taken by a socket: what its system has, and not what a layer or this system keeps
 //! for it.
 
-use super::crowd::{Crowd, Cut, Parcel, PeerId, Receipt};
+use super::crowd::{Crowd, Cut};
 use super::gauge::{Gauge, Gauged};
-use super::peer::{Peer, Shared, parcel};
+use super::parcel::{Parcel, PeerId, Receipt, parcel};
+use super::peer::{Peer, Shared};
 use super::sessions::run;
 use super::settings::GatewaySettings;
 use super::tests::gateway;

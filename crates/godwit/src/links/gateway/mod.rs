@@ -7,6 +7,7 @@
 //! nothing more, no socket is read. When it stops it reads none of them any more, and says here
 //! what it has read before it ends.
 
+mod aside;
 mod crowd;
 mod desk;
 mod errands;
@@ -16,6 +17,7 @@ mod held;
 mod intake;
 #[cfg(test)]
 mod layers;
+mod parcel;
 mod peer;
 mod place;
 #[cfg(test)]
@@ -246,7 +248,7 @@ impl Gateway {
             if desk.is_alone() || desk.is_parted() {
                 return Ended::Alone;
             }
-            let due = desk.due().into_iter().chain(crowd.relieves_at(settings)).min();
+            let due = desk.due();
             tokio::select! {
                 biased;
                 () = stopped(stop) => {

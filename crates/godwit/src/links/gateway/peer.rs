@@ -1,12 +1,14 @@
 //! One connected socket: its handshake, and then what goes to it and comes from it.
 
-use super::crowd::{Crowd, Cut, Parcel, PeerId, Receipt, STALLED, cost};
+use super::crowd::{Crowd, Cut, STALLED};
 use super::gauge::Gauge;
+use super::parcel::{Parcel, PeerId, cost};
 use super::settings::GatewaySettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::tally::{Loss, Tally};
 use crate::links::way::{READ_BYTES, Way};
 use patterns::{Heard, Manner, Message, Speech};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -40,6 +42,8 @@ pub(super) struct Peer {
     said: VecDeque<Message>,
     /// Why it goes, once what it said has found room.
     broken: Option<String>,
+    /// It was its end of the connection that ended it.
+    has_hung_up: bool,
     out: Vec<u8>,
     /// So many bytes went from the front of `out` into a layer that may keep them yet.
     unflushed: usize,
@@ -110,6 +114,7 @@ impl Peer {
             heard: VecDeque::new(),
             said: VecDeque::new(),
             broken: None,
+            has_hung_up: false,
             out: Vec::new(),
             unflushed: 0,
             begun: VecDeque::new(),
@@ -164,7 +169,10 @@ impl Peer {
         let ended = self.carry().await;
         // What it had when it went is not another's.
         self.look().await;
-        ended
+        match (ended, self.go()) {
+            (Err(why), Some(doubt)) => Err(format!("{why}; {doubt}")),
+            (ended, _) => ended,
+        }
     }
 
     async fn carry(&mut self) -> Result<(), String> {
@@ -187,6 +195,7 @@ impl Peer {
             tokio::select! {
                 biased;
                 moved = poll_fn(|cx| self.poll(cx, &mut buffer)), if self.broken.is_none() => {
+                    self.has_hung_up |= moved.is_err();
                     self.broken = self.broken.take().or(moved.err());
                 }
                 () = wake.notified() => {}
@@ -397,22 +406,67 @@ impl Peer {
         self.way.take(self.way.unread().len());
         if written || read { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
-}
 
-/// However it ends: nobody is left in the crowd who is not there, and what a socket did not take
-/// goes to another one where there are others.
-impl Drop for Peer {
-    fn drop(&mut self) {
-        if self.id == 0 {
-            return;
+    /// Nobody is left in the crowd who is not there, and what a socket did not take goes to another
+    /// one where there are others. Says which message it may have gone for.
+    fn go(&mut self) -> Option<String> {
+        let id = std::mem::take(&mut self.id);
+        if id == 0 {
+            return None;
         }
+        let doubt = self.suspect().and_then(|parcel| self.doubt_of(&parcel));
         let Shared { settings, crowd, tally } = &self.shared;
         let sent = self.sent.drain(..).map(|(_, parcel)| parcel);
         let begun = sent.chain(self.begun.drain(..).map(|(_, parcel)| parcel));
-        let lost = crowd.leave(self.id, begun, settings.pattern.manner() == Manner::One);
+        let lost = crowd.leave(id, begun, settings.pattern.manner() == Manner::One);
         lose_all(&self.shared, lost);
         let peers = tally.peers.fetch_sub(1, Relaxed) - 1;
         debug!(target: "godwit::gateway", gateway = &*settings.name, peers, "a socket went");
+        doubt
+    }
+
+    /// Where the other end has closed the connection without a word: the largest message that was
+    /// half-way to it. If any was too long for it, that one was.
+    fn suspect(&self) -> Option<Arc<Parcel>> {
+        let Shared { settings, crowd, .. } = &self.shared;
+        let goes_on = settings.pattern.manner() == Manner::One && crowd.end().is_none();
+        if !self.has_hung_up || !goes_on {
+            return None;
+        }
+        let mut start = 0;
+        let is_begun = |(end, _): &&(usize, Arc<Parcel>)| {
+            let from = std::mem::replace(&mut start, *end);
+            from == 0 || from < self.unflushed
+        };
+        let begun = self.begun.iter().take_while(is_begun).map(|(_, parcel)| parcel);
+        let half_way = self.sent.iter().map(|(_, parcel)| parcel).chain(begun);
+        half_way.min_by_key(|parcel| Reverse(parcel.message.len())).cloned()
+    }
+
+    /// What is to be said of it, if too many went with it.
+    fn doubt_of(&self, parcel: &Parcel) -> Option<String> {
+        let Shared { settings, crowd, tally } = &self.shared;
+        let (count, len, topic) = (crowd.ends_with(parcel), parcel.message.len(), &parcel.topic);
+        if !parcel.is_doubted() {
+            return None;
+        }
+        let doubt = format!(
+            "{count} connections ended with a message of {len} bytes to {topic:?} half-way, so \
+             others pass it: if it is too long there, message_bytes_max of the gateway has such \
+             messages dropped"
+        );
+        tally.fail(&settings.name, doubt.clone());
+        if parcel.receipt.is_none() && !parcel.is_question() {
+            tally.lose(&settings.name, Loss::Refused, topic);
+        }
+        Some(doubt)
+    }
+}
+
+/// However it ends.
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.go();
     }
 }
 
@@ -420,11 +474,6 @@ impl Drop for Peer {
 pub(super) fn lose_all(shared: &Shared, count: usize) {
     let about = "it waited for a socket when the gateway stopped";
     shared.tally.lose_times(&shared.settings.name, Loss::NoPeer, about, count as u64);
-}
-
-/// `receipt` of a parcel that only one peer has.
-pub(super) fn parcel(message: Message, receipt: Option<Receipt>) -> Arc<Parcel> {
-    Arc::new(Parcel { message, receipt })
 }
 
 fn said_of(error: io::Error) -> String {

@@ -1,8 +1,9 @@
 //! What becomes of questions to sockets and of their answers: a desk, and whatever its sockets and
 //! its session say.
 
-use super::crowd::{Crowd, PeerId};
+use super::crowd::Crowd;
 use super::desk::Desk;
+use super::parcel::PeerId;
 use super::peer::Shared;
 use super::tests::gateway;
 use crate::links::LinkKind;

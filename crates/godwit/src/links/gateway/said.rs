@@ -1,6 +1,6 @@
 //! What the session here was told and this broker has not acknowledged, as it is said again.
 
-use super::crowd::Receipt;
+use super::parcel::Receipt;
 use mqtt::PacketId;
 use std::collections::VecDeque;
 

@@ -2,7 +2,8 @@
 //! a gateway and an engine in this process, where a test says when the broker acknowledges.
 
 use super::Gateway;
-use super::crowd::{Crowd, Parcel, PeerId};
+use super::crowd::Crowd;
+use super::parcel::{Parcel, PeerId};
 use super::settings::GatewaySettings;
 use super::tests::gateway;
 use crate::links::near::{Home, Near, Wish, first_packet, read_frame};
