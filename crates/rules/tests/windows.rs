@@ -38,7 +38,7 @@ impl Run {
         let mut bytes = Vec::new();
         self.gathering.encode(&mut bytes);
         assert_eq!(Gathering::decode(&self.plan, &bytes).as_ref(), Some(&self.gathering));
-        if self.gathering.add(&self.plan, offer.values, now)? {
+        if self.gathering.add(&self.plan, offer.values, now, &mut Budget::default())? {
             self.close(now);
         }
         Ok(())
@@ -161,7 +161,8 @@ fn what_is_too_much_or_no_number_is_refused() {
     let plan = &run.plan;
     let seen = Seen { payload: br#"{"v":1}"#, ..Seen::default() };
     let offer = plan.offer(&seen, &mut Budget::default()).unwrap().unwrap();
-    assert!(run.gathering.add(plan, offer.values, 1_000).unwrap());
+    let mut budget = Budget::default();
+    assert!(run.gathering.add(plan, offer.values, 1_000, &mut budget).unwrap());
     let closed = run.gathering.close(plan, 1_000, &mut Budget::default(), &mut Vec::new());
     assert_eq!(closed.unwrap_err().reason(), "arithmetic");
     assert!(run.gathering.is_empty(), "what fails does not fail for ever");

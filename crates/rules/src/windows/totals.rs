@@ -187,6 +187,12 @@ pub(crate) enum Total {
     Sum(Sum),
 }
 
+/// A value on its way into a total.
+pub(crate) struct Coming {
+    value: Value<'static>,
+    is_known: bool,
+}
+
 /// Integers are summed apart, so that they stay exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sum {
@@ -235,19 +241,38 @@ impl Sum {
 }
 
 impl Total {
+    /// Pays for a value that comes into it. Nothing is changed before all values of a message are
+    /// paid for.
+    pub(crate) fn weigh(
+        &self,
+        kind: Kind,
+        value: Value<'static>,
+        budget: &mut Budget,
+    ) -> Result<Coming, Failed> {
+        let is_known = match self {
+            _ if value.is_null() => false,
+            Total::List(list) if matches!(kind, Kind::CountDistinct | Kind::Distinct) => {
+                has(list, &value, budget)?
+            }
+            Total::One(_) => {
+                budget.scan(value.as_bytes().map_or(0, <[u8]>::len))?;
+                false
+            }
+            _ => false,
+        };
+        Ok(Coming { value, is_known })
+    }
+
     /// One more value. How many values it keeps beside those before.
-    pub(crate) fn add(&mut self, kind: Kind, value: Value<'static>) -> usize {
+    pub(crate) fn add(&mut self, kind: Kind, coming: Coming) -> usize {
+        let Coming { value, is_known } = coming;
         match self {
-            _ if value.is_null() && kind != Kind::Collect => 0,
+            _ if is_known || value.is_null() && kind != Kind::Collect => 0,
             Total::Sum(sum) => {
                 sum.add(&value);
                 0
             }
             Total::List(list) => {
-                let unique = matches!(kind, Kind::CountDistinct | Kind::Distinct);
-                if unique && list.iter().any(|known| known.equals(&value)) {
-                    return 0;
-                }
                 list.push(value);
                 1
             }
@@ -285,8 +310,8 @@ impl Total {
                 let before = if unique { list.len() } else { 0 };
                 for value in more {
                     let (steps, bytes) = value.size();
-                    budget.step(steps + before as u64)?;
-                    if list[..before].iter().any(|known| known.equals(value)) {
+                    budget.step(steps)?;
+                    if has(&list[..before], value, budget)? {
                         continue;
                     }
                     budget.take(bytes as usize)?;
@@ -330,6 +355,15 @@ impl Total {
             (Total::One(value), _) => Ok(value),
         }
     }
+}
+
+fn has(list: &[Value<'static>], value: &Value<'_>, budget: &mut Budget) -> Result<bool, Failed> {
+    for known in list {
+        if known.equals(value, budget)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a value that comes later takes the place of the one that is known.
