@@ -1,8 +1,10 @@
-//! Whether two values are the same. What is looked at is paid for.
+//! Whether two values are the same, and a hash that those which are the same share. What is looked
+//! at is paid for.
 
 use crate::budget::{Budget, Failed};
-use crate::value::{Map, Value};
+use crate::value::{Map, Number, Value};
 use std::cmp::Ordering;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 impl Value<'_> {
     pub(crate) fn equals(&self, other: &Value<'_>, budget: &mut Budget) -> Result<bool, Failed> {
@@ -36,6 +38,66 @@ impl Value<'_> {
             }
         })
     }
+
+    /// Values that are equal have the same. It needs no key: whoever makes two of one hash on
+    /// purpose has them compared, and pays for that.
+    pub(crate) fn hash(&self, budget: &mut Budget) -> Result<u64, Failed> {
+        let mut hasher = DefaultHasher::new();
+        self.feed(&mut hasher, budget)?;
+        Ok(hasher.finish())
+    }
+
+    fn feed(&self, to: &mut DefaultHasher, budget: &mut Budget) -> Result<(), Failed> {
+        budget.scan(self.as_bytes().map_or(0, <[u8]>::len))?;
+        match self {
+            Value::Null => to.write_u8(b'n'),
+            Value::Bool(truth) => feed_bytes(word(*truth).as_bytes(), to),
+            Value::Int(_) | Value::Float(_) => {
+                feed_number(self.number().map_or(f64::NAN, Number::float), to);
+            }
+            // A text beside a number is the number that it says.
+            Value::Text(text) => match self.number() {
+                Some(number) => feed_number(number.float(), to),
+                None => feed_bytes(text.as_bytes(), to),
+            },
+            Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => return Value::text(text).feed(to, budget),
+                Err(_) => feed_bytes(bytes, to),
+            },
+            Value::Array(values) => {
+                to.write_u8(b'a');
+                to.write_usize(values.len());
+                for value in values {
+                    value.feed(to, budget)?;
+                }
+            }
+            Value::Map(map) => {
+                // A sum, since the order of names is nothing.
+                let mut all = 0_u64;
+                for (name, value) in map.iter() {
+                    budget.scan(name.len())?;
+                    let mut hasher = DefaultHasher::new();
+                    name.hash(&mut hasher);
+                    value.feed(&mut hasher, budget)?;
+                    all = all.wrapping_add(hasher.finish());
+                }
+                to.write_u8(b'm');
+                to.write_u64(all);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn feed_bytes(bytes: &[u8], to: &mut DefaultHasher) {
+    to.write_u8(b't');
+    bytes.hash(to);
+}
+
+/// As a float, since an integer may be equal to one; and the zeros are equal.
+fn feed_number(number: f64, to: &mut DefaultHasher) {
+    to.write_u8(b'd');
+    to.write_u64((number + 0.0).to_bits());
 }
 
 fn word(truth: bool) -> &'static str {

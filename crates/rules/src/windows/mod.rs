@@ -152,8 +152,8 @@ impl Gathering {
         let fresh = goes_on.is_none().then(|| grouping.pane(from));
         let mut coming = Vec::with_capacity(values.len());
         let totals = goes_on.or(fresh.as_ref()).map(|pane| &*pane.totals).unwrap_or_default();
-        for ((total, value), asked) in totals.iter().zip(values).zip(&grouping.asked) {
-            coming.push(total.weigh(asked.row.kind, value, budget)?);
+        for (total, value) in totals.iter().zip(values) {
+            coming.push(total.weigh(value, budget)?);
         }
         if let Some(pane) = fresh {
             if let Window::Hopping { hop, .. } = grouping.window
