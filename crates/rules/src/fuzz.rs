@@ -43,7 +43,7 @@ fn come_together(payloads: &[u8]) {
                 }
             }
             if let Ok(Some(offer)) = plan.offer(&seen, &mut whole.clone())
-                && gathering.add(&plan, offer.values, now) == Ok(true)
+                && gathering.add(&plan, offer.values, now, &mut whole.clone()) == Ok(true)
             {
                 let _ = gathering.close(&plan, now, &mut whole.clone(), &mut rows);
             }

@@ -35,7 +35,7 @@ impl Plan {
     ) -> Result<(), Failed> {
         let Some(offer) = self.offer(seen, budget)? else { return Ok(()) };
         let (mut gathering, now) = (Gathering::default(), seen.now_ms.max(0) as u64);
-        gathering.add(self, offer.values, now)?;
+        gathering.add(self, offer.values, now, budget)?;
         gathering.close(self, now, budget, out)
     }
 }
@@ -328,8 +328,7 @@ impl<'r, 'a> Frame<'r, 'a> {
         let of = self.eval(of)?;
         for expr in list {
             let other = self.eval(expr)?;
-            self.budget.step(of.size().0.min(other.size().0))?;
-            if of.equals(&other) {
+            if of.equals(&other, self.budget)? {
                 return Ok(Value::Bool(!negated));
             }
         }
@@ -346,10 +345,7 @@ impl<'r, 'a> Frame<'r, 'a> {
         for (when, then) in arms {
             let when = self.eval(when)?;
             let chosen = match &of {
-                Some(of) => {
-                    self.budget.step(of.size().0)?;
-                    of.equals(&when)
-                }
+                Some(of) => of.equals(&when, self.budget)?,
                 None => when == Value::Bool(true),
             };
             if chosen {

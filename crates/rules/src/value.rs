@@ -135,25 +135,6 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(crate) fn equals(&self, other: &Value<'_>) -> bool {
-        match (self, other) {
-            (Value::Null, Value::Null) => true,
-            (Value::Bool(truth), Value::Text(text)) | (Value::Text(text), Value::Bool(truth)) => {
-                *text == if *truth { "true" } else { "false" }
-            }
-            (Value::Array(one), Value::Array(two)) => {
-                one.len() == two.len() && one.iter().zip(two).all(|(one, two)| one.equals(two))
-            }
-            (Value::Map(one), Value::Map(two)) => {
-                let same = |(key, value): (&str, &Value)| {
-                    two.get(key).is_some_and(|other| value.equals(other))
-                };
-                one.len() == two.len() && one.iter().all(same)
-            }
-            _ => self.order(other) == Some(Ordering::Equal),
-        }
-    }
-
     pub(crate) fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Value::Text(of) => Some(of.as_bytes()),

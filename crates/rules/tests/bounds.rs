@@ -100,3 +100,30 @@ fn a_payload_is_read_once() {
     assert!(once > 1000 && often < once + 50, "{once}, {often}");
     assert!(used(r#"SELECT topic FROM "t""#) < 10, "and not at all where nobody asks");
 }
+
+/// In the same order it costs what the maps have, in another what it takes to sort their names.
+#[test]
+fn maps_that_are_compared_are_paid_for() {
+    const NAMES: usize = 3000;
+    let map = |names: &mut dyn Iterator<Item = usize>| {
+        let names: Vec<String> = names.map(|name| format!("\"name{name:05}\":1")).collect();
+        format!("{{{}}}", names.join(","))
+    };
+    let there = map(&mut (0..NAMES));
+    let back = map(&mut (0..NAMES).rev());
+    let used = |other: &str, rule: &str| {
+        let payload = format!("{{\"a\":{there},\"b\":{other}}}");
+        let (ran, left) = run(rule, payload.as_bytes(), Budget::default());
+        assert_eq!(ran, Ok(1), "{rule}");
+        Budget::default().steps - left.steps
+    };
+    for rule in [
+        r#"SELECT topic FROM "t" WHERE payload.a = payload.b"#,
+        r#"SELECT topic FROM "t" WHERE payload.a IN (1, payload.b)"#,
+        r#"SELECT topic FROM "t" WHERE CASE payload.a WHEN payload.b THEN true END"#,
+        r#"SELECT topic FROM "t" WHERE contains(payload.a, [payload.b])"#,
+    ] {
+        let (alike, turned) = (used(&there, rule), used(&back, rule));
+        assert!(turned > alike + (NAMES * NAMES.ilog2() as usize) as u64, "{alike}, {turned}");
+    }
+}

@@ -240,8 +240,9 @@ impl Shard {
             kept.depth = kept.depth.max(row.depth);
         }
         let (values, now) = (row.values, self.now.0);
-        let added =
-            self.windows.change(slot, rule, |gathering| gathering.add(&rule.plan, values, now));
+        let added = self.windows.change(slot, rule, |gathering| {
+            gathering.add(&rule.plan, values, now, &mut ruled.budget)
+        });
         match added {
             Some(Ok(true)) => self.close_window(slot, ruled, out),
             Some(Err(failed)) => {
