@@ -422,8 +422,32 @@ fn properties_are_a_map() {
 }
 
 #[test]
+fn an_event_without_a_message_has_no_fields_of_one() {
+    for (rule, name) in [
+        (r#"SELECT payload FROM "$events/client/connected""#, "payload"),
+        (r#"SELECT payload.t AS t FROM "$events/client/connected""#, "payload"),
+        (r#"SELECT clientid FROM "$events/client/connected" WHERE QOS = 1"#, "QOS"),
+        (r#"SELECT flags FROM "$events/session/subscribed", "$events/client/connack""#, "flags"),
+        (r#"SELECT nothing FROM "$events/client/connected""#, "nothing"),
+    ] {
+        let refused = Plan::parse(rule).expect_err(rule);
+        assert_eq!(refused.message, format!("no event of this rule has {name}"));
+        assert!(refused.hint.contains("clientid, event, node"), "{refused}");
+        assert!(!refused.hint.contains("payload") && !refused.hint.contains("retain"), "{refused}");
+    }
+    for rule in [
+        r#"SELECT topic, QoS FROM "$events/session/subscribed""#,
+        r#"SELECT payload FROM "$events/message/dropped""#,
+        r#"SELECT payload, peername FROM "$events/client/connected", "t""#,
+        r#"SELECT topic FROM "$events/client/connected", "$events/session/unsubscribed""#,
+    ] {
+        Plan::parse(rule).expect(rule);
+    }
+}
+
+#[test]
 fn events_have_fields_of_their_own() {
-    let rule = r#"SELECT reason, clientid, topic, peername FROM "$events/client_disconnected"
+    let rule = r#"SELECT reason, clientid, namespace, peername FROM "$events/client_disconnected"
            WHERE reason = 'kicked'"#;
     let plan = Plan::parse(rule).unwrap();
     let event = &rules::EVENTS[plan.events().next().expect("it is about one")];
@@ -435,7 +459,7 @@ fn events_have_fields_of_their_own() {
         plan.run(&seen, &mut Budget::default(), &mut rows).unwrap();
         rows[0].to_string()
     };
-    let row = r#"{"reason":"kicked","clientid":"c1","topic":null,"peername":null}"#;
+    let row = r#"{"reason":"kicked","clientid":"c1","namespace":null,"peername":null}"#;
     assert_eq!(run(rule), row);
     let all = run(r#"SELECT * FROM "$events/client/disconnected""#);
     assert!(all.contains(r#""event":"client.disconnected""#), "{all}");
