@@ -55,6 +55,19 @@ impl<'a> Value<'a> {
         tape.value(Place::ROOT, budget).map(Some)
     }
 
+    /// What a path goes on into: of a JSON text the map or the array that it says.
+    pub(crate) fn opened(self, budget: &mut Budget) -> Result<Value<'a>, Failed> {
+        let inside = match self {
+            Value::Text(Cow::Borrowed(text)) => Value::of_json(text, budget)?,
+            Value::Text(Cow::Owned(text)) => {
+                budget.take(text.len())?;
+                Value::of_json(&text, budget)?.map(Value::into_owned)
+            }
+            other => return Ok(other),
+        };
+        Ok(inside.filter(|of| matches!(of, Value::Array(_) | Value::Map(_))).unwrap_or_default())
+    }
+
     pub(crate) fn of_vec(bytes: Vec<u8>) -> Value<'a> {
         match String::from_utf8(bytes) {
             Ok(text) => Value::Text(text.into()),

@@ -16,7 +16,7 @@ const GREEDY: &[(&str, &str)] = &[
     (r#"SELECT pad('a', 100000000) AS v FROM "t""#, ""),
     (r#"SELECT replace(pad('', 3000, 'leading', 'a'), 'a', pad('', 3000)) AS v FROM "t""#, ""),
     (
-        r#"SELECT regex_replace(pad('', 99999), '(.*)', replace(pad('', 60), ' ', '$1')) AS v
+        r#"SELECT regex_replace(pad('', 99999), '(.*)', replace(pad('', 60), ' ', '\1')) AS v
            FROM "t""#,
         "",
     ),
@@ -61,7 +61,7 @@ fn a_smaller_budget_is_a_clean_failure() {
            FROM "t""#,
         r#"FOREACH payload.list AS i DO i.a AS a, map_put('x.y', i, map_new()) AS m FROM "t""#,
         r#"SELECT split('a/b/c', '/') AS s, range(1, 20) AS r, flags, pub_props FROM "t""#,
-        r#"SELECT regex_replace('abc', '[a-z]', '<$0>') AS r, sha256(payload) AS h FROM "t""#,
+        r#"SELECT regex_replace('abc', '[a-z]', '<&>') AS r, sha256(payload) AS h FROM "t""#,
     ] {
         let whole = Budget::default();
         let (ran, left) = run(rule, payload, whole);
