@@ -126,7 +126,8 @@ fn paths_lead_through_json_texts() {
     gives(r#"FOREACH [payload.inner] AS i DO i.x.y[1] AS a FROM "t""#, r#"{"a":1}"#);
     gives(r#"SELECT concat('{"a":', '5}').a AS v FROM "t""#, r#"{"v":5}"#);
     gives(
-        r#"SELECT payload.plain.x AS a, payload.text.x AS b, payload.text[1] AS c, topic.x AS d FROM "t""#,
+        r#"SELECT payload.plain.x AS a, payload.text.x AS b, payload.text[1] AS c, topic.x AS d
+           FROM "t""#,
         r#"{"a":null,"b":null,"c":null,"d":null}"#,
     );
     // What is looked into is paid for.

@@ -30,8 +30,8 @@ pub(super) const ROWS: &[Function] = &[
         "regex_replace",
         3..=3,
         "text, pattern, by",
-        "With another text in the place of every match; in it `&` is the match, `\\1` or `\\g{1}` what \
-         a group caught; a character behind another backslash is itself: `\\&`.",
+        "With another text in the place of every match; in it `&` is the match, `\\1` or \
+         `\\g{1}` what a group caught; a character behind another backslash is itself: `\\&`.",
         (r"regex_replace('ab1cd3ef', '[1-9]', '[&]')", r#""ab[1]cd[3]ef""#),
         regex_replace,
     )),
