@@ -59,8 +59,8 @@ fn of_reasons() -> String {
     let said: Vec<_> = said.map(|reason| format!("`{reason}`")).collect();
     format!(
         "\nThe `reason` of `client/disconnected` is `connection lost` where nobody said one; what \
-         a DISCONNECT said, the client's or\nours: {}; or, where the client broke the protocol, how, \
-         in words: `was silent for longer than its keep alive`. A connection that its client\n\
+         a DISCONNECT said, the client's or\nours: {}; or, where the client broke the protocol, \
+         how, in words: `was silent for longer than its keep alive`. A connection that its client\n\
          replaces by another is `session/takenover` and not `client/disconnected`. `proto_ver` is \
          text: `3.1`, `3.1.1` or `5.0`.\n",
         said.join(", ")
