@@ -54,6 +54,17 @@ class Zmq(Case):
                     self.assertEqual(sub.recv_multipart(), [b"out/a/b", b"\x00" * 70_000])
                     sub.close()
 
+    def test_names_go_out_as_the_template_says(self):
+        rules = '[[gateway.out]]\nfilter = "plant/+/temp"\ntopic = "weather/${1}/of/${topic}"\n'
+        more = 'separator = "."'
+        broker, sub = self.pair_up("pub", "sub", "tcp", True, rules, more,
+                                   prefix=b"weather.hall.of.")
+        mqtt = self.mqtt(broker)
+        self.subscribed(sub, mqtt, "plant/hall/temp")
+        mqtt.publish("plant/yard/temp", "not wanted")
+        mqtt.publish("plant/hall/temp", "21")
+        self.assertEqual(sub.recv_multipart(), [b"weather.hall.of.plant.hall.temp", b"21"])
+
     def test_what_is_not_wanted_any_more_does_not_come(self):
         broker, sub = self.pair_up("pub", "sub", "tcp", True, OUT, prefix=b"out/a")
         mqtt = self.mqtt(broker)

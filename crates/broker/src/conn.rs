@@ -286,7 +286,7 @@ impl Shard {
                 let ack = Ack::decode(frame, version)?;
                 if let Some((reason, waits)) = self.sessions.pubrec(session, &ack, out) {
                     let answer = (PacketType::PubRel, ack.packet_id, reason);
-                    self.acknowledge(conn, answer, waits, out);
+                    self.acknowledge_when_kept(conn, answer, waits, out);
                 }
                 Ok(())
             }
@@ -294,7 +294,7 @@ impl Shard {
                 let ack = Ack::decode(frame, version)?;
                 let (reason, waits) = self.sessions.pubrel(session, ack.packet_id);
                 let answer = (PacketType::PubComp, ack.packet_id, reason);
-                self.acknowledge(conn, answer, waits, out);
+                self.acknowledge_when_kept(conn, answer, waits, out);
                 Ok(())
             }
             Some(PacketType::PubComp) => {

@@ -411,7 +411,7 @@ impl Shard {
     }
 
     /// One of the four acknowledgements, now or when this tick is kept.
-    pub(crate) fn acknowledge(
+    pub(crate) fn acknowledge_when_kept(
         &mut self,
         conn: ConnId,
         (kind, packet_id, reason): (PacketType, PacketId, Reason),

@@ -352,7 +352,7 @@ impl Shard {
             QoS::AtLeastOnce => PacketType::PubAck,
             QoS::ExactlyOnce => PacketType::PubRec,
         };
-        self.acknowledge(conn, (kind, packet_id, reason), waits, out);
+        self.acknowledge_when_kept(conn, (kind, packet_id, reason), waits, out);
     }
 
     /// The same with the reason in words.

@@ -1,4 +1,4 @@
-//! PUBACK, PUBREC, PUBREL and PUBCOMP from a client: its side of the handshakes.
+//! The four acknowledgements: a client's, which end handshakes here, and our own, written.
 
 use crate::flight::{Flight, Slot, State};
 use crate::input::SessionId;

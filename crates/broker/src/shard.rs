@@ -269,6 +269,7 @@ impl Shard {
     pub fn next_tick(&self) -> Option<Now> {
         let looks = self.doubts.is_due(self.now) || self.is_watching();
         let looks = looks || self.delayed.is_due(self.now) || self.caches.is_reading();
+        let looks = looks || self.windows.is_behind();
         if !self.sessions.unfinished.is_empty() || looks {
             return Some(self.now);
         }
@@ -375,7 +376,7 @@ impl Shard {
                 }
                 Timer::Pace { index, generation } => self.read_paced(index, generation, out),
                 Timer::Sys => self.sys_round(out),
-                Timer::Windows => self.check_windows(out),
+                Timer::Windows => self.windows_are_due(),
                 Timer::Sweep => {
                     self.sweep_at = None;
                     for topic in self.retained.sweep(self.now) {
@@ -386,6 +387,9 @@ impl Shard {
         }
         if timers.capacity() <= TIMERS_KEPT {
             self.scratch.timers = timers;
+        }
+        if self.windows.is_behind() {
+            self.check_windows(out);
         }
         self.plan_sweep();
         self.prune_timers();

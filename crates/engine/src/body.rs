@@ -17,6 +17,7 @@ use crate::door::Door;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::Broken;
 use crate::ring::{Parcel, Rings};
+use crate::salvo::{self, Salvo, Sent};
 use crate::seat::Hall;
 use crate::shelf::Shelf;
 use crate::socket::Socket;
@@ -107,6 +108,7 @@ pub(crate) struct Body {
     pub(crate) crowded: bool,
     pub(crate) buffer: Box<[u8]>,
     gathered: Vec<u8>,
+    salvo: Salvo,
     /// What one read said, for a connection that passes layers, and what is written through them.
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Sealed,
@@ -138,6 +140,7 @@ impl Body {
         log: Log,
         docket: Docket,
         hall: Hall,
+        salvo: Salvo,
         options: &Options,
     ) -> Body {
         Body {
@@ -185,6 +188,7 @@ impl Body {
             crowded: false,
             buffer: vec![0; limits::READ_BYTES_PER_TICK + TAIL_COPIED_MAX].into(),
             gathered: Vec::new(),
+            salvo,
             plain: Vec::new(),
             sealed: Sealed::default(),
             readings: Vec::new(),
@@ -421,23 +425,7 @@ impl Body {
             self.shard.trace_writes(&mut self.out);
         }
         let mut out = std::mem::take(&mut self.out);
-        let (mut broken, mut congested) = (Vec::new(), Vec::new());
-        for write in out.writes() {
-            let index = write.conn.0;
-            let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { continue };
-            if socket.starved && socket.unsent() > 0 {
-                continue;
-            }
-            let (gathered, sealed) = (&mut self.gathered, &mut self.sealed);
-            if socket.send(write, &out.arena, gathered, sealed).is_err() {
-                broken.push(index);
-            } else if socket.unsent() > 0 && self.wait_for_room(index) {
-                congested.push(index);
-            }
-        }
-        if self.gathered.capacity() > 2 * limits::OUTBOX_BYTES_MAX {
-            self.gathered = Vec::new();
-        }
+        let (broken, congested) = self.write(&out);
         for effect in out.effects.drain(..) {
             self.effect(effect);
         }
@@ -473,6 +461,44 @@ impl Body {
             self.takes_no_more(index);
         }
         self.flush_quic();
+    }
+
+    /// One write a touched connection, many of them in one call. Says whose connections are broken,
+    /// and whose have become congested.
+    fn write(&mut self, out: &Outbox) -> (Vec<u32>, Vec<u32>) {
+        let (mut broken, mut congested) = (Vec::new(), Vec::new());
+        let writes = out.writes();
+        let mut salvo = std::mem::take(&mut self.salvo);
+        let sent = if writes.len() < salvo::WRITES_MIN {
+            &[]
+        } else {
+            salvo.fire(writes.iter().map(|write| {
+                let socket = self.sockets.get(write.conn.0 as usize)?.as_ref()?;
+                socket.plainly(write, &out.arena)
+            }))
+        };
+        for (at, write) in writes.iter().enumerate() {
+            let sent = sent.get(at).copied().unwrap_or(Sent::NOT);
+            if sent.is_all_of(write.len()) {
+                continue;
+            }
+            let index = write.conn.0;
+            let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { continue };
+            if socket.starved && socket.unsent() > 0 {
+                continue;
+            }
+            let (gathered, sealed) = (&mut self.gathered, &mut self.sealed);
+            if socket.send(write, sent, &out.arena, gathered, sealed).is_err() {
+                broken.push(index);
+            } else if socket.unsent() > 0 && self.wait_for_room(index) {
+                congested.push(index);
+            }
+        }
+        self.salvo = salvo;
+        if self.gathered.capacity() > 2 * limits::OUTBOX_BYTES_MAX {
+            self.gathered = Vec::new();
+        }
+        (broken, congested)
     }
 
     /// A socket took less than it was given. Says whether that makes its connection congested.

@@ -17,6 +17,7 @@ mod leave;
 pub mod proxy;
 pub mod quic;
 mod ring;
+mod salvo;
 mod seat;
 mod server;
 mod shelf;

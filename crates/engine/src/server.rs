@@ -7,6 +7,7 @@ use crate::door::{Door, Listener};
 use crate::handle::Handle;
 use crate::host::{Host, STACK_BYTES, watch};
 use crate::ring::{Bell, Rings};
+use crate::salvo::Salvo;
 use crate::seat::Hall;
 use crate::shelf::Shelf;
 use broker::{Command, Interest, Memory, NotRestored, Note, Options, Shard, ShardId, limits};
@@ -25,6 +26,8 @@ use store::{Disk, Event};
 pub struct Setup {
     pub listeners: Vec<Listener>,
     pub shards: usize,
+    /// Whether shards may have the kernel do many writes in one call, where it can.
+    pub io_uring: bool,
     pub options: Arc<Options>,
     /// Keys the hashes of what strangers name: drawn by the caller, anew in every process.
     pub seed: u64,
@@ -154,6 +157,7 @@ impl Server {
                 log.clone(),
                 docket,
                 hall.clone(),
+                Salvo::new(setup.io_uring),
                 &setup.options,
             );
             host.give(body);

@@ -2,6 +2,7 @@
 //! not yet written, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
 
 use crate::layers::Layers;
+use crate::salvo::Sent;
 use crate::seat::Seat;
 use crate::stream::Stream;
 use crate::tls::Sealed;
@@ -9,6 +10,7 @@ use broker::outbox::Write;
 use broker::{Now, limits};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU32;
+use std::os::fd::BorrowedFd;
 
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -129,10 +131,27 @@ impl Socket {
         self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len() - unsent.from)
     }
 
-    /// Writes one tick's bytes, as many as the socket takes, and keeps the rest.
+    /// Where one send(2) is all that a write is.
+    #[inline]
+    pub(crate) fn plainly<'a>(
+        &'a self,
+        write: &'a Write,
+        arena: &'a [u8],
+    ) -> Option<(BorrowedFd<'a>, &'a [u8])> {
+        if self.layers.is_some() || self.unsent.is_some() {
+            return None;
+        }
+        let mut slices = write.slices(arena);
+        let (Some(only), None) = (slices.next(), slices.next()) else { return None };
+        Some((self.stream.descriptor().ok()?, only))
+    }
+
+    /// Writes what `sent` left of one tick's bytes, as many as the socket takes, and keeps the
+    /// rest.
     pub(crate) fn send(
         &mut self,
         write: &Write,
+        sent: Sent,
         arena: &[u8],
         gathered: &mut Vec<u8>,
         sealed: &mut Sealed,
@@ -149,7 +168,7 @@ impl Socket {
         let (Some(first), None) = (slices.next(), slices.next()) else {
             return self.send_slices(write, arena, gathered);
         };
-        self.send_slice(first)
+        self.send_slice(&first[sent.taken()?..])
     }
 
     fn send_slices(

@@ -103,7 +103,7 @@ impl Stream {
 
     /// What has none takes and gives nothing by itself.
     #[inline]
-    fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+    pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         match self {
             Stream::Tcp(stream) => Ok(stream.as_fd()),
             Stream::Unix(stream) => Ok(stream.as_fd()),

@@ -21,6 +21,7 @@ fn waiting_for_a_client_that_does_not_read_costs_nothing() {
         warden: None,
         listeners: vec![listener.into()],
         shards: 2,
+        io_uring: true,
         options: Arc::new(Options { write_bytes_max: 64 * 1024, ..Options::default() }),
         seed: 7,
         store: None,

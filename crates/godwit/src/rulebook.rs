@@ -1,5 +1,6 @@
 //! `docs/rules.md`: the language in prose, and every field and function from its row.
 
+use mqtt::{PacketType, Reason};
 use rules::functions::{Function, GROUPS};
 use rules::{AGGREGATES, EVENTS, FIELDS};
 use std::fmt::Write as _;
@@ -25,6 +26,7 @@ pub(crate) fn markdown() -> String {
         let (fields, older) = (list(row.fields), list(row.older));
         let _ = writeln!(text, "| `{}`{star} | {} | {fields} | {older} |", row.name, row.says);
     }
+    text.push_str(&of_reasons());
     text.push_str(
         "\n## Functions of windows\n\nThe examples saw 3, 1, 2, 2 and null as `payload.v`.\n\n\
          | function | what it gives | example |\n|---|---|---|\n",
@@ -48,6 +50,21 @@ pub(crate) fn markdown() -> String {
         }
     }
     text
+}
+
+/// What the field `reason` says of a connection that ended.
+fn of_reasons() -> String {
+    let all = (0..=u8::MAX).filter_map(Reason::from_byte);
+    let said = all.filter(|reason| reason.allowed_in(PacketType::Disconnect));
+    let said: Vec<_> = said.map(|reason| format!("`{reason}`")).collect();
+    format!(
+        "\nThe `reason` of `client/disconnected` is `connection lost` where nobody said one; what \
+         a DISCONNECT said, the client's or\nours: {}; or, where the client broke the protocol, \
+         how, in words: `was silent for longer than its keep alive`. A connection that its client\n\
+         replaces by another is `session/takenover` and not `client/disconnected`. `proto_ver` is \
+         text: `3.1`, `3.1.1` or `5.0`.\n",
+        said.join(", ")
+    )
 }
 
 fn line(row: &Function) -> String {

@@ -149,6 +149,7 @@ impl Process {
         let server = engine::Server::start(engine::Setup {
             listeners: listeners.collect(),
             shards,
+            io_uring: settings.io_uring,
             store: shelter(&settings),
             options: Arc::new(options),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,

@@ -108,7 +108,7 @@ fn gather(name: &str, text: &str) {
             }
             let offer = plan.offer(black_box(&seen), &mut budget).expect("it runs");
             let values = offer.expect("WHERE holds").values;
-            if gathering.add(&plan, values, now).expect("it has room") {
+            if gathering.add(&plan, values, now, &mut budget).expect("it has room") {
                 gathering.close(&plan, now, &mut budget, &mut rows).expect("it closes");
             }
             rows.clear();

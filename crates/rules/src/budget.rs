@@ -6,7 +6,8 @@ use std::fmt;
 /// all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Some ten nanoseconds each: an operation, an element of a loop, 16 bytes looked at.
+    /// Some ten nanoseconds each: an operation, an element of a loop or of what is compared or
+    /// hashed, 16 bytes looked at.
     pub steps: u64,
     /// Of memory that the run takes for itself, what it puts into rows among it. What a run
     /// frees does not come back.

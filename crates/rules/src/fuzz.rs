@@ -43,7 +43,7 @@ fn come_together(payloads: &[u8]) {
                 }
             }
             if let Ok(Some(offer)) = plan.offer(&seen, &mut whole.clone())
-                && gathering.add(&plan, offer.values, now) == Ok(true)
+                && gathering.add(&plan, offer.values, now, &mut whole.clone()) == Ok(true)
             {
                 let _ = gathering.close(&plan, now, &mut whole.clone(), &mut rows);
             }
@@ -119,7 +119,7 @@ const RULES: &[&str] = &[
     r#"SELECT date_to_unix_ts('second', '%Y-%m-%dT%H:%M:%S.%3N%z', payload) AS v FROM "t""#,
     r#"SELECT format_date('second', 'Z', payload, 1) AS v FROM "t""#,
     r#"SELECT regex_extract(payload, '([a-z]+)([0-9]*)') AS a,
-        regex_replace(payload, 'a*', '$0$0') AS b, payload LIKE '%a_b%' AS c,
+        regex_replace(payload, 'a*', '&\g{0}') AS b, payload LIKE '%a_b%' AS c,
         payload =~ '+/a/#' AS d FROM "t""#,
     r#"SELECT regex_match('aaaaaaaaaaab', payload) AS v FROM "t""#,
     r#"SELECT float(payload, 3) AS a, int(payload) AS b FROM "t""#,

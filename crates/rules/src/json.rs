@@ -80,6 +80,10 @@ impl<'a> Tape<'a> {
         self.node(at).kind == Kind::Array
     }
 
+    pub(crate) fn is_text(&self, at: Place) -> bool {
+        matches!(self.node(at).kind, Kind::Escaped | Kind::Text)
+    }
+
     pub(crate) fn is_null(&self, at: Place) -> bool {
         self.node(at).kind == Kind::Null
     }

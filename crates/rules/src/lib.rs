@@ -46,6 +46,7 @@ mod json;
 mod operate;
 mod plan;
 mod run;
+mod same;
 mod seen;
 mod template;
 mod text;

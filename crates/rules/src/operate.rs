@@ -55,6 +55,10 @@ pub(crate) fn apply<'a>(
     right: Value<'a>,
     budget: &mut Budget,
 ) -> Result<Value<'a>, Failed> {
+    if let Operator::Equal | Operator::NotEqual = operator {
+        let same = left.equals(&right, budget)?;
+        return Ok(Value::Bool(same == (operator == Operator::Equal)));
+    }
     if let (Some(one), Some(two)) = (left.as_bytes(), right.as_bytes()) {
         budget.scan(one.len().min(two.len()))?;
     }
@@ -62,10 +66,6 @@ pub(crate) fn apply<'a>(
         Value::Bool(left.order(&right).is_some_and(|order| wanted.contains(&order)))
     };
     Ok(match operator {
-        Operator::Equal | Operator::NotEqual => {
-            budget.step(left.size().0.min(right.size().0))?;
-            Value::Bool(left.equals(&right) == (operator == Operator::Equal))
-        }
         Operator::Greater => ordered(&[Ordering::Greater]),
         Operator::GreaterOrEqual => ordered(&[Ordering::Greater, Ordering::Equal]),
         Operator::Less => ordered(&[Ordering::Less]),

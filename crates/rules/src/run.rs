@@ -35,7 +35,7 @@ impl Plan {
     ) -> Result<(), Failed> {
         let Some(offer) = self.offer(seen, budget)? else { return Ok(()) };
         let (mut gathering, now) = (Gathering::default(), seen.now_ms.max(0) as u64);
-        gathering.add(self, offer.values, now)?;
+        gathering.add(self, offer.values, now, budget)?;
         gathering.close(self, now, budget, out)
     }
 }
@@ -328,8 +328,7 @@ impl<'r, 'a> Frame<'r, 'a> {
         let of = self.eval(of)?;
         for expr in list {
             let other = self.eval(expr)?;
-            self.budget.step(of.size().0.min(other.size().0))?;
-            if of.equals(&other) {
+            if of.equals(&other, self.budget)? {
                 return Ok(Value::Bool(!negated));
             }
         }
@@ -346,10 +345,7 @@ impl<'r, 'a> Frame<'r, 'a> {
         for (when, then) in arms {
             let when = self.eval(when)?;
             let chosen = match &of {
-                Some(of) => {
-                    self.budget.step(of.size().0)?;
-                    of.equals(&when)
-                }
+                Some(of) => of.equals(&when, self.budget)?,
                 None => when == Value::Bool(true),
             };
             if chosen {
@@ -436,7 +432,14 @@ impl<'r, 'a> Frame<'r, 'a> {
                     return self.descend(value, &steps[done..]).map(Spot::Value);
                 }
             };
-            let Some(next) = next else { return Ok(Spot::Value(Value::Null)) };
+            let Some(next) = next else {
+                let is_text = matches!(&self.tape, Some(Some(tape)) if tape.is_text(at));
+                if !is_text {
+                    return Ok(Spot::Value(Value::Null));
+                }
+                let text = self.value(Spot::Place(at))?;
+                return self.descend(text, &steps[done..]).map(Spot::Value);
+            };
             at = next;
         }
         Ok(Spot::Place(at))
@@ -472,9 +475,17 @@ impl<'r, 'a> Frame<'r, 'a> {
             (None, Element::Value(value)) => Some(value),
             (None, _) => None,
         };
-        for step in &moves {
+        for (done, step) in moves.iter().enumerate() {
             self.budget.step(1)?;
             at = match (at, step) {
+                (Some(text @ Value::Text(_)), _) => {
+                    self.budget.take(text.size().1 as usize)?;
+                    let mut inside = text.clone();
+                    for step in &moves[done..] {
+                        inside = step_into(inside, step, self.budget)?;
+                    }
+                    return Ok(Spot::Value(inside));
+                }
                 (Some(Value::Map(map)), Move::Key(key)) => {
                     self.budget.step(map.len() as u64 / 4)?;
                     map.get(key)
@@ -504,24 +515,8 @@ impl<'r, 'a> Frame<'r, 'a> {
     fn descend(&mut self, from: Value<'a>, steps: &'a [Step]) -> Result<Value<'a>, Failed> {
         let mut at = from;
         for step in steps {
-            self.budget.step(1)?;
-            at = match (self.resolve(step)?, at) {
-                (Move::Key(key), Value::Map(mut map)) => {
-                    self.budget.step(map.len() as u64 / 4)?;
-                    map.take(&key).unwrap_or_default()
-                }
-                (Move::At(index), Value::Array(mut values)) => {
-                    match position(index, values.len()) {
-                        Some(at) => values.swap_remove(at),
-                        None => Value::Null,
-                    }
-                }
-                (Move::Range(from, to), Value::Array(mut values)) => {
-                    let range = range(from, to, values.len());
-                    Value::Array(values.drain(range).collect())
-                }
-                _ => Value::Null,
-            };
+            let step = self.resolve(step)?;
+            at = step_into(at, &step, self.budget)?;
         }
         Ok(at)
     }
@@ -539,6 +534,30 @@ impl<'r, 'a> Frame<'r, 'a> {
             },
         })
     }
+}
+
+/// A text on the way is looked into as JSON, as a payload is.
+fn step_into<'a>(
+    from: Value<'a>,
+    step: &Move<'_>,
+    budget: &mut Budget,
+) -> Result<Value<'a>, Failed> {
+    budget.step(1)?;
+    Ok(match (step, from.opened(budget)?) {
+        (Move::Key(key), Value::Map(mut map)) => {
+            budget.step(map.len() as u64 / 4)?;
+            map.take(key).unwrap_or_default()
+        }
+        (Move::At(index), Value::Array(mut values)) => {
+            let at = position(*index, values.len());
+            at.map_or(Value::Null, |at| values.swap_remove(at))
+        }
+        (Move::Range(from, to), Value::Array(mut values)) => {
+            let range = range(*from, *to, values.len());
+            Value::Array(values.drain(range).collect())
+        }
+        _ => Value::Null,
+    })
 }
 
 /// Where an element stands that is counted from 1, or from the end from -1.

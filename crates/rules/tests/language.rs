@@ -100,6 +100,44 @@ fn paths_lead_through_maps_and_arrays() {
     is("[1, [2, 3]][2][1]", "2");
 }
 
+/// A text that a path meets is looked into as JSON, wherever it came from.
+#[test]
+fn paths_lead_through_json_texts() {
+    let payload = r#"{"t":21,"inner":"{\"x\":{\"y\":[1,\"{\\\"z\\\":2}\"]}}","plain":"{x",
+        "list":["{\"a\":1}","{\"a\":2}"],"array":"[1,2,3]","text":"\"x\""}"#;
+    let gives = |rule: &str, expected: &str| {
+        assert_eq!(rows(rule, payload).as_deref(), Ok(expected), "{rule}");
+    };
+    gives(r#"SELECT payload AS p, p.t AS t FROM "t" WHERE p.t > 20"#, &{
+        format!("{{\"p\":{},\"t\":21}}", Value::text(payload))
+    });
+    gives(r#"SELECT payload.inner.x.y[1] AS v FROM "t""#, r#"{"v":1}"#);
+    gives(r#"SELECT payload.inner.x.y[2].z AS v FROM "t""#, r#"{"v":2}"#);
+    gives(
+        r#"SELECT payload.inner AS i, i.x.y[-1].z AS v, i.no AS n FROM "t" WHERE i.x.y[1] = 1"#,
+        &{ r#"{"i":"{\"x\":{\"y\":[1,\"{\\\"z\\\":2}\"]}}","v":2,"n":null}"#.to_string() },
+    );
+    gives(
+        r#"SELECT payload.array[2..3] AS v, payload.array[-1] AS l FROM "t""#,
+        r#"{"v":[2,3],"l":3}"#,
+    );
+    gives(r#"SELECT payload.array AS a, a[2..3] AS v FROM "t""#, r#"{"a":"[1,2,3]","v":[2,3]}"#);
+    gives(r#"FOREACH payload.list AS i DO i.a AS a FROM "t""#, r#"{"a":1} {"a":2}"#);
+    gives(r#"FOREACH [payload.inner] AS i DO i.x.y[1] AS a FROM "t""#, r#"{"a":1}"#);
+    gives(r#"SELECT concat('{"a":', '5}').a AS v FROM "t""#, r#"{"v":5}"#);
+    gives(
+        r#"SELECT payload.plain.x AS a, payload.text.x AS b, payload.text[1] AS c, topic.x AS d
+           FROM "t""#,
+        r#"{"a":null,"b":null,"c":null,"d":null}"#,
+    );
+    // What is looked into is paid for.
+    let plan = Plan::parse(r#"SELECT topic AS t, t.x AS x, payload.s.x AS y FROM "t""#).unwrap();
+    let large = format!("{{\"s\":\"[{}1]\"}}", "1,".repeat(20_000));
+    let mut budget = Budget { steps: 10_000, ..Budget::default() };
+    let ran = plan.run(&seen(&large), &mut budget, &mut Vec::new());
+    assert_eq!(ran, Err(Failed::Steps));
+}
+
 #[test]
 fn what_is_no_json_has_no_fields() {
     for payload in
@@ -205,6 +243,10 @@ fn comparison() {
         "[1, 2] = [1, 2]",
         "[1, 2] <> [1, 3]",
         "map('{\"a\":1,\"b\":2}') = map('{\"b\":2,\"a\":1}')",
+        "map('{\"a\":1,\"b\":2,\"c\":3}') = map('{\"a\":1,\"c\":3,\"b\":2}')",
+        "map('{\"a\":1,\"a\":2}') = map('{\"a\":1,\"a\":2}')",
+        "map('{\"a\":1,\"a\":1}') <> map('{\"a\":1,\"b\":2}')",
+        "map('{\"a\":1,\"b\":2}') <> map('{\"b\":2,\"a\":2}')",
         "topic =~ 'car/+/speed'",
         "not topic =~ 'car/+'",
         "topic =~ '#'",
@@ -381,8 +423,32 @@ fn properties_are_a_map() {
 }
 
 #[test]
+fn an_event_without_a_message_has_no_fields_of_one() {
+    for (rule, name) in [
+        (r#"SELECT payload FROM "$events/client/connected""#, "payload"),
+        (r#"SELECT payload.t AS t FROM "$events/client/connected""#, "payload"),
+        (r#"SELECT clientid FROM "$events/client/connected" WHERE QOS = 1"#, "QOS"),
+        (r#"SELECT flags FROM "$events/session/subscribed", "$events/client/connack""#, "flags"),
+        (r#"SELECT nothing FROM "$events/client/connected""#, "nothing"),
+    ] {
+        let refused = Plan::parse(rule).expect_err(rule);
+        assert_eq!(refused.message, format!("no event of this rule has {name}"));
+        assert!(refused.hint.contains("clientid, event, node"), "{refused}");
+        assert!(!refused.hint.contains("payload") && !refused.hint.contains("retain"), "{refused}");
+    }
+    for rule in [
+        r#"SELECT topic, QoS FROM "$events/session/subscribed""#,
+        r#"SELECT payload FROM "$events/message/dropped""#,
+        r#"SELECT payload, peername FROM "$events/client/connected", "t""#,
+        r#"SELECT topic FROM "$events/client/connected", "$events/session/unsubscribed""#,
+    ] {
+        Plan::parse(rule).expect(rule);
+    }
+}
+
+#[test]
 fn events_have_fields_of_their_own() {
-    let rule = r#"SELECT reason, clientid, topic, peername FROM "$events/client_disconnected"
+    let rule = r#"SELECT reason, clientid, namespace, peername FROM "$events/client_disconnected"
            WHERE reason = 'kicked'"#;
     let plan = Plan::parse(rule).unwrap();
     let event = &rules::EVENTS[plan.events().next().expect("it is about one")];
@@ -394,7 +460,7 @@ fn events_have_fields_of_their_own() {
         plan.run(&seen, &mut Budget::default(), &mut rows).unwrap();
         rows[0].to_string()
     };
-    let row = r#"{"reason":"kicked","clientid":"c1","topic":null,"peername":null}"#;
+    let row = r#"{"reason":"kicked","clientid":"c1","namespace":null,"peername":null}"#;
     assert_eq!(run(rule), row);
     let all = run(r#"SELECT * FROM "$events/client/disconnected""#);
     assert!(all.contains(r#""event":"client.disconnected""#), "{all}");

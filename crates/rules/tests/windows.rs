@@ -38,7 +38,7 @@ impl Run {
         let mut bytes = Vec::new();
         self.gathering.encode(&mut bytes);
         assert_eq!(Gathering::decode(&self.plan, &bytes).as_ref(), Some(&self.gathering));
-        if self.gathering.add(&self.plan, offer.values, now)? {
+        if self.gathering.add(&self.plan, offer.values, now, &mut Budget::default())? {
             self.close(now);
         }
         Ok(())
@@ -161,7 +161,8 @@ fn what_is_too_much_or_no_number_is_refused() {
     let plan = &run.plan;
     let seen = Seen { payload: br#"{"v":1}"#, ..Seen::default() };
     let offer = plan.offer(&seen, &mut Budget::default()).unwrap().unwrap();
-    assert!(run.gathering.add(plan, offer.values, 1_000).unwrap());
+    let mut budget = Budget::default();
+    assert!(run.gathering.add(plan, offer.values, 1_000, &mut budget).unwrap());
     let closed = run.gathering.close(plan, 1_000, &mut Budget::default(), &mut Vec::new());
     assert_eq!(closed.unwrap_err().reason(), "arithmetic");
     assert!(run.gathering.is_empty(), "what fails does not fail for ever");
@@ -249,4 +250,64 @@ fn numbers_that_are_large_and_near_each_other_differ() {
     run.add(1020, r#"{"v":1732350000002}"#).expect("it has room");
     run.pass(2000);
     assert_eq!(run.rows.last().map(String::as_str), Some(r#"{"s":816}"#), "{:?}", run.rows);
+}
+
+/// A value is looked for among the known ones by its hash, so that large ones cost what they are
+/// and not what came before them.
+#[test]
+fn what_is_known_already_is_not_looked_through_for_each_value() {
+    let rule =
+        r#"SELECT count_distinct(payload.m) AS n FROM "t/#" GROUP BY HOPPINGWINDOW(ss, 2, 1)"#;
+    let plan = Plan::parse(rule).unwrap();
+    let names: Vec<String> = (0..1000).map(|name| format!("\"name{name:04}\":1")).collect();
+    let mut gathering = Gathering::default();
+    let add = |last: u32, now: u64, gathering: &mut Gathering| {
+        let payload = format!("{{\"m\":{{{},\"last\":{last}}}}}", names.join(","));
+        let seen = Seen { payload: payload.as_bytes(), ..Seen::default() };
+        let offer = plan.offer(&seen, &mut Budget::default()).unwrap().unwrap();
+        let mut budget = Budget::default();
+        gathering.add(&plan, offer.values, now, &mut budget).expect("it has room and steps");
+        Budget::default().steps - budget.steps
+    };
+    let first = add(0, 1, &mut gathering);
+    for last in 1..50 {
+        let used = add(last, 1, &mut gathering);
+        assert!(used < first + 100, "{used} steps where the first took {first}");
+    }
+    assert!(add(7, 1, &mut gathering) < 2 * first, "the one that it is equal to is compared");
+    for last in 40..60 {
+        add(last, 1001, &mut gathering);
+    }
+    // The panes of a window come together in the same way.
+    let (mut budget, mut rows) = (Budget::default(), Vec::new());
+    gathering.close(&plan, 2000, &mut budget, &mut rows).expect("it has steps");
+    assert_eq!(rows[0].to_string(), r#"{"n":60}"#);
+}
+
+/// What is equal is one value, in whichever words it is said.
+#[test]
+fn values_that_are_equal_are_not_distinct() {
+    let rule = r#"SELECT distinct(payload.v) AS v FROM "t/#" GROUP BY COUNTWINDOW(16)"#;
+    let mut run = Run::of(rule);
+    for v in [
+        "1",
+        "1.0",
+        r#""1""#,
+        r#"" 1 ""#,
+        "0",
+        "-0.0",
+        "true",
+        r#""true""#,
+        r#"{"a":1,"b":[2]}"#,
+        r#"{"b":["2"],"a":1.0}"#,
+        "[1]",
+        "[1.0]",
+        r#""x""#,
+        r#""x""#,
+        "null",
+        r#"{"a":1}"#,
+    ] {
+        run.add(1, &format!("{{\"v\":{v}}}")).unwrap();
+    }
+    run.gives(&[r#"{"v":[1,0,true,{"a":1,"b":[2]},[1],"x",{"a":1}]}"#]);
 }

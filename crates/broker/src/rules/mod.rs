@@ -396,13 +396,16 @@ impl Shard {
             ruled.budget.steps = of_all.min(Budget::default().steps);
             let (before, began) = (ruled.budget.steps, self.sampled());
             let done = match rule.plan.window() {
-                None => rule.plan.run(&seen, &mut ruled.budget, &mut rows),
+                None => {
+                    let done = rule.plan.run(&seen, &mut ruled.budget, &mut rows);
+                    rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
+                    done
+                }
                 Some(_) => {
                     self.offer((at, rule), &seen, looked.depth, ruled, out);
                     Ok(())
                 }
             };
-            rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
             match done {
                 Err(failed) => self.rule_failed(rule, &failed, out),
                 Ok(()) if rows.is_empty() => {}

@@ -3,7 +3,7 @@
 //! closes is closed by the shard's timer. Where there is a store, what changed is written once a
 //! second, and nobody waits for that.
 
-use super::{DEPTH_MAX, Looked, Rule, Ruled, Who};
+use super::{DEPTH_MAX, Looked, Rule, Ruled, STEPS_OF_ALL, Who};
 use crate::home;
 use crate::input::{Cross, Now};
 use crate::journal::Space;
@@ -40,6 +40,8 @@ pub(crate) struct Windows {
     /// Which time closes, and when.
     due: BTreeSet<(u64, u32)>,
     timer_at: Option<Now>,
+    /// More may be due than a turn has time for.
+    is_behind: bool,
     /// Whose records are old.
     dirty: Vec<u32>,
     bytes: u64,
@@ -86,6 +88,11 @@ impl Windows {
     pub(crate) fn new(seed: u64) -> Windows {
         let by_rule = HashMap::with_hasher(FixedState::with_seed(seed));
         Windows { by_rule, ..Windows::default() }
+    }
+
+    /// Whether the next turn has to go on with them.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// The memory that they take.
@@ -180,7 +187,10 @@ impl Shard {
         ruled: &mut Ruled,
         out: &mut Outbox,
     ) {
-        let offer = match rule.plan.offer(seen, &mut ruled.budget) {
+        let before = ruled.budget.steps;
+        let offer = rule.plan.offer(seen, &mut ruled.budget);
+        rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
+        let offer = match offer {
             Err(failed) => return self.rule_failed(rule, &failed, out),
             Ok(None) => return,
             Ok(Some(_)) if depth >= DEPTH_MAX => return rule.tally.fail("loop"),
@@ -215,11 +225,15 @@ impl Shard {
     fn take_row(&mut self, at: u32, row: Row, ruled: &mut Ruled, out: &mut Outbox) {
         let rule = &self.ruling.all.clone()[at as usize];
         // What time has closed meanwhile is not what this comes into.
+        let mut steps = STEPS_OF_ALL;
         while let Some(slot) = self.slot_of(&row)
             && let Some(kept) = self.windows.kept.get(slot)
             && kept.due.is_some_and(|due| due <= self.now.0)
         {
-            self.close_window(slot, ruled, out);
+            if steps < Budget::default().steps {
+                return rule.tally.fail("steps");
+            }
+            self.close_due(slot, ruled, &mut steps, out);
         }
         let slot = match self.slot_of(&row) {
             Some(slot) => slot,
@@ -239,9 +253,11 @@ impl Shard {
         if let Some(kept) = self.windows.kept.get_mut(slot) {
             kept.depth = kept.depth.max(row.depth);
         }
-        let (values, now) = (row.values, self.now.0);
-        let added =
-            self.windows.change(slot, rule, |gathering| gathering.add(&rule.plan, values, now));
+        let (values, now, before) = (row.values, self.now.0, ruled.budget.steps);
+        let added = self.windows.change(slot, rule, |gathering| {
+            gathering.add(&rule.plan, values, now, &mut ruled.budget)
+        });
+        rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         match added {
             Some(Ok(true)) => self.close_window(slot, ruled, out),
             Some(Err(failed)) => {
@@ -257,17 +273,27 @@ impl Shard {
         self.windows.by_rule.get(&row.rule)?.keys.get(&row.key).copied()
     }
 
+    /// Time has closed a window. It has as much as a run of its own, and takes that from the steps
+    /// of whatever is closed with it, which are to have so much left.
+    fn close_due(&mut self, slot: u32, ruled: &mut Ruled, steps: &mut u64, out: &mut Outbox) {
+        let whole = Budget::default();
+        let of_message = std::mem::replace(&mut ruled.budget, whole);
+        self.close_window(slot, ruled, out);
+        *steps = steps.saturating_sub(whole.steps - ruled.budget.steps);
+        ruled.budget = of_message;
+    }
+
     /// A window is over: its row goes the way of any row.
     fn close_window(&mut self, slot: u32, ruled: &mut Ruled, out: &mut Outbox) {
         let Some(kept) = self.windows.kept.get(slot) else { return };
         let (depth, Some(of)) = (kept.depth, self.windows.by_rule.get(&kept.rule)) else { return };
         let (at, all, now) = (of.at, self.ruling.all.clone(), self.now);
         let Some(rule) = all.get(at as usize) else { return };
-        let (mut rows, mut budget) = (Vec::new(), Budget::default());
+        let (mut rows, before) = (Vec::new(), ruled.budget.steps);
         let closed = self.windows.change(slot, rule, |gathering| {
-            gathering.close(&rule.plan, now.0, &mut budget, &mut rows)
+            gathering.close(&rule.plan, now.0, &mut ruled.budget, &mut rows)
         });
-        rule.tally.steps.fetch_add(Budget::default().steps - budget.steps, Relaxed);
+        rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         if let Some(Err(failed)) = closed {
             self.rule_failed(rule, &failed, out);
         }
@@ -306,18 +332,30 @@ impl Shard {
         }
     }
 
-    /// Closes what is due, and writes down what changed.
-    pub(crate) fn check_windows(&mut self, out: &mut Outbox) {
+    /// Their timer has fired: this turn closes what is due.
+    pub(crate) fn windows_are_due(&mut self) {
         self.windows.timer_at = None;
-        for _ in 0..CLOSED_MAX {
-            let first = self.windows.due.first().copied();
-            let Some((_, slot)) = first.filter(|(due, _)| *due <= self.now.0) else { break };
-            let mut ruled = Ruled::default();
-            self.close_window(slot, &mut ruled, out);
-            self.publish_made(ruled, out);
-            if out.is_full() {
+        self.windows.is_behind = true;
+    }
+
+    /// Closes what is due, and writes down what changed. What all of that may cost is as much as
+    /// the rules of one message may: many windows end at one time, and whoever is served meanwhile
+    /// does not wait for them. The others are closed in the next turn, which comes at once.
+    pub(crate) fn check_windows(&mut self, out: &mut Outbox) {
+        let (mut steps, mut room, run) = (STEPS_OF_ALL, CLOSED_MAX, Budget::default().steps);
+        self.windows.is_behind = false;
+        while let Some((due, slot)) = self.windows.due.first().copied()
+            && due <= self.now.0
+        {
+            if steps < run || room == 0 || out.is_full() {
+                self.windows.is_behind = true;
                 break;
             }
+            room -= 1;
+            let (mut ruled, mut left) = (Ruled::default(), run);
+            self.close_due(slot, &mut ruled, &mut steps, out);
+            self.publish_within(ruled, &mut left, out);
+            steps = steps.saturating_sub(run - left);
         }
         self.owed.asked.clear();
         self.write_windows();
@@ -378,14 +416,24 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Acts, Tally};
+    use crate::rules::{Acts, Publishing, Tally};
     use crate::{Interest, Memory, Options, ShardId};
-    use rules::Plan;
+    use rules::{Plan, Template};
 
     fn shard(sql: &str) -> (Shard, Arc<Tally>) {
         let plan = Arc::new(Plan::parse(sql).expect("it is a rule"));
         let tally = Arc::new(Tally::default());
-        let (name, text, acts) = ("r".into(), sql.into(), Acts::default());
+        let publishes = Publishing {
+            topic: Template::parse("made").ok(),
+            payload: Template::parse("${.}").expect("it is a template"),
+            qos: None,
+            retain: None,
+            keeps_properties: false,
+            expiry_s: None,
+            user_properties: Vec::new(),
+        };
+        let acts = Acts { publishes: Some(publishes), ..Acts::default() };
+        let (name, text) = ("r".into(), sql.into());
         let rule = Rule { name, text, plan, acts, tally: tally.clone() };
         let (rules, sys_interval_s) = (Arc::new([rule]), 0);
         let options = Arc::new(Options { rules, sys_interval_s, ..Options::default() });
@@ -400,9 +448,12 @@ mod tests {
         shard.row_from_elsewhere(row, &mut Outbox::new(1));
     }
 
-    fn failed(tally: &Tally, why: &str) -> u64 {
-        let topic = format!("failed/{why}");
+    fn counted(tally: &Tally, topic: &str) -> u64 {
         tally.values().find(|(name, _)| *name == topic).map_or(0, |(_, count)| count)
+    }
+
+    fn failed(tally: &Tally, why: &str) -> u64 {
+        counted(tally, &format!("failed/{why}"))
     }
 
     #[test]
@@ -424,5 +475,38 @@ mod tests {
         }
         assert_eq!((shard.windows.held(), shard.windows.kept.len()), (0, 0));
         assert!(shard.windows.due.is_empty() && shard.windows.by_rule.is_empty());
+    }
+
+    #[test]
+    fn windows_that_end_together_share_the_steps_of_a_turn() {
+        const KEYS: u64 = 50;
+        let sql =
+            "SELECT length(range(1, 60000)) AS l FROM \"#\" GROUP BY topic, TUMBLINGWINDOW(ss, 1)";
+        let (mut shard, tally) = shard(sql);
+        for key in 0..KEYS {
+            take(&mut shard, &key.to_string(), "x");
+        }
+        let (mut steps, mut turns) = (counted(&tally, "steps"), 0);
+        while shard.windows.kept.len() > 0 {
+            shard.handle(Now(1000), crate::Input::Tick, &mut Outbox::new(1));
+            let all = counted(&tally, "steps");
+            assert!(all - steps <= STEPS_OF_ALL, "{} steps in one turn", all - steps);
+            assert!(all > steps, "a turn closes some");
+            // Whoever is served meanwhile waits for one turn, and the windows for no timer.
+            assert!(shard.windows.kept.len() == 0 || shard.next_tick() == Some(Now(1000)));
+            (steps, turns) = (all, turns + 1);
+        }
+        assert!(turns > 1 && failed(&tally, "steps") == 0);
+        assert_eq!(counted(&tally, "published"), KEYS);
+        // What comes for a key whose window is over and waits comes into the next.
+        for key in 0..KEYS {
+            take(&mut shard, &key.to_string(), "x");
+        }
+        shard.handle(Now(2000), crate::Input::Tick, &mut Outbox::new(1));
+        for key in 0..KEYS {
+            take(&mut shard, &key.to_string(), "x");
+        }
+        assert_eq!((counted(&tally, "published"), failed(&tally, "steps")), (2 * KEYS, 0));
+        assert_eq!(shard.windows.kept.len() as u64, KEYS);
     }
 }

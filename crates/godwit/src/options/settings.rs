@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) data: String,
     /// Behind every listener that does not say otherwise.
     pub(crate) door: DoorSettings,
+    pub(crate) io_uring: bool,
     pub(crate) listen: Vec<ListenUrl>,
     /// Every listener, those of `listen` first, and what is behind each.
     pub(crate) listeners: Vec<ListenerSettings>,
@@ -117,6 +118,7 @@ impl Settings {
             broker: Options { memory_bytes_max: memory_bytes, ..Options::default() },
             data: String::new(),
             door: DoorSettings::default(),
+            io_uring: true,
             listen: Vec::new(),
             listeners: Vec::new(),
             log: LogSettings::default(),

@@ -69,6 +69,10 @@ impl Broker {
         command.args(["serve", "--listen", &format!("tcp://{}", self.address)]);
         command.arg("--data").arg(self.store());
         command.args(["--shards", &shards.to_string()]);
+        if self.traced != Traced::No {
+            // What is written by io_uring is no call that strace sees, and it is the same writes.
+            command.args(["--set", "io_uring=false"]);
+        }
         for option in &self.options {
             command.args(["--set", option]);
         }

@@ -106,6 +106,10 @@ impl Program {
         &self.seen
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let kill = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();

@@ -35,6 +35,7 @@ mod psk;
 #[cfg(feature = "sink")]
 mod rule_links;
 mod rules;
+mod salvo;
 mod security;
 #[cfg(feature = "sink")]
 #[path = "../../src/identity/contract/servers.rs"]

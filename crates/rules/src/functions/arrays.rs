@@ -66,10 +66,8 @@ pub(super) const ROWS: &[Function] = &[
 fn contains<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let values = a.array(1)?;
     let sought = a.peek(0);
-    let each = sought.size().0;
     for value in &values {
-        f.budget.step(1 + each.min(value.size().0))?;
-        if value.equals(sought) {
+        if value.equals(sought, f.budget)? {
             return Ok(Value::Bool(true));
         }
     }

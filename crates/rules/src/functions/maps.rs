@@ -1,4 +1,4 @@
-//! Maps. A key of `map_get` and `map_put` may be a path: `a.b.c`.
+//! Maps, and JSON texts that say one. A key of `map_get` and `map_put` may be a path: `a.b.c`.
 
 use super::{Arguments, Function, Outcome, room, row};
 use crate::budget::Failed;
@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Function] = &[
         2..=3,
         "path, map[, default]",
         "What stands under a path of names, or the default, which is null if left out.",
-        (r#"map_get('a.b', map('{"a": {"b": 1}}'))"#, "1"),
+        (r#"map_get('a.b', '{"a": {"b": 1}}')"#, "1"),
         |f, a| get(f, a, true),
     ),
     row(
@@ -43,14 +43,14 @@ pub(super) const ROWS: &[Function] = &[
         "map",
         "How many names it has.",
         (r#"map_size(map('{"a": 1}'))"#, "1"),
-        |_, a| Ok(Value::Int(map(a, 0)?.len() as i64)),
+        |f, a| Ok(Value::Int(map(f, a, 0)?.len() as i64)),
     ),
     row(
         "map_to_entries",
         1..=1,
         "map",
         "An array of maps with `key` and `value`.",
-        (r#"map_to_entries(map('{"a": 1}'))"#, r#"[{"key":"a","value":1}]"#),
+        (r#"map_to_entries('{"a": 1}')"#, r#"[{"key":"a","value":1}]"#),
         map_to_entries,
     ),
     row(
@@ -79,9 +79,12 @@ pub(super) const ROWS: &[Function] = &[
     ),
 ];
 
-fn map<'a>(a: &mut Arguments<'_, 'a>, at: usize) -> Result<Map<'a>, Failed> {
-    match a.take(at) {
+/// A map, or the map that a JSON text says.
+fn map<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, at: usize) -> Result<Map<'a>, Failed> {
+    let is_text = matches!(a.peek(at), Value::Text(_));
+    match a.take(at).opened(f.budget)? {
         Value::Map(map) => Ok(map),
+        _ if is_text => a.no("the text is no map"),
         other => {
             a.values[at] = other;
             a.wants(at, "a map")
@@ -101,9 +104,9 @@ fn names<'t>(a: &Arguments<'_, '_>, path: &'t str, dots: bool) -> Result<Vec<&'t
 fn get<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outcome<'a> {
     let path = a.text(0)?;
     f.budget.scan(path.len())?;
-    let mut at = Value::Map(map(a, 1)?);
+    let mut at = Value::Map(map(f, a, 1)?);
     for name in names(a, &path, dots)? {
-        at = match at {
+        at = match at.opened(f.budget)? {
             Value::Map(mut map) => {
                 f.budget.step(map.len() as u64 / 4)?;
                 map.take(name).unwrap_or_default()
@@ -117,7 +120,7 @@ fn get<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outc
 fn put<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outcome<'a> {
     let path = a.text(0)?;
     let value = a.take(1);
-    let mut map = Value::Map(map(a, 2)?);
+    let mut map = Value::Map(map(f, a, 2)?);
     room(f.budget, path.len())?;
     let mut slot = &mut map;
     for name in names(a, &path, dots)? {
@@ -143,7 +146,7 @@ fn each<'a>(
     bytes: usize,
     of: fn((Cow<'a, str>, Value<'a>)) -> Value<'a>,
 ) -> Outcome<'a> {
-    let map = map(a, 0)?;
+    let map = map(f, a, 0)?;
     f.budget.step(map.len() as u64)?;
     room(f.budget, map.len() * bytes)?;
     Ok(Value::Array(map.into_entries().into_iter().map(of).collect()))

@@ -5,7 +5,7 @@ use super::{Arguments, Function, Needs, Outcome, room, row};
 use crate::budget::Failed;
 use crate::run::Frame;
 use crate::value::Value;
-use regex::{Regex, RegexBuilder};
+use regex::{Captures, Regex, RegexBuilder};
 use regex_syntax::hir::{Hir, HirKind};
 use std::borrow::Cow;
 
@@ -30,8 +30,9 @@ pub(super) const ROWS: &[Function] = &[
         "regex_replace",
         3..=3,
         "text, pattern, by",
-        "With another text in the place of every match; `$1` or `${1}` is what a group caught.",
-        (r"regex_replace('ab1cd3ef', '([0-9])', '<$1>')", r#""ab<1>cd<3>ef""#),
+        "With another text in the place of every match; in it `&` is the match, `\\1` or \
+         `\\g{1}` what a group caught; a character behind another backslash is itself: `\\&`.",
+        (r"regex_replace('ab1cd3ef', '[1-9]', '[&]')", r#""ab[1]cd[3]ef""#),
         regex_replace,
     )),
 ];
@@ -139,6 +140,8 @@ fn regex_extract<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcom
 fn regex_replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let (matcher, text) = search(f, a)?;
     let by = a.text(2)?;
+    f.budget.scan(by.len())?;
+    let places = by.bytes().filter(|byte| matches!(byte, b'&' | b'\\')).count();
     let mut out = String::new();
     let mut written = 0;
     for caught in matcher.regex.captures_iter(&text) {
@@ -147,14 +150,57 @@ fn regex_replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcom
         // of that is paid, enough to bound the worst.
         let left = (text.len() - whole.end()) as u64;
         f.budget.step(8 + matcher.weight.saturating_mul(left) / 16)?;
-        // `$1$1$1` may be long, but not longer than this.
-        let most = by.len().saturating_add((by.len() / 2).saturating_mul(whole.len()));
+        // `&&&` may be long, but not longer than this.
+        let most = by.len().saturating_add(places.saturating_mul(whole.len()));
         room(f.budget, most.saturating_add(whole.start() - written))?;
         out.push_str(&text[written..whole.start()]);
-        caught.expand(&by, &mut out);
+        put(&by, &caught, &mut out);
         written = whole.end();
     }
     room(f.budget, text.len() - written)?;
     out.push_str(&text[written..]);
     Ok(Value::Text(out.into()))
+}
+
+/// What stands in the place of a match, written as Erlang's `re` has it. A group that is none, or
+/// caught nothing, is empty.
+fn put(by: &str, caught: &Captures<'_>, out: &mut String) {
+    let mut rest = by;
+    while let Some(at) = rest.find(['&', '\\']) {
+        out.push_str(&rest[..at]);
+        let found = &rest[at..];
+        rest = match group(found) {
+            Some((number, after)) => {
+                let group = number.parse().ok().and_then(|number| caught.get(number));
+                out.push_str(group.map_or("", |group| group.as_str()));
+                after
+            }
+            None => {
+                let mut chars = found[1..].chars();
+                out.push(chars.next().unwrap_or('\\'));
+                chars.as_str()
+            }
+        };
+    }
+    out.push_str(rest);
+}
+
+/// The number of a group, and what is behind it.
+fn group(text: &str) -> Option<(&str, &str)> {
+    if let Some(after) = text.strip_prefix('&') {
+        return Some(("0", after));
+    }
+    let number = |text: &'_ str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let after = text.strip_prefix('\\')?;
+    if let Some(braced) = after.strip_prefix("g{") {
+        let (digits, behind) = braced.split_at(number(braced));
+        return Some(digits).filter(|digits| !digits.is_empty()).zip(behind.strip_prefix('}'));
+    }
+    let (named, digits) = match after.strip_prefix('g') {
+        Some(digits) => (true, digits),
+        None => (false, after),
+    };
+    // `\0` is a zero.
+    let is_group = digits.starts_with(|c: char| c.is_ascii_digit() && (named || c != '0'));
+    is_group.then(|| digits.split_at(number(digits)))
 }

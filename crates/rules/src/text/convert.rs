@@ -28,10 +28,13 @@ impl Statement {
             }
         }
         let start = Location::new(1, 1);
+        let has_message =
+            filters.len() > events.len() || events.iter().any(|at: &usize| EVENTS[*at].has_message);
         let mut scope = Scope {
             aliases: Vec::new(),
             item: None,
             events,
+            has_message,
             reads: Reads::default(),
             said_alias: false,
             asked: None,
@@ -107,6 +110,8 @@ pub(super) struct Scope {
     item: Option<String>,
     /// Those of FROM, which have fields of their own.
     events: Vec<usize>,
+    /// FROM has something that is a message, or is about one.
+    has_message: bool,
     pub(super) reads: Reads,
     said_alias: bool,
     /// Of what is said when a window is over: the totals that it says.
@@ -462,9 +467,9 @@ impl Scope {
             self.said_alias = true;
             return Ok(Root::Alias(name.into()));
         }
-        match field {
-            Some(field) => {
-                match field {
+        match FIELDS.iter().find(|row| row.name.eq_ignore_ascii_case(&name)) {
+            Some(row) if self.has_message || row.of_all || self.has_event_with(row.name) => {
+                match row.field {
                     Field::Payload => self.reads.payload = true,
                     Field::PubProps => self.reads.properties = true,
                     Field::Id | Field::Node | Field::PeerHost | Field::Username => {
@@ -472,23 +477,29 @@ impl Scope {
                     }
                     _ => {}
                 }
-                Ok(Root::Field(field))
+                Ok(Root::Field(row.field))
             }
             None if self.has_event_with(&name) => Ok(Root::More(name.into())),
-            None => {
-                let names: Vec<&str> = FIELDS.iter().map(|row| row.name).collect();
-                let own = self.events.iter().flat_map(|at| EVENTS[*at].fields).copied();
-                let own: Vec<&str> = own.collect();
-                if !own.is_empty() {
-                    let has = [&own[..], &names].concat().join(", ");
-                    let hint = format!("what the rule is about has {has}");
-                    return self.refuse(at, &format!("no event of this rule has {name}"), &hint);
-                }
-                let hint =
-                    format!("payload.{name} is in the payload; a message has {}", names.join(", "));
-                self.refuse(at, &format!("a message has no {name}"), &hint)
+            _ => self.unknown(&name, at),
+        }
+    }
+
+    fn unknown(&self, name: &str, at: Location) -> Result<Root, Refused> {
+        let known = FIELDS.iter().filter(|row| self.has_message || row.of_all);
+        let known: Vec<&str> = known.map(|row| row.name).collect();
+        let mut own: Vec<&str> = Vec::new();
+        for name in self.events.iter().flat_map(|at| EVENTS[*at].fields) {
+            if !own.contains(name) && !known.contains(name) {
+                own.push(name);
             }
         }
+        let has = [own.as_slice(), &known].concat().join(", ");
+        if !own.is_empty() {
+            let hint = format!("what the rule is about has {has}");
+            return self.refuse(at, &format!("no event of this rule has {name}"), &hint);
+        }
+        let hint = format!("payload.{name} is in the payload; a message has {has}");
+        self.refuse(at, &format!("a message has no {name}"), &hint)
     }
 
     fn has_event_with(&self, field: &str) -> bool {

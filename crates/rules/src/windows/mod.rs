@@ -132,6 +132,7 @@ impl Gathering {
         plan: &Plan,
         values: Vec<Value<'static>>,
         now: u64,
+        budget: &mut Budget,
     ) -> Result<bool, Failed> {
         let Some(grouping) = &plan.grouping else { return Ok(false) };
         let is_sliding = matches!(grouping.window, Window::Sliding { .. });
@@ -143,27 +144,30 @@ impl Gathering {
             return Err(Failed::Values);
         }
         let from = grouping.window.pane_of(now);
-        if let Window::Hopping { hop, .. } = grouping.window
-            && self.panes.is_empty()
-        {
-            self.next = (now / hop).saturating_add(1).saturating_mul(hop);
-        }
-        let goes_on = self.panes.back().is_some_and(|pane| match grouping.window {
+        let goes_on = self.panes.back().filter(|pane| match grouping.window {
             Window::Sliding { .. } => false,
             Window::Count { .. } | Window::Session { .. } => true,
             _ => pane.from == from,
         });
-        if !goes_on {
-            let totals = grouping.asked.iter().map(|asked| asked.row.kind.total()).collect();
-            let bytes = PANE_BYTES + TOTAL_BYTES * grouping.asked.len();
-            let values = usize::from(is_sliding);
-            self.panes.push_back(Pane { from, totals, bytes, values, ..Pane::default() });
-            self.bytes += bytes;
-            self.values += values;
+        let fresh = goes_on.is_none().then(|| grouping.pane(from));
+        let mut coming = Vec::with_capacity(values.len());
+        let totals = goes_on.or(fresh.as_ref()).map(|pane| &*pane.totals).unwrap_or_default();
+        for (total, value) in totals.iter().zip(values) {
+            coming.push(total.weigh(value, budget)?);
+        }
+        if let Some(pane) = fresh {
+            if let Window::Hopping { hop, .. } = grouping.window
+                && self.panes.is_empty()
+            {
+                self.next = (now / hop).saturating_add(1).saturating_mul(hop);
+            }
+            self.bytes += pane.bytes;
+            self.values += pane.values;
+            self.panes.push_back(pane);
         }
         let Some(pane) = self.panes.back_mut() else { return Ok(false) };
         (pane.last, pane.messages) = (now, pane.messages.saturating_add(1));
-        for ((total, value), asked) in pane.totals.iter_mut().zip(values).zip(&grouping.asked) {
+        for ((total, value), asked) in pane.totals.iter_mut().zip(coming).zip(&grouping.asked) {
             let before = total.last_bytes();
             let values = total.add(asked.row.kind, value);
             let gone = if values == 0 { before } else { 0 };
@@ -278,6 +282,16 @@ impl Gathering {
     /// Roughly the memory that it takes.
     pub fn bytes(&self) -> usize {
         GROUP_BYTES + self.bytes
+    }
+}
+
+impl Grouping {
+    /// One that has seen nothing.
+    fn pane(&self, from: u64) -> Pane {
+        let totals = self.asked.iter().map(|asked| asked.row.kind.total()).collect();
+        let bytes = PANE_BYTES + TOTAL_BYTES * self.asked.len();
+        let values = usize::from(matches!(self.window, Window::Sliding { .. }));
+        Pane { from, totals, bytes, values, ..Pane::default() }
     }
 }
 

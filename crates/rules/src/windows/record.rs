@@ -3,7 +3,7 @@
 use super::{Gathering, PANE_BYTES, Pane, TOTAL_BYTES, Total};
 use crate::plan::Plan;
 use crate::value::{Map, Value};
-use crate::windows::totals::Sum;
+use crate::windows::totals::{Distinct, Sum};
 use std::collections::VecDeque;
 
 const FORMAT: u8 = 1;
@@ -43,19 +43,22 @@ impl Gathering {
             pane.bytes = PANE_BYTES + TOTAL_BYTES * kinds.len();
             pane.values = usize::from(sliding);
             for kind in &kinds {
-                let total = from.total()?;
+                let total = match (from.total()?, kind.total()) {
+                    (Total::List(list), Total::Distinct(_)) => Total::Distinct(Distinct::of(list)?),
+                    (total, _) => total,
+                };
                 if std::mem::discriminant(&total) != std::mem::discriminant(&kind.total()) {
                     return None;
                 }
                 let bytes = |value: &Value<'_>| value.size().1 as usize;
-                match &total {
-                    Total::List(list) => {
-                        pane.values += list.len();
-                        pane.bytes += list.iter().map(bytes).sum::<usize>();
-                    }
-                    Total::One(_) => pane.bytes += total.last_bytes(),
-                    Total::Sum(_) => {}
-                }
+                let list = match &total {
+                    Total::Distinct(known) => known.values(),
+                    Total::List(list) => list,
+                    Total::One(value) if !value.is_null() => std::slice::from_ref(value),
+                    Total::One(_) | Total::Sum(_) => &[],
+                };
+                pane.values += if kind.lists() { list.len() } else { 0 };
+                pane.bytes += list.iter().map(bytes).sum::<usize>();
                 pane.totals.push(total);
             }
             gathering.values += pane.values;
@@ -80,11 +83,8 @@ fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
 
 fn put_total(to: &mut Vec<u8>, total: &Total) {
     match total {
-        Total::List(list) => {
-            to.push(b'l');
-            put(to, list.len() as u64);
-            list.iter().for_each(|value| put_value(to, value));
-        }
+        Total::Distinct(known) => put_list(to, known.values()),
+        Total::List(list) => put_list(to, list),
         Total::One(value) => {
             to.push(b'o');
             put_value(to, value);
@@ -98,6 +98,12 @@ fn put_total(to: &mut Vec<u8>, total: &Total) {
             to.push(u8::from(*has_floats));
         }
     }
+}
+
+fn put_list(to: &mut Vec<u8>, list: &[Value<'_>]) {
+    to.push(b'l');
+    put(to, list.len() as u64);
+    list.iter().for_each(|value| put_value(to, value));
 }
 
 fn put_value(to: &mut Vec<u8>, value: &Value<'_>) {

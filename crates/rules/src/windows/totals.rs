@@ -172,6 +172,7 @@ impl Kind {
     /// A total that has seen nothing.
     pub(crate) fn total(self) -> Total {
         match self {
+            Kind::CountDistinct | Kind::Distinct => Total::Distinct(Distinct::default()),
             kind if kind.lists() => Total::List(Vec::new()),
             Kind::Avg | Kind::Count | Kind::Stddev | Kind::Sum => Total::Sum(Sum::default()),
             _ => Total::One(Value::Null),
@@ -182,9 +183,75 @@ impl Kind {
 /// What is known of the values so far.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Total {
+    Distinct(Distinct),
     List(Vec<Value<'static>>),
     One(Value<'static>),
     Sum(Sum),
+}
+
+/// Values of which none is equal to another.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Distinct {
+    values: Vec<Value<'static>>,
+    /// One for each: only values whose hashes are the same are compared.
+    hashes: Vec<u64>,
+}
+
+/// A value on its way into a total.
+pub(crate) struct Coming {
+    value: Value<'static>,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Any,
+    /// Its equal is there.
+    Known,
+    New {
+        hash: u64,
+    },
+}
+
+impl Distinct {
+    /// Of a record.
+    pub(super) fn of(values: Vec<Value<'static>>) -> Option<Distinct> {
+        let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
+        let hashes = values.iter().map(|value| value.hash(&mut plenty).ok());
+        Some(Distinct { hashes: hashes.collect::<Option<_>>()?, values })
+    }
+
+    pub(super) fn values(&self) -> &[Value<'static>] {
+        &self.values
+    }
+
+    fn find(&self, value: &Value<'_>, hash: u64, budget: &mut Budget) -> Result<Place, Failed> {
+        budget.scan(self.hashes.len())?;
+        for (known, _) in self.values.iter().zip(&self.hashes).filter(|(_, own)| **own == hash) {
+            if known.equals(value, budget)? {
+                return Ok(Place::Known);
+            }
+        }
+        Ok(Place::New { hash })
+    }
+
+    fn push(&mut self, value: Value<'static>, hash: u64) {
+        self.values.push(value);
+        self.hashes.push(hash);
+    }
+
+    fn merge(&mut self, later: &Distinct, budget: &mut Budget) -> Result<(), Failed> {
+        for (value, hash) in later.values.iter().zip(&later.hashes) {
+            if self.find(value, *hash, budget)? == Place::Known {
+                continue;
+            }
+            let (steps, bytes) = value.size();
+            budget.step(steps)?;
+            budget.take(bytes as usize)?;
+            self.push(value.clone(), *hash);
+        }
+        Ok(())
+    }
 }
 
 /// Integers are summed apart, so that they stay exact.
@@ -235,19 +302,43 @@ impl Sum {
 }
 
 impl Total {
+    /// Pays for a value that comes into it. Nothing is changed before all values of a message are
+    /// paid for.
+    pub(crate) fn weigh(
+        &self,
+        value: Value<'static>,
+        budget: &mut Budget,
+    ) -> Result<Coming, Failed> {
+        let place = match self {
+            Total::Distinct(known) if !value.is_null() => {
+                let hash = value.hash(budget)?;
+                known.find(&value, hash, budget)?
+            }
+            _ => {
+                budget.scan(value.as_bytes().map_or(0, <[u8]>::len))?;
+                Place::Any
+            }
+        };
+        Ok(Coming { value, place })
+    }
+
     /// One more value. How many values it keeps beside those before.
-    pub(crate) fn add(&mut self, kind: Kind, value: Value<'static>) -> usize {
+    pub(crate) fn add(&mut self, kind: Kind, coming: Coming) -> usize {
+        let Coming { value, place } = coming;
         match self {
             _ if value.is_null() && kind != Kind::Collect => 0,
+            Total::Distinct(known) => match place {
+                Place::New { hash } => {
+                    known.push(value, hash);
+                    1
+                }
+                Place::Any | Place::Known => 0,
+            },
             Total::Sum(sum) => {
                 sum.add(&value);
                 0
             }
             Total::List(list) => {
-                let unique = matches!(kind, Kind::CountDistinct | Kind::Distinct);
-                if unique && list.iter().any(|known| known.equals(&value)) {
-                    return 0;
-                }
                 list.push(value);
                 1
             }
@@ -263,6 +354,7 @@ impl Total {
     /// What its last value takes, which is all that one more may change.
     pub(crate) fn last_bytes(&self) -> usize {
         let last = match self {
+            Total::Distinct(known) => known.values.last(),
             Total::List(list) => list.last(),
             Total::One(value) => Some(value).filter(|value| !value.is_null()),
             Total::Sum(_) => None,
@@ -279,16 +371,11 @@ impl Total {
     ) -> Result<(), Failed> {
         match (self, later) {
             (Total::Sum(sum), Total::Sum(more)) => sum.merge(*more),
+            (Total::Distinct(known), Total::Distinct(more)) => known.merge(more, budget)?,
             (Total::List(list), Total::List(more)) => {
-                // Those of one part differ from each other already.
-                let unique = matches!(kind, Kind::CountDistinct | Kind::Distinct);
-                let before = if unique { list.len() } else { 0 };
                 for value in more {
                     let (steps, bytes) = value.size();
-                    budget.step(steps + before as u64)?;
-                    if list[..before].iter().any(|known| known.equals(value)) {
-                        continue;
-                    }
+                    budget.step(steps)?;
                     budget.take(bytes as usize)?;
                     list.push(value.clone());
                 }
@@ -322,7 +409,10 @@ impl Total {
             (Total::Sum(sum), _) => i64::try_from(sum.ints)
                 .map(Value::Int)
                 .map_err(|_| Failed::Arithmetic { operator: "sum", why: "overflow" }),
-            (Total::List(list), Kind::CountDistinct) => Ok(Value::Int(list.len() as i64)),
+            (Total::Distinct(known), Kind::CountDistinct) => {
+                Ok(Value::Int(known.values.len() as i64))
+            }
+            (Total::Distinct(known), _) => Ok(Value::Array(known.values)),
             (Total::List(list), Kind::PercentileCont | Kind::PercentileDisc) => {
                 percentile(list, kind, part, budget)
             }

@@ -63,6 +63,7 @@ impl Stage {
             })),
             listeners: Vec::new(),
             shards: 1,
+            io_uring: true,
             options: Arc::new(options),
             seed: 7,
             store: None,

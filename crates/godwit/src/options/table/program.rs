@@ -60,6 +60,18 @@ pub(super) const TOP: &[Row] = &[
         set: |settings, value| settings.shards = usize::from(value.u16()),
     },
     Row {
+        key: "io_uring",
+        kind: Kind::Bool,
+        default: "true",
+        live: false,
+        short: "whether the kernel does many writes of one turn in one call",
+        long: "Where four connections or more are written to at once that costs less, and the \
+               last of them wait less. Where the kernel is older than 5.19, or a sandbox does not \
+               let us, each write is a call as without it.",
+        source: "io_uring(7)",
+        set: |settings, value| settings.io_uring = value.bool(),
+    },
+    Row {
         key: "data",
         kind: ANY,
         default: "godwit-data",
