@@ -1,9 +1,9 @@
 //! Messages with which connections end, one after the other. A socket that takes no message of such
 //! a length closes its connection and says nothing, and the next one would be given the same first.
 //!
-//! Nobody knows that it is so, and none of them is lost by it: they stand aside while others go, and
-//! now and then one of them is tried again. Where the session here sends them once more, as it does
-//! when the last socket has gone, they are known by their Packet Identifier and their length.
+//! Nobody knows that it is so, and none of them is lost by it: they stand aside while others go,
+//! and now and then one of them is tried again. Where the session here sends them once more, as it
+//! does when the last socket has gone, they are known by their Packet Identifier and their length.
 
 use super::parcel::Parcel;
 use mqtt::PacketId;
