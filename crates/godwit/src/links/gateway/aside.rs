@@ -35,10 +35,6 @@ impl Parcel {
     pub(super) fn is_doubted(&self) -> bool {
         self.ends.load(Relaxed) >= HANDFUL
     }
-
-    pub(super) fn is_question(&self) -> bool {
-        self.message.answered().is_some()
-    }
 }
 
 impl Default for Aside {

@@ -84,6 +84,7 @@ const STUCK: Duration = Duration::from_millis(200);
 /// One that takes nothing for so long goes where those that take something cannot have the whole of
 /// the window otherwise.
 pub(super) const STALLED: Duration = Duration::from_secs(10);
+
 impl Seat {
     /// A message that is alone always has room.
     fn has_room(&self, bytes: usize, settings: &GatewaySettings) -> bool {

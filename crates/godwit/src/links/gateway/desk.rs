@@ -558,9 +558,9 @@ impl Desk {
 
     /// When somebody has waited long enough.
     pub(super) fn due(&self) -> Option<Instant> {
-        let relieves = || self.crowd().relieves_at(self.settings());
-        let relieves_at = if self.passes_over { None } else { relieves() };
-        self.errands.due().into_iter().chain(self.ask_again).chain(relieves_at).min()
+        let relieves_at = (!self.passes_over).then(|| self.crowd().relieves_at(self.settings()));
+        let others = self.ask_again.into_iter().chain(relieves_at.flatten());
+        self.errands.due().into_iter().chain(others).min()
     }
 
     pub(super) fn look_at_time(&mut self) {

@@ -17,6 +17,12 @@ pub(super) struct Parcel {
     pub(super) ends: AtomicU32,
 }
 
+impl Parcel {
+    pub(super) fn is_question(&self) -> bool {
+        self.message.answered().is_some()
+    }
+}
+
 /// An acknowledgement that a connection to the session here owes. The number is the connection's.
 pub(super) type Receipt = (u64, PacketId);
 
