@@ -98,6 +98,7 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
         | Act::Crowd { .. }
         | Act::Disk { .. }
         | Act::Drain
+        | Act::Fill { .. }
         | Act::From { .. }
         | Act::Permit { .. }
         | Act::Power

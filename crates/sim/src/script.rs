@@ -41,6 +41,7 @@
 //!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
 //!   ! disk refuses, ! disk takes  what grows; removals it takes always
 //!   ! disk is crowded, ! disk is roomy
+//!   ! disk is full, ! disk has room
 //!   ! disk waits            for a batch for which somebody waits, or a second
 //!   ! stored                 says, as the client `disk`, how many records the store holds
 //!   + 5s, + 300ms            time passes
@@ -124,6 +125,10 @@ pub enum Act {
         syncs: Syncs,
     },
     Drain,
+    /// The broker is told that the store has no room, or some again.
+    Fill {
+        is_full: bool,
+    },
     From {
         client: usize,
         address: IpAddr,
@@ -191,6 +196,7 @@ impl Act {
             | Act::Crowd { .. }
             | Act::Disk { .. }
             | Act::Drain
+            | Act::Fill { .. }
             | Act::Pass { .. }
             | Act::Permit { .. }
             | Act::Power
@@ -215,6 +221,7 @@ impl Act {
             | Act::Crowd { .. }
             | Act::Disk { .. }
             | Act::Drain
+            | Act::Fill { .. }
             | Act::From { .. }
             | Act::Permit { .. }
             | Act::Power
@@ -471,6 +478,8 @@ fn command(text: &str) -> Result<Act, String> {
         "drain" => Act::Drain,
         "close_all" => Act::CloseAll,
         "disk is crowded" => Act::Crowd { is_crowded: true },
+        "disk has room" => Act::Fill { is_full: false },
+        "disk is full" => Act::Fill { is_full: true },
         "disk is roomy" => Act::Crowd { is_crowded: false },
         "disk holds" => Act::Disk { syncs: Syncs::Nothing },
         "disk syncs" => Act::Disk { syncs: Syncs::Everything },

@@ -216,6 +216,7 @@ impl<'a> Stage<'a> {
                 }
             }
             Act::Drain => self.world.command(&Command::Drain),
+            Act::Fill { is_full } => self.world.fill(*is_full),
             Act::Refuse { refuses } => {
                 if let Some(disk) = self.world.disk() {
                     disk.refuses = *refuses;

@@ -116,10 +116,7 @@ impl World {
         let told: Vec<_> = self.warden.waiting.drain(..count).collect();
         for (at, slip, question) in told {
             let answer = self.warden.answer(&question);
-            let place = &mut self.places[at];
-            let input = Input::Answered { slip, answer };
-            place.shard.handle(self.now, input, &mut place.out);
-            self.act(at);
+            self.tell(at, Input::Answered { slip, answer });
         }
     }
 
@@ -127,10 +124,7 @@ impl World {
     pub fn judge(&mut self) {
         for (at, conn, case, claim) in std::mem::take(&mut self.people.waiting) {
             let verdict = self.people.verdict(&claim);
-            let place = &mut self.places[at];
-            let input = Input::Verdict { conn, case, verdict };
-            place.shard.handle(self.now, input, &mut place.out);
-            self.act(at);
+            self.tell(at, Input::Verdict { conn, case, verdict });
         }
     }
 
@@ -291,10 +285,8 @@ impl World {
         wire.unsent.clear();
         wire.to_client.clear();
         let Some((at, conn)) = wire.end.take() else { return };
-        let place = &mut self.places[at];
-        place.conns[conn.0 as usize] = None;
-        place.shard.handle(self.now, Input::Closed { conn }, &mut place.out);
-        self.act(at);
+        self.places[at].conns[conn.0 as usize] = None;
+        self.tell(at, Input::Closed { conn });
     }
 
     /// The client stops reading, or goes on.
@@ -309,10 +301,15 @@ impl World {
             self.options = options.clone();
         }
         for at in 0..self.places.len() {
-            let place = &mut self.places[at];
-            place.shard.handle(self.now, Input::Command(command.clone()), &mut place.out);
-            self.act(at);
+            self.tell(at, Input::Command(command.clone()));
         }
+    }
+
+    /// One shard hears it, and what follows is done.
+    fn tell(&mut self, at: usize, input: Input<'_>) {
+        let place = &mut self.places[at];
+        place.shard.handle(self.now, input, &mut place.out);
+        self.act(at);
     }
 
     /// More waits for the disk than it likes, or no longer.
@@ -322,6 +319,11 @@ impl World {
             place.shard.set_store_crowded(self.now, is_crowded, &mut place.out);
             self.act(at);
         }
+    }
+
+    /// The store has no room, or some again.
+    pub fn fill(&mut self, is_full: bool) {
+        self.places.iter_mut().for_each(|place| place.shard.set_store_full(is_full));
     }
 
     /// Runs until nothing is left to do at this moment.
@@ -385,11 +387,8 @@ impl World {
         disk.sync(chance.map_or(unsynced, |chance| chance.below(unsynced + 1)));
         let seq = disk.durable();
         for at in 0..self.places.len() {
-            let place = &mut self.places[at];
-            let is_stopped = self.disk.as_ref().is_some_and(Disk::is_stopped);
-            if place.shard.waits_for_disk() && !is_stopped {
-                place.shard.handle(self.now, Input::Durable { seq }, &mut place.out);
-                self.act(at);
+            if self.places[at].shard.waits_for_disk() && !self.is_stopped() {
+                self.tell(at, Input::Durable { seq });
             }
         }
         true

@@ -173,6 +173,59 @@ crate::transcripts! {
         "##
     }
 
+    fn what_memory_has_no_room_for() {
+        r##"
+        # options: memory_bytes_max=60000 queue_bytes_max=1000000
+        # shards: 1
+        # rule: lost publish=lost/${clientid} payload=${event},${topic},${n},${reason} : SELECT \
+            *, strlen(payload) AS n FROM "$events/message/dropped", \
+            "$events/message/delivery_dropped"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "lost/+" qos=0
+        s< SUBACK 1 [0]
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "a" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "a" qos=1 "x"*12000
+        p< PUBACK 1
+        w> CONNECT id=w will="w" will_payload="x"*13000
+        w< CONNACK present=0
+        p> PUBLISH 2 "a" qos=1 "x"*10000
+        p< PUBACK 2
+        s< PUBLISH "lost/a" qos=0 "delivery.dropped,a,12000,out_of_memory"
+        p> PUBLISH 3 "b" qos=1 retain "x"*9000
+        p< PUBACK 3 QuotaExceeded reason_string="no room: a limit of the server is reached"
+        s< PUBLISH "lost/p" qos=0 "message.dropped,b,9000,out_of_memory"
+        "##
+    }
+
+    fn what_a_store_has_no_room_for() {
+        r##"
+        # disk: on
+        # rule: lost publish=lost/${clientid} payload=${topic},${reason} : SELECT * FROM \
+            "$events/message/dropped"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "lost/+" qos=0
+        s< SUBACK 1 [0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        ! disk is full
+        p> PUBLISH 1 "b" qos=1 retain "x"
+        p< PUBACK 1 QuotaExceeded reason_string="no room: the server's store is full"
+        s< PUBLISH "lost/p" qos=0 "b,store_full"
+        ! disk has room
+        p> PUBLISH 1 "b" qos=1 retain "x"
+        p< PUBACK 1 NoMatchingSubscribers
+        s< PUBLISH "lost/p" qos=0 "b,no_subscribers"
+        "##
+    }
+
     fn a_topic_that_is_called_like_an_event_is_none() {
         r##"
         # rule: in publish=in payload=${clientid} : SELECT * FROM "$events/client/connected"
