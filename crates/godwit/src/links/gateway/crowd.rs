@@ -526,7 +526,8 @@ impl Present {
         let mut given = Vec::new();
         self.relieve();
         self.cut_stalled(settings);
-        if let Some(parcel) = self.aside.take(Instant::now())
+        if !self.peers.is_empty()
+            && let Some(parcel) = self.aside.take(Instant::now())
             && let Err(parcel) = self.give(parcel, settings)
         {
             self.aside.put_back(parcel);
@@ -585,5 +586,27 @@ impl Present {
                 self.returned.extend(seat.queue.drain(..));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parcel::parcel;
+    use super::super::tests::gateway;
+    use super::*;
+    use mqtt::PacketId;
+
+    #[test]
+    fn where_nobody_is_there_nothing_is_tried() {
+        let own = [("protocol", "sp"), ("pattern", "push"), ("listen", "tcp://127.0.0.1:1")];
+        let settings = gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap();
+        let mut present = Present::default();
+        let message = Message { envelope: Vec::new(), frames: vec![vec![b'x']] };
+        let long_ago = Instant::now() - Duration::from_secs(10);
+        present.aside.push(parcel(message, Some((1, PacketId::MIN))), long_ago);
+        let due = present.aside.due();
+        assert!(due.is_some_and(|due| due <= Instant::now()), "{due:?}");
+        present.give_again(&settings);
+        assert_eq!(present.aside.due(), due, "it is not put off");
     }
 }
