@@ -387,6 +387,30 @@ status_topic = \"site/status\"
     assert_eq!(status, "0\n");
 }
 
+/// This system takes all of it at once, and the question whether anybody is there stands behind it.
+#[test]
+fn a_question_that_stands_behind_much_is_waited_for_while_that_gets_on() {
+    let addresses = [nowhere(), nowhere()];
+    let listen = format!("tcp://{}", addresses[0]);
+    let far = Broker::start(&["--listen", &listen, "--listen", &format!("ws://{}", addresses[1])]);
+    for (scheme, address) in ["tcp", "ws"].into_iter().zip(addresses) {
+        let line = Line::slow(address, 200_000);
+        let bridge = format!("servers = [\"{scheme}://{}\"]\n", line.address);
+        let times = "keep_alive_s = 1\nanswer_timeout_s = 2\n";
+        let name = format!("bridge-behind-{scheme}");
+        let (mut near, _) = edge(&name, &(bridge + times + BOTH), &[]);
+        near.program.wait_for("godwit::bridge connected");
+        let sub = subscriber(&far, &["-t", "site/up/#", "-F", "%l", "-C", "100", "-W", "15"]);
+        let words = "x".repeat(12_000);
+        publish(&near.port(), &["-t", "up/x", "-m", &words, "--repeat", "100"]);
+        let since = Instant::now();
+        assert_eq!(sub.finish(), (Some(0), "12000\n".repeat(100)), "{scheme}");
+        // Longer than a question is waited for that stands behind nothing.
+        assert!(since.elapsed() > Duration::from_secs(4), "{:?}", since.elapsed());
+        assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "1");
+    }
+}
+
 #[test]
 fn every_carrier_leads_to_the_other_broker() {
     let folder = scratch("bridge-carriers-tls");

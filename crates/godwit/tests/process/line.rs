@@ -1,12 +1,15 @@
 //! A line between two that can stop to carry anything, without a word.
 
 use crate::broker::PATIENCE;
+use socket2::SockRef;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
+
+const CHUNK_BYTES: usize = 4096;
 
 pub(crate) struct Line {
     pub(crate) address: SocketAddr,
@@ -19,6 +22,21 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn to(far: SocketAddr) -> Line {
         let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+        Line::at(listener, far, Duration::ZERO)
+    }
+
+    /// What is said towards the far end gets there at this pace, and waits at the near one: there
+    /// is little room between.
+    pub(crate) fn slow(far: SocketAddr, bytes_per_s: u32) -> Line {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
+        // Connections have from it what they have when they come.
+        let room = SockRef::from(&listener).set_recv_buffer_size(4 * CHUNK_BYTES);
+        room.expect("a socket has a buffer");
+        let pause = Duration::from_secs(1) * CHUNK_BYTES as u32 / bytes_per_s;
+        Line::at(listener, far, pause)
+    }
+
+    fn at(listener: TcpListener, far: SocketAddr, pause: Duration) -> Line {
         let address = listener.local_addr().expect("this host has room for it");
         let (is_frozen, is_mute): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let (frozen, mute) = (is_frozen.clone(), is_mute.clone());
@@ -27,15 +45,17 @@ impl Line {
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(far) else { continue };
-                for (from, to, stops, swallows) in
-                    [(&near, &far, &mute, &nobody_asks), (&far, &near, &frozen, &swallows)]
-                {
+                let ways = [
+                    (&near, &far, &mute, &nobody_asks, pause),
+                    (&far, &near, &frozen, &swallows, Duration::ZERO),
+                ];
+                for (from, to, stops, swallows, pause) in ways {
                     let (from, to) = (
                         from.try_clone().expect("this host has room for it"),
                         to.try_clone().expect("this host has room for it"),
                     );
                     let (stops, swallows) = (stops.clone(), swallows.clone());
-                    thread::spawn(move || carry(from, to, &stops, &swallows));
+                    thread::spawn(move || carry(from, to, (&stops, &swallows), pause));
                 }
             }
         });
@@ -71,17 +91,19 @@ impl Line {
 fn carry(
     mut from: TcpStream,
     mut to: TcpStream,
-    is_frozen: &AtomicBool,
-    has_swallowed: &AtomicBool,
+    (is_frozen, has_swallowed): (&AtomicBool, &AtomicBool),
+    pause: Duration,
 ) {
-    let mut buffer = [0; 4096];
+    let mut buffer = [0; CHUNK_BYTES];
     let mut was_frozen = false;
     let _ = from.set_read_timeout(Some(Duration::from_millis(50)));
     loop {
         let read = from.read(&mut buffer);
         was_frozen |= is_frozen.load(SeqCst);
         match read {
-            Ok(len) if len > 0 && !was_frozen && to.write_all(&buffer[..len]).is_ok() => {}
+            Ok(len) if len > 0 && !was_frozen && to.write_all(&buffer[..len]).is_ok() => {
+                thread::sleep(pause);
+            }
             // Not even an end gets through.
             Ok(len) if was_frozen => {
                 has_swallowed.fetch_or(len > 0, SeqCst);

@@ -3,6 +3,7 @@
 use super::far::{Far, goodbye};
 use super::pipe::{End, Past, Pipe, Side, Suspects};
 use super::settings::BridgeSettings;
+use super::underway::UnderWay;
 use crate::identity::remote::dial::Wire;
 use crate::identity::remote::url::Url;
 use crate::links::near::Near;
@@ -22,6 +23,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 pub(crate) struct Line {
     near: Way<UnixStream>,
     far: Way<Box<dyn Wire>>,
+    under_way: UnderWay,
     pipe: Pipe,
     buffer: Box<[u8]>,
     version: Version,
@@ -54,6 +56,8 @@ impl Ended {
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
 /// So many times the time for an answer a question may stand behind what was said before it.
 const BEHIND: u32 = 3;
+/// So often, within the time for an answer, it is seen whether what was said before still leaves.
+const LOOKS: u32 = 8;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 impl Line {
@@ -61,6 +65,7 @@ impl Line {
         Line {
             near: Way::new(near.stream, near.read),
             far: Way::new(far.wire, far.read),
+            under_way: far.under_way,
             pipe,
             buffer: vec![0; READ_BYTES].into(),
             version: settings.version,
@@ -186,7 +191,10 @@ impl Line {
     /// When there is something to do that no byte tells of.
     fn due(&self) -> Instant {
         let due = match self.unanswered() {
-            Some(at) => at + self.answer_timeout,
+            Some(at) => {
+                let looked = self.under_way.looked().unwrap_or(at);
+                (at + self.answer_timeout).min(looked + self.answer_timeout / LOOKS)
+            }
             None => self.far.heard.min(self.far.said) + self.keep_alive,
         };
         if self.pipe.is_answered() { due } else { due.min(self.answered() + self.answer_timeout) }
@@ -196,11 +204,13 @@ impl Line {
         Instant::from_std(self.pipe.answered)
     }
 
-    /// Since when a question waits for any word. What is still taken of what we say counts for some
-    /// time: the question may stand behind it, and the system takes much for somebody who hangs.
+    /// Since when a question waits for any word. What is still taken of what we say, or leaves,
+    /// counts for some time: the question may stand behind it, and systems take much for somebody
+    /// who hangs.
     fn unanswered(&self) -> Option<Instant> {
         let asked = self.pinged.filter(|at| self.far.heard <= *at)?;
-        Some(asked.max(self.far.said.min(asked + BEHIND * self.answer_timeout)))
+        let moved = self.under_way.moved().map_or(self.far.said, |at| at.max(self.far.said));
+        Some(asked.max(moved.min(asked + BEHIND * self.answer_timeout)))
     }
 
     /// A broker that says nothing is asked whether it is there, and so is one to which we say
@@ -210,11 +220,15 @@ impl Line {
         if !self.pipe.is_answered() && now >= self.answered() + self.answer_timeout {
             return Err("it does not answer what it is asked for".to_string());
         }
+        if self.unanswered().is_some() {
+            self.under_way.look(now);
+        }
         match self.unanswered() {
             Some(at) if now >= at + self.answer_timeout => Err("it no longer answers".to_string()),
             None if now >= self.far.heard.min(self.far.said) + self.keep_alive => {
                 self.pipe.to_far.extend_from_slice(&PINGREQ);
                 self.pinged = Some(now);
+                self.under_way.look(now);
                 Ok(())
             }
             _ => Ok(()),

@@ -3,6 +3,7 @@
 use super::pipe::{ALIASES_IN_MAX, Terms};
 use super::settings::BridgeSettings;
 use super::tunnel;
+use super::underway::UnderWay;
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::url::Url;
 use crate::links::near::{NearTerms, first_packet, read_frame};
@@ -25,6 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// A connection that was let in.
 pub(crate) struct Far {
     pub(crate) wire: Box<dyn Wire>,
+    pub(crate) under_way: UnderWay,
     /// What came behind CONNACK.
     pub(crate) read: Vec<u8>,
     pub(crate) granted: Granted,
@@ -90,7 +92,7 @@ impl Far {
         tls: Option<&Arc<ClientConfig>>,
         manner: Manner,
     ) -> Result<Far, Denied> {
-        let mut wire = open(settings, server, tls).await.map_err(Denied::Why)?;
+        let (mut wire, under_way) = open(settings, server, tls).await.map_err(Denied::Why)?;
         let hello = hello(settings, server, manner);
         let said = wire.write_all(&hello).await;
         let said = match said {
@@ -118,7 +120,7 @@ impl Far {
         }
         let granted = Granted::of(&ack, settings, manner);
         read.drain(..len);
-        Ok(Far { wire, read, granted })
+        Ok(Far { wire, under_way, read, granted })
     }
 }
 
@@ -175,12 +177,12 @@ impl Granted {
     }
 }
 
-/// A transport, with nothing said on it.
+/// A transport, with nothing said on it, and the sockets on its way.
 pub(super) async fn open(
     settings: &BridgeSettings,
     server: &Url,
     tls: Option<&Arc<ClientConfig>>,
-) -> Result<Box<dyn Wire>, String> {
+) -> Result<(Box<dyn Wire>, UnderWay), String> {
     let (endpoint, scheme) = (endpoint(server), scheme(server));
     let tls = tls.filter(|_| scheme.is_tls);
     let name = match settings.tls.server_name.as_str() {
@@ -193,10 +195,13 @@ pub(super) async fn open(
     }
     let stream = endpoint.dial().await?;
     heed(&stream, settings.patience());
-    match tls {
-        Some(tls) => endpoint.secure_as(name, stream, tls.clone()).await,
-        None => Ok(Box::new(stream)),
-    }
+    let under_way = UnderWay::default().also(&stream);
+    let under_way = under_way.map_err(|error| format!("{endpoint}: {error}"))?;
+    let wire = match tls {
+        Some(tls) => endpoint.secure_as(name, stream, tls.clone()).await?,
+        None => Box::new(stream),
+    };
+    Ok((wire, under_way))
 }
 
 /// What is said goes into the kernel's buffer though nobody is there, so only the kernel can tell:

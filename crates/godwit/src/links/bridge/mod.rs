@@ -9,6 +9,7 @@ pub(crate) mod pipe;
 mod place;
 pub(crate) mod settings;
 mod tunnel;
+mod underway;
 
 use self::carry::{Ended, Line};
 use self::far::{Denied, Far, Manner};

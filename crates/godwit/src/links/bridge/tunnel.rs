@@ -2,6 +2,7 @@
 //! clients, and the bridge has one end of a pair of sockets.
 
 use super::far::{heed, scheme};
+use super::underway::UnderWay;
 use crate::clients::tunnel::{Far, Tunnel};
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::identity::remote::url::Url;
@@ -33,7 +34,7 @@ pub(super) async fn open(
     server: &Url,
     tls: Option<&Arc<ClientConfig>>,
     (within, patience): (Duration, Duration),
-) -> Result<Box<dyn Wire>, String> {
+) -> Result<(Box<dyn Wire>, UnderWay), String> {
     let found = lookup_host((endpoint.host.as_str(), endpoint.port)).await;
     let found: Vec<SocketAddr> = found.map_err(|error| format!("{endpoint}: {error}"))?.collect();
     let road = match (scheme(server).is_quic, tls) {
@@ -52,17 +53,27 @@ pub(super) async fn open(
     });
     opener.map_err(|error| format!("no thread to connect by: {error}"))?;
     let tunnel = opened.await.map_err(|_| format!("{endpoint}: nobody connects"))?;
-    let Tunnel { near, fate } = tunnel.map_err(|error| format!("{endpoint}: {error}"))?;
+    let said = |error| format!("{endpoint}: {error}");
+    let (Tunnel { near, fate }, under_way) = tunnel.map_err(said)?;
+    let under_way = under_way.also(&near).map_err(said)?;
     let stream = near.set_nonblocking(true).and_then(|()| UnixStream::from_std(near));
-    let stream = stream.map_err(|error| format!("{endpoint}: {error}"))?;
-    Ok(Box::new(End { stream, fate }))
+    let stream = stream.map_err(said)?;
+    Ok((Box::new(End { stream, fate }), under_way))
 }
 
 /// The first of the addresses that answers.
-fn first(all: &[SocketAddr], name: &str, road: &Road, deadline: Instant) -> io::Result<Tunnel> {
+fn first(
+    all: &[SocketAddr],
+    name: &str,
+    road: &Road,
+    deadline: Instant,
+) -> io::Result<(Tunnel, UnderWay)> {
     let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for to in all {
-        match road.far(*to, name).and_then(|far| Tunnel::open(far, deadline)) {
+        let opened = road.far(*to, name).and_then(|(far, under_way)| {
+            Tunnel::open(far, deadline).map(|tunnel| (tunnel, under_way))
+        });
+        match opened {
             Err(error) => why = error,
             opened => return opened,
         }
@@ -71,18 +82,20 @@ fn first(all: &[SocketAddr], name: &str, road: &Road, deadline: Instant) -> io::
 }
 
 impl Road {
-    fn far(&self, to: SocketAddr, name: &str) -> io::Result<Far> {
+    /// With the socket of it that says what is under way; QUIC keeps that for itself.
+    fn far(&self, to: SocketAddr, name: &str) -> io::Result<(Far, UnderWay)> {
         match self {
             Road::Stream(layers, patience) => {
                 let wire = Carried::open(to, None, name, layers)?;
                 heed(&wire, *patience);
-                Ok(Far::Wire(wire))
+                let under_way = UnderWay::default().also(&wire)?;
+                Ok((Far::Wire(wire), under_way))
             }
             Road::Quic(manner, patience) => {
                 // So that two of them may get lost.
                 let mut outlet = Outlet::new(to, None, PINGS_EVERY.min(*patience / 4))?;
                 let trunk = outlet.open(manner, name, 0)?;
-                Ok(Far::Trunk(Box::new(outlet), trunk))
+                Ok((Far::Trunk(Box::new(outlet), trunk), UnderWay::default()))
             }
         }
     }
