@@ -24,6 +24,7 @@ gateway = functools.partial(sockets.gateway, protocol='protocol = "sp"')
 
 class Nng(Case):
     gateway = staticmethod(gateway)
+    TRANSPORTS = ("tcp", "ipc", "ws")
 
     def socket(self, kind, url, listens, **options):
         way = {"listen": url} if listens else {"dial": url, "block_on_dial": False}
@@ -33,7 +34,7 @@ class Nng(Case):
         return socket
 
     def test_what_is_published_reaches_whoever_wants_it(self):
-        for transport, we_listen in self.every_way("tcp", "ipc", "ws"):
+        for transport, we_listen in self.every_way():
             broker, sub = self.pair_up("pub", "sub", transport, we_listen, OUT, topics=b"out/a")
             mqtt = self.mqtt(broker)
             mqtt.publish("out/b", "not wanted")
@@ -43,7 +44,7 @@ class Nng(Case):
             self.assertEqual(sub.recv(), b"out/a/b/" + b"\x00" * 70_000)
 
     def test_what_sockets_publish_comes_in(self):
-        for transport, we_listen in self.every_way("tcp", "ipc", "ws"):
+        for transport, we_listen in self.every_way():
             broker, pub = self.pair_up("sub", "pub", transport, we_listen, IN)
             mqtt = self.mqtt(broker, "from/#")
             for message in (b"in/a/hello/x", b"other/a", b"nothing", b"in/b/", b"\xff/\xff/x"):
@@ -96,16 +97,19 @@ class Nng(Case):
                 self.assertEqual(mqtt.next(), ("from/x", b"back"))
 
     def test_a_bus_carries_both_ways_to_all(self):
-        url = self.url()
-        broker = self.listening(gateway("bus", f'listen = ["{url}"]', OUT + IN))
-        sockets = [self.socket("bus", url, False) for _ in range(3)]
-        self.joined(broker, "bus", 3)
-        mqtt = self.mqtt(broker, "from/#")
-        mqtt.publish("out/x", "all")
-        for number, socket in enumerate(sockets):
-            self.assertEqual(socket.recv(), b"out/x/all")
-            socket.send(b"in/%d/me" % number)
-        self.assertEqual(sorted(mqtt.next()[0] for _ in sockets), ["from/0", "from/1", "from/2"])
+        for transport, we_listen in self.every_way():
+            urls = [self.url(transport) for _ in range(1 if we_listen else 3)]
+            text = gateway("bus", f'{"listen" if we_listen else "dial"} = {urls}', OUT + IN)
+            broker = (self.listening if we_listen else self.start)(text)
+            sockets = [self.socket("bus", urls[at % len(urls)], not we_listen) for at in range(3)]
+            self.joined(broker, "bus", 3)
+            mqtt = self.mqtt(broker, "from/#")
+            mqtt.publish("out/x", "all")
+            for number, socket in enumerate(sockets):
+                self.assertEqual(socket.recv(), b"out/x/all")
+                socket.send(b"in/%d/me" % number)
+            self.assertEqual(sorted(mqtt.next()[0] for _ in sockets),
+                             ["from/0", "from/1", "from/2"])
 
     def test_clients_of_mqtt_ask_and_sockets_answer(self):
         for transport, we_listen in self.every_way():

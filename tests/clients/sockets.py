@@ -89,6 +89,8 @@ class Mqtt:
 class Case(unittest.TestCase):
     """Whoever extends it says what `socket` and `gateway` are."""
 
+    TRANSPORTS = ("tcp", "ipc")
+
     def setUp(self):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -142,8 +144,8 @@ class Case(unittest.TestCase):
         self.joined(broker, ours)
         return broker, socket
 
-    def every_way(self, *transports):
-        for transport in transports or ("tcp", "ipc"):
+    def every_way(self):
+        for transport in self.TRANSPORTS:
             for we_listen in (True, False):
                 with self.subTest(transport=transport, we_listen=we_listen):
                     yield transport, we_listen
