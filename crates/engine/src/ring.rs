@@ -27,8 +27,10 @@ pub(crate) enum Parcel {
     Quic(Box<Word>),
 }
 
-/// How to wake the thread that runs one shard.
+/// How to wake the thread that runs one shard. Its neighbours' threads write theirs as often, and
+/// processors fetch lines of 64 bytes in pairs.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Bell {
     /// Of the host's poller.
     host: Arc<mio::Waker>,
