@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What a gateway to ZeroMQ costs: messages a second and latency from ZeroMQ to MQTT and back,
-beside two sockets of ZeroMQ without a broker, in one run.
+beside two sockets of ZeroMQ without a broker, in one run. Medians of the rounds, the least and
+the most of each, and each beside no broker.
 
-    gateways.py --godwit PATH [--messages N]
+    gateways.py --godwit PATH [--messages N] [--rounds N]
 
 Needs pyzmq. The MQTT side is a bare socket that counts bytes, so that no client is measured.
 """
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import socket
@@ -20,6 +22,8 @@ import time
 import zmq
 
 PAYLOAD = b"x" * 100
+ROUND_TRIPS = 5000
+RATES, MEDIANS, LATEST = "messages a second", "round trip, median, us", "99 of 100, us"
 OPTIONS = """
 [[gateway]]
 name = "in"
@@ -122,32 +126,35 @@ def send_all(port, count):
             push.send(PAYLOAD)
 
 
-def latencies(ask, rounds):
+def latencies(ask, trips):
     took = []
-    for _ in range(rounds):
+    for _ in range(trips):
         begun = time.perf_counter()
         ask()
         took.append((time.perf_counter() - begun) * 1e6)
     took.sort()
-    return f"{statistics.median(took):7.0f} us median {took[len(took) * 99 // 100]:7.0f} us p99"
+    return statistics.median(took), took[len(took) * 99 // 100]
 
 
-def bare(context, count, rounds):
+def bare(context, count, trips):
+    """Names of what is measured, and values."""
     pull = context.socket(zmq.PULL)
     port = pull.bind_to_random_port("tcp://127.0.0.1")
     per_s = rate(count, lambda some: [pull.recv() for _ in range(some)], sender(port, count))
-    print(f"ZeroMQ to ZeroMQ, no broker: {per_s:9,.0f} a second", flush=True)
+    yield RATES, "ZeroMQ to ZeroMQ, no broker", per_s
     one, other = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
     other.connect(f"tcp://127.0.0.1:{one.bind_to_random_port('tcp://127.0.0.1')}")
-    threading.Thread(target=lambda: [other.send(other.recv()) for _ in range(rounds)]).start()
+    threading.Thread(target=lambda: [other.send(other.recv()) for _ in range(trips)]).start()
 
     def ask():
         one.send(PAYLOAD)
         one.recv()
-    print(f"there and back:              {latencies(ask, rounds)}", flush=True)
+    median, p99 = latencies(ask, trips)
+    yield MEDIANS, "PAIR to PAIR, no broker", median
+    yield LATEST, "PAIR to PAIR, no broker", p99
 
 
-def through(context, godwit, qos, count, rounds):
+def through(context, godwit, qos, count, trips):
     ports = {name: free_port() for name in ("pull", "push", "pair", "mqtt")}
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(OPTIONS.format(qos=qos, **ports))
@@ -157,13 +164,13 @@ def through(context, godwit, qos, count, rounds):
         broker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
             time.sleep(1)
-            measure(context, ports, qos, count, rounds)
+            yield from measure(context, ports, qos, count, trips)
         finally:
             broker.terminate()
             broker.wait()
 
 
-def measure(context, ports, qos, count, rounds):
+def measure(context, ports, qos, count, trips):
     kinds = {"push": zmq.PULL, "pair": zmq.PAIR}
     sockets = {name: context.socket(kind) for name, kind in kinds.items()}
     for name, own in sockets.items():
@@ -173,7 +180,7 @@ def measure(context, ports, qos, count, rounds):
     mqtt.subscribe("in")
     len_of_one = len(publish("in", 0))
     got = rate(count, lambda some: mqtt.take(some, len_of_one), sender(ports["pull"], count))
-    print(f"ZeroMQ to MQTT, QoS {qos}:       {got:9,.0f} a second", flush=True)
+    yield RATES, f"ZeroMQ to MQTT, QoS {qos}", got
     source, packets = Mqtt(ports["mqtt"]), publish("out", qos) * 1000
 
     def send():
@@ -183,28 +190,42 @@ def measure(context, ports, qos, count, rounds):
                 source.exact(4 * 1000)
     got = rate(count, lambda some: [sockets["push"].recv() for _ in range(some)],
                threading.Thread(target=send))
-    print(f"MQTT to ZeroMQ, QoS {qos}:       {got:9,.0f} a second", flush=True)
+    yield RATES, f"MQTT to ZeroMQ, QoS {qos}", got
     mqtt.subscribe("pong")
     pair = sockets["pair"]
-    threading.Thread(target=lambda: [pair.send(pair.recv()) for _ in range(rounds)]).start()
+    threading.Thread(target=lambda: [pair.send(pair.recv()) for _ in range(trips)]).start()
     ping, pong = publish("ping", 0), len(publish("pong", 0))
 
     def ask():
         source.socket.sendall(ping)
         mqtt.exact(pong)
-    print(f"MQTT, ZeroMQ and back:       {latencies(ask, rounds)}", flush=True)
+    median, p99 = latencies(ask, trips)
+    yield MEDIANS, f"MQTT, ZeroMQ and back, QoS {qos}", median
+    yield LATEST, f"MQTT, ZeroMQ and back, QoS {qos}", p99
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--godwit", required=True, help="the broker's binary")
     parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    context = zmq.Context()
-    bare(context, given.messages, 5000)
-    for qos in (0, 1):
-        through(context, os.path.abspath(given.godwit), qos, given.messages, 5000)
-    context.destroy(0)
+    godwit, count = os.path.abspath(given.godwit), given.messages
+    found = {kind: {} for kind in (RATES, MEDIANS, LATEST)}
+    with zmq.Context() as context:
+        for _ in range(given.rounds):
+            ways = [bare(context, count, ROUND_TRIPS)]
+            ways += [through(context, godwit, qos, count, ROUND_TRIPS) for qos in (0, 1)]
+            for kind, name, value in itertools.chain(*ways):
+                found[kind].setdefault(name, []).append(value)
+        context.destroy(0)
+    for kind, rows in found.items():
+        print(f"\n{kind:32}    median              least to most   beside no broker")
+        beside = statistics.median(next(iter(rows.values())))
+        for name, values in rows.items():
+            median = statistics.median(values)
+            print(f"{name:32} {median:9,.0f}    {min(values):9,.0f} to {max(values):9,.0f}"
+                  f"   x{median / beside:.2f}")
 
 
 if __name__ == "__main__":
