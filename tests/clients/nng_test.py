@@ -33,6 +33,15 @@ class Nng(Case):
         self.addCleanup(socket.close)
         return socket
 
+    def three_up(self, ours, theirs, transport, we_listen, rules):
+        """The same as `pair_up` with three sockets; where they listen each has its own place."""
+        urls = [self.url(transport) for _ in range(1 if we_listen else 3)]
+        text = gateway(ours, f'{"listen" if we_listen else "dial"} = {urls}', rules)
+        broker = (self.listening if we_listen else self.start)(text)
+        sockets = [self.socket(theirs, urls[at % len(urls)], not we_listen) for at in range(3)]
+        self.joined(broker, ours, 3)
+        return broker, sockets
+
     def test_what_is_published_reaches_whoever_wants_it(self):
         for transport, we_listen in self.every_way():
             broker, sub = self.pair_up("pub", "sub", transport, we_listen, OUT, topics=b"out/a")
@@ -98,11 +107,7 @@ class Nng(Case):
 
     def test_a_bus_carries_both_ways_to_all(self):
         for transport, we_listen in self.every_way():
-            urls = [self.url(transport) for _ in range(1 if we_listen else 3)]
-            text = gateway("bus", f'{"listen" if we_listen else "dial"} = {urls}', OUT + IN)
-            broker = (self.listening if we_listen else self.start)(text)
-            sockets = [self.socket("bus", urls[at % len(urls)], not we_listen) for at in range(3)]
-            self.joined(broker, "bus", 3)
+            broker, sockets = self.three_up("bus", "bus", transport, we_listen, OUT + IN)
             mqtt = self.mqtt(broker, "from/#")
             mqtt.publish("out/x", "all")
             for number, socket in enumerate(sockets):
@@ -145,12 +150,7 @@ class Nng(Case):
 
     def test_a_survey_asks_all_of_them(self):
         for transport, we_listen in self.every_way():
-            urls = [self.url(transport) for _ in range(1 if we_listen else 3)]
-            text = gateway("surveyor", f'{"listen" if we_listen else "dial"} = {urls}', OUT)
-            broker = (self.listening if we_listen else self.start)(text)
-            all_of_them = [self.socket("respondent", urls[at % len(urls)], not we_listen)
-                           for at in range(3)]
-            self.joined(broker, "surveyor", 3)
+            broker, all_of_them = self.three_up("surveyor", "respondent", transport, we_listen, OUT)
             mqtt = self.mqtt(broker, "answers")
             mqtt.publish("out/x", "who is there", ResponseTopic="answers", CorrelationData=b"c")
             for number, one in enumerate(all_of_them):
