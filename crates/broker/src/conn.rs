@@ -21,36 +21,38 @@ use mqtt::{
 };
 use std::sync::Arc;
 
+/// What every packet looks at stands first, and together.
+#[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) state: State,
+    pub(crate) heard: Now,
+    /// Where there are limits to how fast it may talk.
+    pub(crate) meter: Option<Box<Meter>>,
+    /// [MQTT-3.2.2-15]
+    pub(crate) packet_bytes_max: u32,
+    /// Answers to it that wait for the disk.
+    pub(crate) owed: u32,
+    pub(crate) generation: u32,
+    /// One and a half times the keep-alive; 0 is never.
+    pub(crate) silence_ms_max: u32,
+    /// When the only timer that counts is due.
+    pub(crate) timer_at: Now,
     pub(crate) peer: Peer,
+    /// Where CONNECT named an authentication method.
+    pub(crate) exchange: Option<Box<Exchange>>,
+    /// Alias `n` stands at `n - 1`. Gone with the connection [MQTT-3.3.2-7].
+    pub(crate) aliases: Vec<Option<Arc<str>>>,
+    /// What those cost.
+    pub(crate) alias_bytes: u32,
+    pub(crate) topic_alias_max: u16,
+    /// As CONNACK said, whatever the options say since.
+    pub(crate) receive_maximum: u16,
     pub(crate) version: Version,
     /// What it publishes does not come back to it.
     pub(crate) is_bridge: bool,
     /// Came here from another shard: this one is its home.
     pub(crate) moved: bool,
-    pub(crate) generation: u32,
-    /// One and a half times the keep-alive; 0 is never.
-    pub(crate) silence_ms_max: u32,
-    pub(crate) heard: Now,
-    /// When the only timer that counts is due.
-    pub(crate) timer_at: Now,
-    pub(crate) topic_alias_max: u16,
-    /// As CONNACK said, whatever the options say since.
-    pub(crate) receive_maximum: u16,
-    /// [MQTT-3.2.2-15]
-    pub(crate) packet_bytes_max: u32,
-    /// Alias `n` stands at `n - 1`. Gone with the connection [MQTT-3.3.2-7].
-    pub(crate) aliases: Vec<Option<Arc<str>>>,
-    /// What those cost.
-    pub(crate) alias_bytes: u32,
-    /// Where there are limits to how fast it may talk.
-    pub(crate) meter: Option<Box<Meter>>,
-    /// Where CONNECT named an authentication method.
-    pub(crate) exchange: Option<Box<Exchange>>,
-    /// Answers to it that wait for the disk.
-    pub(crate) owed: u32,
 }
 
 #[derive(Debug)]

@@ -82,7 +82,7 @@ pub(crate) mod cost {
         (size_of::<Option<Conn>>() + Wheel::TIMER_BYTES + limits::SOCKET_BYTES) as u64;
     pub(crate) const SESSION: u64 = 320;
     pub(crate) const SUBSCRIPTION: u64 = 48;
-    pub(crate) const FILTER: u64 = 160;
+    pub(crate) const FILTER: u64 = 128;
     pub(crate) const FILTER_NODE: u64 = 80;
     pub(crate) const RETAINED_NODE: u64 = 192;
     /// One that has others below it.

@@ -284,7 +284,7 @@ impl Shard {
         elsewhere
             || filters.iter().map(|&filter| self.topics.filter(filter)).any(|filter| {
                 filter.subscribers.iter().any(|subscriber| lasts(subscriber.session))
-                    || filter.groups.iter().any(|&group| self.groups.lasts(group))
+                    || filter.groups().iter().any(|&group| self.groups.lasts(group))
             })
     }
 

@@ -23,17 +23,28 @@ use crate::will::Will;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 use mqtt::{SubscribeOptions, Version};
+use smallvec::SmallVec;
 use std::hash::BuildHasher;
+use std::mem::offset_of;
 use std::sync::Arc;
 
+/// What a delivery or a publish touches stands first, within a line's length.
+#[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Session {
     /// The connection, or `NONE` while the client is away.
     pub(crate) conn: u32,
     /// Its place among the writes of this tick: see `Outbox::write`.
     pub(crate) write: u32,
+    pub(crate) packet_bytes_max: u32,
+    /// The client's Receive Maximum or ours, whichever is lower.
+    pub(crate) window: u16,
     pub(crate) version: Version,
     pub(crate) gate: Gate,
+    /// Where its client came in last: its limits go for the queue while the client is away.
+    pub(crate) listener: ListenerId,
+    /// How much longer its names are than what its client says: see `mount`.
+    pub(crate) mount: u8,
     /// Waits in `Shard::unfinished` for a tick with room.
     pub(crate) unfinished: bool,
     /// Member of a shared group: its room is reported.
@@ -45,28 +56,23 @@ pub(crate) struct Session {
     /// CONNECT's Session Expiry Interval was not 0: only then may DISCONNECT name another than 0,
     /// whatever was granted.
     pub(crate) asked_to_stay: bool,
-    /// The client's Receive Maximum or ours, whichever is lower.
-    pub(crate) window: u16,
-    pub(crate) packet_bytes_max: u32,
-    /// Where its client came in last: its limits go for the queue while the client is away.
-    pub(crate) listener: ListenerId,
-    /// How much longer its names are than what its client says: see `mount`.
-    pub(crate) mount: u8,
     pub(crate) flight: Option<Box<Flight>>,
     pub(crate) aliases: Option<Box<AliasesOut>>,
-    /// What its client is known by: see `mount`.
-    pub(crate) client_id: Box<str>,
-    pub(crate) subscriptions: Vec<Subscription>,
-    pub(crate) rare: Option<Box<Rare>>,
-    /// Who its client is and what it may do, where that is asked.
-    pub(crate) rights: Option<Box<Rights>>,
     /// What the store knows of it, if it is to outlive the process.
     pub(crate) lasting: Option<Box<Lasting>>,
+    /// Who its client is and what it may do, where that is asked.
+    pub(crate) rights: Option<Box<Rights>>,
+    pub(crate) rare: Option<Box<Rare>>,
+    /// What its client is known by: see `mount`.
+    pub(crate) client_id: Box<str>,
+    pub(crate) subscriptions: SmallVec<[Subscription; 2]>,
     pub(crate) expiry_s: u32,
     pub(crate) generation: u32,
     /// Where packet ids go on while there is no flight.
     pub(crate) first_id: u16,
 }
+
+const _: () = assert!(offset_of!(Session, rights) <= 48);
 
 /// One entry of a session's list, which knows its place in the filter's list and is known there.
 #[derive(Clone, Copy, Debug)]
@@ -207,9 +213,6 @@ impl Session {
     }
 
     pub(crate) fn add_subscription(&mut self, subscription: Subscription) {
-        if self.subscriptions.is_empty() {
-            self.subscriptions.reserve_exact(1);
-        }
         self.subscriptions.push(subscription);
         let len = self.subscriptions.len();
         if len == LOOKED_THROUGH_MAX + 1 {
@@ -481,7 +484,7 @@ impl Sessions {
             flight: None,
             aliases: None,
             client_id: client_id.into(),
-            subscriptions: Vec::new(),
+            subscriptions: SmallVec::new(),
             rare: None,
             rights: None,
             lasting: None,

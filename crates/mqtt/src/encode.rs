@@ -235,8 +235,10 @@ fn framed(kind: PacketType, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) 
 #[inline]
 pub fn encode_remaining_len(len: usize, out: &mut Vec<u8>) {
     if len < 0x80 {
-        out.push(len as u8);
-        return;
+        return out.push(len as u8);
+    }
+    if len < 0x4000 {
+        return out.extend_from_slice(&[len as u8 | 0x80, (len >> 7) as u8]);
     }
     let (bytes, len_len) = varint_bytes(len);
     out.extend(bytes.into_iter().take(len_len));

@@ -217,7 +217,7 @@ impl Shard {
         self.groups.by_name.insert(name.clone(), at);
         self.groups.any = true;
         self.interest.set_grouped(self.id.0, true);
-        self.topics.filter_mut(filter).groups.push(at);
+        self.topics.filter_mut(filter).add_group(at);
         at
     }
 
@@ -252,7 +252,7 @@ impl Shard {
         }
         self.groups.any = !self.groups.by_name.is_empty();
         self.interest.set_grouped(self.id.0, self.groups.any);
-        self.topics.filter_mut(filter).groups.retain(|&group| group != at);
+        self.topics.filter_mut(filter).remove_group(at);
         let text = self.topics.filter(filter).text.clone();
         if self.topics.remove_if_unused(filter) {
             self.want_no_more(&text);
@@ -325,8 +325,8 @@ impl Shard {
         out: &mut Outbox,
     ) {
         for &filter in filters {
-            for place in 0..self.topics.filter(filter).groups.len() {
-                let at = self.topics.filter(filter).groups[place];
+            for place in 0..self.topics.filter(filter).groups().len() {
+                let at = self.topics.filter(filter).groups()[place];
                 self.dispatch_to(at, draft, None, out);
             }
         }
@@ -341,7 +341,7 @@ impl Shard {
         out: &mut Outbox,
     ) {
         for &filter in filters {
-            for at in self.topics.filter(filter).groups.clone() {
+            for at in self.topics.filter(filter).groups().to_vec() {
                 if was_there(&self.groups.groups[at].name) {
                     self.dispatch_to(at, draft, None, out);
                 }

@@ -2,7 +2,8 @@
 //!
 //! A filter without wildcards is found by one hash of the whole topic; the others are a trie whose
 //! edges live in one hash table keyed by (parent, level). Matching costs what matches, whatever
-//! else is subscribed. The subscribers of one filter stand side by side.
+//! else is subscribed. The subscribers of one filter stand side by
+//! side, and one that is alone stands in the filter.
 
 mod trie;
 
@@ -12,6 +13,8 @@ use crate::slab::Slab;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use mqtt::{QoS, SubscribeOptions};
+use smallvec::SmallVec;
+use smol_str::SmolStr;
 use std::hash::BuildHasher;
 use trie::Trie;
 
@@ -84,12 +87,35 @@ impl Packed {
     }
 }
 
+/// Where the text is short and the subscriber alone, nothing stands elsewhere: a message to one
+/// device touches a line of the cache or two here.
 #[derive(Debug)]
 pub(crate) struct Filter {
-    pub(crate) text: Box<str>,
-    pub(crate) subscribers: Vec<Subscriber>,
+    pub(crate) text: SmolStr,
+    pub(crate) subscribers: SmallVec<[Subscriber; 1]>,
+    #[expect(clippy::box_collection, reason = "a word here, since few filters have any")]
+    groups: Option<Box<Vec<u32>>>,
+}
+
+const _: () = assert!(size_of::<Option<Filter>>() <= 56);
+
+impl Filter {
     /// Shared groups that this shard owns and that take this filter's messages.
-    pub(crate) groups: Vec<u32>,
+    pub(crate) fn groups(&self) -> &[u32] {
+        self.groups.as_ref().map_or(&[], |groups| groups)
+    }
+
+    pub(crate) fn add_group(&mut self, at: u32) {
+        self.groups.get_or_insert_default().push(at);
+    }
+
+    pub(crate) fn remove_group(&mut self, at: u32) {
+        let Some(groups) = &mut self.groups else { return };
+        groups.retain(|&group| group != at);
+        if groups.is_empty() {
+            self.groups = None;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -132,8 +158,8 @@ impl Topics {
         self.text_bytes += text.len() as u64;
         let id = self.filters.insert(Filter {
             text: text.into(),
-            subscribers: Vec::with_capacity(1),
-            groups: Vec::new(),
+            subscribers: SmallVec::new(),
+            groups: None,
         });
         if is_wildcard(text) {
             self.trie.insert(text, id);
@@ -156,7 +182,7 @@ impl Topics {
     /// Forgets a filter that nobody wants any more. Says whether it did.
     pub(crate) fn remove_if_unused(&mut self, id: FilterId) -> bool {
         let filter = &self.filters[id.0];
-        if !filter.subscribers.is_empty() || !filter.groups.is_empty() {
+        if !filter.subscribers.is_empty() || filter.groups.is_some() {
             return false;
         }
         let text = self.filters.remove(id.0).map(|filter| filter.text).unwrap_or_default();
@@ -202,7 +228,7 @@ impl Topics {
         subscribers.swap_remove(place as usize);
         self.subscriptions -= 1;
         if subscribers.len() * 4 < subscribers.capacity() {
-            subscribers.shrink_to(subscribers.len() * 2);
+            subscribers.shrink_to_fit();
         }
         subscribers.get(place as usize).copied()
     }
