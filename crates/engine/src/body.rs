@@ -327,8 +327,10 @@ impl Body {
         self.count(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         match sent {
+            Err(_) if socket.is_leaving() => self.forget(index),
             Err(_) => self.takes_no_more(index),
             Ok(false) => {}
+            Ok(true) if socket.is_leaving() => self.end_stream(index),
             Ok(true) if socket.congested.is_none() => {}
             Ok(true) => {
                 socket.congested = None;

@@ -40,7 +40,7 @@ impl Body {
         let sockets = self.sockets.iter().enumerate();
         let stuck = sockets.filter_map(|(at, socket)| {
             let socket = socket.as_ref()?;
-            let is_worth_it = socket.counted > SHED_BYTES_MIN && !socket.is_leaving();
+            let is_worth_it = socket.counted > SHED_BYTES_MIN;
             (is_worth_it && socket.is_stuck()).then_some((socket.since, at))
         });
         let mut stuck: Vec<_> = stuck.collect();
@@ -48,11 +48,17 @@ impl Body {
         for (_, at) in stuck {
             let Some(Some(socket)) = self.sockets.get_mut(at) else { continue };
             let before = socket.counted;
-            socket.give_up();
-            socket.counted = socket.holds();
-            let freed = (before - socket.counted) as usize;
-            self.held -= freed;
-            self.starved.push(ConnId(at as u32));
+            // The broker has let go of it already.
+            if socket.is_leaving() {
+                self.forget(at as u32);
+            } else {
+                socket.give_up();
+                socket.counted = socket.holds();
+                self.held -= (before - socket.counted) as usize;
+                self.starved.push(ConnId(at as u32));
+            }
+            let left = self.sockets[at].as_ref().map_or(0, |socket| socket.counted);
+            let freed = (before - left) as usize;
             if freed >= excess {
                 break;
             }

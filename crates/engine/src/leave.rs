@@ -35,7 +35,8 @@ impl Body {
         self.out.note_left();
     }
 
-    /// Our side is done. The peer gets to read our last words before anything resets the stream.
+    /// Our side is done. The peer gets to read our last words, and what the socket had not taken
+    /// before them, before anything resets the stream.
     pub(crate) fn close(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.tail = Vec::new();
@@ -47,13 +48,25 @@ impl Body {
         }
         self.count(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        if socket.unsent() > 0 || socket.stream.shutdown(std::net::Shutdown::Write).is_err() {
+        // What it had to give up is missing in the stream: nothing may follow.
+        if socket.starved && socket.unsent() > 0 {
             return self.forget(index);
         }
         let at = Now(self.now.0 + LINGER_MS);
         socket.leaves_at = at;
         self.leaving.push_back((at, index));
-        self.read_away(index);
+        if socket.unsent() == 0 {
+            self.end_stream(index);
+        }
+    }
+
+    /// All that we had to say to a connection that we closed is written.
+    pub(crate) fn end_stream(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        match socket.stream.shutdown(std::net::Shutdown::Write) {
+            Ok(()) => self.read_away(index),
+            Err(_) => self.forget(index),
+        }
     }
 
     pub(crate) fn send_home(&mut self, index: u32, home: ShardId, peer: Peer) {

@@ -237,3 +237,52 @@ fn welcomed_as(broker: &Broker, client_id: &str) -> TcpStream {
     assert_eq!(read(&mut stream, CONNACK.len()), CONNACK);
     stream
 }
+
+/// What a slow reader still reads is all that was sent to it and why that was the end, whole and in
+/// order: our last words stand behind what the socket had not taken yet.
+#[test]
+fn who_is_too_slow_may_read_to_the_end_why_it_goes() {
+    let broker = Broker::start(&[
+        "--set=queue.policy=disconnect",
+        "--set=queue.messages_max=10",
+        "--set=connection.write_bytes_max=64KiB",
+    ]);
+    let mut slow = connect(broker.address);
+    slow.write_all(b"\x10\x10\0\x04MQTT\x05\x02\0\0\0\0\x03s-1").expect("it is open");
+    slow.write_all(b"\x82\x07\0\x01\0\0\x01t\0").expect("it is open");
+    let mut packets = Vec::new();
+    let mut bytes = Vec::new();
+    while packets.len() < 2 {
+        bytes.extend(read(&mut slow, 1));
+        packets.extend(whole_packets(&mut bytes));
+    }
+    let mut fast = welcomed(broker.address);
+    let body = [&b"\0\x01t"[..], &[b'x'; 10_000]].concat();
+    let publish = [&[0x30, 0x93, 0x4e][..], &body].concat();
+    let many = publish.repeat(1_000);
+    fast.write_all(&many).expect("nobody waits for the slow one");
+    packets.clear();
+    loop {
+        let more = read(&mut slow, 64 * 1024);
+        if more.is_empty() {
+            break;
+        }
+        bytes.extend(more);
+        packets.extend(whole_packets(&mut bytes));
+    }
+    assert!(bytes.is_empty(), "the stream ended within a packet, after {} bytes", bytes.len());
+    let last = packets.pop().expect("it got something");
+    assert_eq!(last[..3], [0xE0, last.len() as u8 - 2, 0x97]);
+    assert!((1..1_000).contains(&packets.len()), "{}", packets.len());
+    // In 5.0 with its empty properties.
+    assert!(packets.iter().all(|packet| packet.len() == publish.len() + 1));
+}
+
+/// Takes the whole packets off the front.
+fn whole_packets(bytes: &mut Vec<u8>) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    while let Ok(Some(frame)) = mqtt::cut(bytes, u32::MAX) {
+        packets.push(bytes.drain(..frame.len).collect());
+    }
+    packets
+}
