@@ -53,7 +53,7 @@ pub(crate) enum Claimed {
 
 impl Exclusives {
     pub(crate) fn held(&self) -> u64 {
-        self.held.len() as u64 * cost::FILTER
+        self.held.len() as u64 * cost::EXCLUSIVE
     }
 
     /// Says whether it is the member's now.

@@ -83,6 +83,8 @@ pub(crate) mod cost {
     pub(crate) const SESSION: u64 = 320;
     pub(crate) const SUBSCRIPTION: u64 = 48;
     pub(crate) const FILTER: u64 = 128;
+    /// Beside the filter's own.
+    pub(crate) const EXCLUSIVE: u64 = 160;
     pub(crate) const FILTER_NODE: u64 = 80;
     pub(crate) const RETAINED_NODE: u64 = 192;
     /// One that has others below it.

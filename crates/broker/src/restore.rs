@@ -255,13 +255,14 @@ impl Shard {
         options: SubscribeOptions,
         given: u32,
     ) -> (Member, Box<str>) {
-        let name = self.sessions.keep_group(group);
+        let (name, owner) = (self.sessions.keep_group(group), self.home_of(group));
         let session = self.sessions.get_mut(id);
         session.is_member = true;
         let group = group.clone();
         session.rare().shares.push(Share {
             group,
             name,
+            owner,
             options,
             id: given,
             online: false,

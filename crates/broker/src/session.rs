@@ -1,12 +1,11 @@
 //! What MQTT keeps of a client when the socket goes, and the table of all sessions of a shard.
-//!
-//! The fields that a delivery touches stand first; what most sessions never have is boxed.
+//! What most sessions never have is boxed.
 
 use crate::alias::AliasesOut;
 use crate::feed::Cursors;
 use crate::flight::{Flight, Marks, Slot};
 use crate::gate::Gate;
-use crate::input::{ConnId, Now, SessionId};
+use crate::input::{ConnId, Now, SessionId, ShardId};
 use crate::journal::Journal;
 use crate::lasting::{Lasting, Origin};
 use crate::limits::NONE;
@@ -126,6 +125,8 @@ pub(crate) struct Share {
     pub(crate) group: Arc<str>,
     /// The group's name among `Sessions::group_names`.
     pub(crate) name: u32,
+    /// The shard that has the group.
+    pub(crate) owner: ShardId,
     pub(crate) options: SubscribeOptions,
     pub(crate) id: u32,
     /// What an owner on another shard was told last: whether the member is there, ...
@@ -228,6 +229,9 @@ impl Session {
     pub(crate) fn take_subscription(&mut self, at: u32) -> Option<Subscription> {
         let gone = self.subscriptions.swap_remove(at as usize);
         let moved = self.subscriptions.get(at as usize).copied();
+        if self.subscriptions.len() * 4 < self.subscriptions.capacity() {
+            self.subscriptions.shrink_to_fit();
+        }
         if self.subscriptions.len() >= LOOKED_THROUGH_MAX {
             let len = self.subscriptions.len();
             let by_filter = &mut self.rare().by_filter;
@@ -237,6 +241,8 @@ impl Session {
             }
             if len == LOOKED_THROUGH_MAX {
                 *by_filter = HashMap::default();
+            } else if len * 4 < by_filter.capacity() {
+                by_filter.shrink_to_fit();
             }
         }
         moved

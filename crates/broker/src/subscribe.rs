@@ -344,6 +344,7 @@ impl Shard {
         out: &mut Outbox,
     ) -> Option<Arc<str>> {
         let group: Arc<str> = group.into();
+        let owner = self.home_of(&group);
         let known = self.sessions.get_mut(id).rare().shares.iter_mut();
         match known.into_iter().find(|share| share.group == group) {
             Some(share) => (share.options, share.id) = (options, subscription_id),
@@ -352,8 +353,9 @@ impl Shard {
                 // What `join` supposes.
                 let (online, granted) = (true, 0);
                 let group = group.clone();
-                let share = Share { group, name, options, id: subscription_id, online, granted };
                 let session = self.sessions.get_mut(id);
+                let id = subscription_id;
+                let share = Share { group, name, owner, options, id, online, granted };
                 session.is_member = true;
                 session.rare().shares.push(share);
             }
@@ -362,7 +364,6 @@ impl Shard {
         let member = self.member(id);
         let session = self.sessions.get(id);
         let (client_id, lasts) = ((*session.client_id).into(), session.lasting.is_some());
-        let owner = self.home_of(&group);
         if owner == self.id {
             self.join(&group, member, &session.client_id.clone(), options, subscription_id, lasts);
             return None;

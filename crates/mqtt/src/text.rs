@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
 /// vector loops that the standard library would start.
 #[inline]
 pub(crate) fn contains_any<const N: usize>(bytes: &[u8], needles: [u8; N]) -> bool {
-    let found = |word: u64| {
+    let found_in = |word: u64| {
         needles
             .iter()
             .fold(0, |found, &needle| found | zero_bytes(word ^ u64::from_le_bytes([needle; 8])))
@@ -128,9 +128,9 @@ pub(crate) fn contains_any<const N: usize>(bytes: &[u8], needles: [u8; N]) -> bo
             return bytes.iter().any(|byte| needles.contains(byte));
         };
         let (head, tail) = (u32::from_le_bytes(*head), u32::from_le_bytes(*tail));
-        return found(u64::from(head) | u64::from(tail) << 32) != 0;
+        return found_in(u64::from(head) | u64::from(tail) << 32) != 0;
     };
-    let found = |word: &[u8; 8]| found(u64::from_le_bytes(*word));
+    let found = |word: &[u8; 8]| found_in(u64::from_le_bytes(*word));
     let (words, _) = bytes.as_chunks::<8>();
     // The tail overlaps the last whole word, which costs less than reading it byte by byte.
     words.iter().fold(found(tail), |sum, word| sum | found(word)) != 0

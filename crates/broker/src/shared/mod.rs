@@ -38,6 +38,8 @@ pub(crate) struct Groups {
     pub(crate) members: u64,
     /// Of the messages that wait in all queues.
     queue_bytes: u64,
+    /// A name may have 64 KiB, of which the filter is one byte.
+    name_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,8 @@ struct Group {
     /// The whole filter, `$share/` and all.
     name: Arc<str>,
     filter: FilterId,
+    /// Its place among the groups of the filter.
+    place: u32,
     members: Vec<Joined>,
     strategy: Strategy,
     /// The member whose turn it is, or that is stuck to.
@@ -84,7 +88,14 @@ struct Joined {
 impl Groups {
     pub(crate) fn new(seed: u64) -> Groups {
         let by_name = HashMap::with_hasher(FixedState::with_seed(seed));
-        Groups { groups: Slab::default(), by_name, any: false, members: 0, queue_bytes: 0 }
+        Groups {
+            groups: Slab::default(),
+            by_name,
+            any: false,
+            members: 0,
+            queue_bytes: 0,
+            name_bytes: 0,
+        }
     }
 }
 
@@ -94,7 +105,7 @@ impl Groups {
     }
 
     pub(crate) fn held(&self) -> u64 {
-        self.members * cost::MEMBER + self.queue_bytes
+        self.members * cost::MEMBER + self.queue_bytes + self.name_bytes
     }
 }
 
@@ -207,6 +218,7 @@ impl Shard {
         let at = self.groups.groups.insert(Group {
             name: name.clone(),
             filter,
+            place: 0,
             members: Vec::new(),
             strategy,
             turn: 0,
@@ -217,7 +229,8 @@ impl Shard {
         self.groups.by_name.insert(name.clone(), at);
         self.groups.any = true;
         self.interest.set_grouped(self.id.0, true);
-        self.topics.filter_mut(filter).add_group(at);
+        self.groups.name_bytes += name.len() as u64;
+        self.groups.groups[at].place = self.topics.filter_mut(filter).add_group(at);
         at
     }
 
@@ -240,19 +253,21 @@ impl Shard {
             group.turn %= group.members.len();
             return;
         }
-        let filter = group.filter;
-        let lasting = group.lasting;
+        let (filter, place, lasting) = (group.filter, group.place, group.lasting);
         let dropped = group.queue.len() as u64;
         self.groups.queue_bytes -= group.queue_bytes + dropped * cost::SLOT;
         self.sessions.counters.drops[Drop::Offline as usize] += dropped;
         self.groups.by_name.remove(name);
+        self.groups.name_bytes -= name.len() as u64;
         self.groups.groups.remove(at);
         if let Some((number, _)) = lasting {
             self.forget_group(name, number);
         }
         self.groups.any = !self.groups.by_name.is_empty();
         self.interest.set_grouped(self.id.0, self.groups.any);
-        self.topics.filter_mut(filter).remove_group(at);
+        if let Some(moved) = self.topics.filter_mut(filter).remove_group(place) {
+            self.groups.groups[moved].place = place;
+        }
         let text = self.topics.filter(filter).text.clone();
         if self.topics.remove_if_unused(filter) {
             self.want_no_more(&text);
@@ -291,10 +306,9 @@ impl Shard {
             let mut reports = Vec::new();
             for share in &mut rare.shares {
                 let more = share.grant(online, room);
-                reports.push((share.group.clone(), more));
+                reports.push((share.group.clone(), share.owner, more));
             }
-            for (group, more) in reports {
-                let owner = self.home_of(&group);
+            for (group, owner, more) in reports {
                 if owner == self.id {
                     // Members of its own shard an owner asks.
                     self.set_room(&group, member, online, 0, out);

@@ -2,8 +2,8 @@
 //!
 //! A filter without wildcards is found by one hash of the whole topic; the others are a trie whose
 //! edges live in one hash table keyed by (parent, level). Matching costs what matches, whatever
-//! else is subscribed. The subscribers of one filter stand side by
-//! side, and one that is alone stands in the filter.
+//! else is subscribed. The subscribers of one filter stand side by side, one that
+//! is alone in the filter itself.
 
 mod trie;
 
@@ -105,16 +105,23 @@ impl Filter {
         self.groups.as_ref().map_or(&[], |groups| groups)
     }
 
-    pub(crate) fn add_group(&mut self, at: u32) {
-        self.groups.get_or_insert_default().push(at);
+    /// Says which place it has among them.
+    pub(crate) fn add_group(&mut self, at: u32) -> u32 {
+        let groups = self.groups.get_or_insert_default();
+        groups.push(at);
+        groups.len() as u32 - 1
     }
 
-    pub(crate) fn remove_group(&mut self, at: u32) {
-        let Some(groups) = &mut self.groups else { return };
-        groups.retain(|&group| group != at);
+    /// Takes a group out; the last one moves into its place and is returned, so that it can be
+    /// told.
+    pub(crate) fn remove_group(&mut self, place: u32) -> Option<u32> {
+        let groups = self.groups.as_mut()?;
+        groups.swap_remove(place as usize);
+        let moved = groups.get(place as usize).copied();
         if groups.is_empty() {
             self.groups = None;
         }
+        moved
     }
 }
 
@@ -227,7 +234,7 @@ impl Topics {
         let subscribers = &mut self.filters[id.0].subscribers;
         subscribers.swap_remove(place as usize);
         self.subscriptions -= 1;
-        if subscribers.len() * 4 < subscribers.capacity() {
+        if subscribers.len() <= 1 || subscribers.len() * 4 < subscribers.capacity() {
             subscribers.shrink_to_fit();
         }
         subscribers.get(place as usize).copied()

@@ -52,6 +52,27 @@ fn floods_of_subscriptions_end_at_the_memory() {
 }
 
 #[test]
+fn groups_with_long_names_end_at_the_memory() {
+    let broker = Broker::start(&[]);
+    broker.withstand("groups' names", |broker| {
+        let (mut refused, mut peers) = (0, Vec::new());
+        for id in ["one", "two", "three"] {
+            let mut peer = Peer::open(broker.address);
+            let is_in = peer.greet(hello(id)) == Reason::Success;
+            for first in (0..1_000).step_by(10).filter(|_| is_in) {
+                let name = |at: i32| format!("$share/{id}{at}{}/x", "n".repeat(60_000));
+                let all: Vec<String> = (first..first + 10).map(name).collect();
+                let all: Vec<&str> = all.iter().map(String::as_str).collect();
+                let codes = peer.subscribe(&all, QoS::AtMostOnce);
+                refused += codes.iter().filter(|code| **code == QUOTA_EXCEEDED).count();
+            }
+            peers.push(peer);
+        }
+        assert!(refused > 0, "180 MB of names in the memory");
+    });
+}
+
+#[test]
 fn retained_messages_end_at_their_limits() {
     let broker = Broker::start(&["retain.messages_max=1000", "retain.bytes_max=1MiB"]);
     broker.withstand("retained limits", |broker| {
