@@ -75,6 +75,7 @@ mod session;
 
 mod slab;
 mod subscribe;
+mod subscriptions;
 pub mod survey;
 pub mod sys;
 mod timer;

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A [`Draft`] is the same message before anyone keeps it: borrowed from the read buffer, made
-//! into a `Message` only when a queue, a flight, the retained store or another shard wants it.
+//! into a `Message` only when the retained store or another shard wants it. Queues and flights of
+//! one shard keep the same bytes as a `Kept`, counted in a plain number.
 
 use crate::input::Now;
 use crate::journal::Number;

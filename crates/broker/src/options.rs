@@ -45,7 +45,7 @@ pub enum Durability {
     /// It ends with the process.
     #[default]
     Memory,
-    /// It reaches the disk within a second; the receipt does not wait for it.
+    /// It reaches the disk within `store.lazy_ms`; the receipt does not wait for it.
     Lazy,
     /// The receipt leaves when it is on the disk.
     Sync,

@@ -16,8 +16,8 @@ use crate::peer::ListenerId;
 use crate::rights::Rights;
 use crate::rules::events::Heard;
 use crate::slab::Slab;
+use crate::subscriptions::Subscription;
 use crate::sys::{Counters, DROPS};
-use crate::topics::FilterId;
 use crate::will::Will;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
@@ -73,13 +73,6 @@ pub(crate) struct Session {
 
 const _: () = assert!(offset_of!(Session, rights) <= 48);
 
-/// One entry of a session's list, which knows its place in the filter's list and is known there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Subscription {
-    pub(crate) filter: FilterId,
-    pub(crate) place: u32,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
     pub(crate) will: Option<Box<Will>>,
@@ -134,9 +127,6 @@ pub(crate) struct Share {
     /// ... and how many messages it may still be given.
     pub(crate) granted: u32,
 }
-
-/// Subscriptions beyond this many are found through a map.
-const LOOKED_THROUGH_MAX: usize = 16;
 
 impl Session {
     pub(crate) fn conn(&self) -> Option<ConnId> {
@@ -203,49 +193,6 @@ impl Session {
                 .flight
                 .as_ref()
                 .is_none_or(|flight| flight.waiting.is_empty() && flight.has_room(self.window))
-    }
-
-    pub(crate) fn subscription(&self, filter: FilterId) -> Option<u32> {
-        if self.subscriptions.len() > LOOKED_THROUGH_MAX {
-            return self.rare.as_ref()?.by_filter.get(&filter.0).copied();
-        }
-        let at = self.subscriptions.iter().position(|own| own.filter == filter)?;
-        Some(at as u32)
-    }
-
-    pub(crate) fn add_subscription(&mut self, subscription: Subscription) {
-        self.subscriptions.push(subscription);
-        let len = self.subscriptions.len();
-        if len == LOOKED_THROUGH_MAX + 1 {
-            let all = self.subscriptions.clone();
-            let all = all.iter().enumerate().map(|(at, own)| (own.filter.0, at as u32));
-            self.rare().by_filter = all.collect();
-        } else if len > LOOKED_THROUGH_MAX {
-            self.rare().by_filter.insert(subscription.filter.0, len as u32 - 1);
-        }
-    }
-
-    /// Takes an entry out; the last one moves into its place and is returned.
-    pub(crate) fn take_subscription(&mut self, at: u32) -> Option<Subscription> {
-        let gone = self.subscriptions.swap_remove(at as usize);
-        let moved = self.subscriptions.get(at as usize).copied();
-        if self.subscriptions.len() * 4 < self.subscriptions.capacity() {
-            self.subscriptions.shrink_to_fit();
-        }
-        if self.subscriptions.len() >= LOOKED_THROUGH_MAX {
-            let len = self.subscriptions.len();
-            let by_filter = &mut self.rare().by_filter;
-            by_filter.remove(&gone.filter.0);
-            if let Some(moved) = moved {
-                by_filter.insert(moved.filter.0, at);
-            }
-            if len == LOOKED_THROUGH_MAX {
-                *by_filter = HashMap::default();
-            } else if len * 4 < by_filter.capacity() {
-                by_filter.shrink_to_fit();
-            }
-        }
-        moved
     }
 }
 

@@ -10,8 +10,9 @@ use crate::limits::{LINK_IDS, SHARES_MAX};
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
 use crate::refusal::Refusal;
-use crate::session::{Share, Subscription};
+use crate::session::Share;
 use crate::shard::Shard;
+use crate::subscriptions::Subscription;
 use crate::topics::{FilterId, Packed, Subscriber, is_wildcard};
 use mqtt::{
     Packet, Properties, Property, QoS, Reason, SubAck, Subscribe, SubscribeOptions, UnsubAck,

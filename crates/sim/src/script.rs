@@ -9,6 +9,7 @@
 //!   # disk: on               only with a store, which outlives `! power`; `off`: only without
 //!   # user: ann password=x  lets in who is named, and nobody else: see `people`
 //!   # rules: allow topic=a   what they may do
+//!   # rule: NAME ... : SQL   a rule over messages and events: see `rule`
 //!   # warden: allow a/#; silence b   who is asked where no rule says anything: see
 //!                          `warden`; `particular` before it: QoS and RETAIN matter
 //!   # rewrite: publish a/# ^a/(.+)$ b/$1   `subscribe` and `all` likewise

@@ -30,7 +30,8 @@ pub(crate) const LIMIT_KEYS: &[&str] = &[
     "queue.qos0",
     "session.inflight_max",
 ];
-/// ... and those of them for a link whose batches say how much is under way.
+/// ... and the first ones of them, all about the queue, for a link whose batches say how much is
+/// under way.
 #[cfg(feature = "sink")]
 pub(crate) const QUEUE_KEYS: &[&str] = LIMIT_KEYS.split_at(5).0;
 
