@@ -351,14 +351,18 @@ impl Shard {
             Some(share) => (share.options, share.id) = (options, subscription_id),
             None => {
                 let name = self.sessions.keep_group(&group);
-                // What `join` supposes.
-                let (online, granted) = (true, 0);
-                let group = group.clone();
                 let session = self.sessions.get_mut(id);
-                let id = subscription_id;
-                let share = Share { group, name, owner, options, id, online, granted };
                 session.is_member = true;
-                session.rare().shares.push(share);
+                session.rare().shares.push(Share {
+                    group: group.clone(),
+                    name,
+                    owner,
+                    options,
+                    id: subscription_id,
+                    // What `join` supposes.
+                    online: true,
+                    granted: 0,
+                });
             }
         }
         self.sessions.rooms.push(id);

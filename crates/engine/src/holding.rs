@@ -47,24 +47,21 @@ impl Body {
         stuck.sort_unstable();
         for (_, at) in stuck {
             let Some(Some(socket)) = self.sockets.get_mut(at) else { continue };
-            let before = socket.counted;
+            let held = self.held;
             // The broker has let go of it already.
             if socket.is_leaving() {
                 self.forget(at as u32);
             } else {
                 socket.give_up();
-                socket.counted = socket.holds();
-                self.held -= (before - socket.counted) as usize;
+                self.count(at as u32);
                 self.starved.push(ConnId(at as u32));
             }
-            let left = self.sockets[at].as_ref().map_or(0, |socket| socket.counted);
-            let freed = (before - left) as usize;
+            let freed = held - self.held;
             if freed >= excess {
                 break;
             }
             excess -= freed;
         }
-        self.shard.hold_for_sockets(self.held);
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A filter without wildcards is found by one hash of the whole topic; the others are a trie whose
 //! edges live in one hash table keyed by (parent, level). Matching costs what matches, whatever
-//! else is subscribed. The subscribers of one filter stand side by side, one that
-//! is alone in the filter itself.
+//! else is subscribed. The subscribers of one filter stand side by side, one that is alone in the
+//! filter itself.
 
 mod trie;
 
