@@ -187,6 +187,17 @@ pub struct Publish<'a> {
     pub payload: &'a [u8],
 }
 
+/// The fields of a PUBLISH that is not valid: their lengths fit the packet, and their contents are
+/// not checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishOutline<'a> {
+    pub qos: QoS,
+    pub topic: &'a [u8],
+    /// Present exactly when `qos` is above 0.
+    pub packet_id: Option<PacketId>,
+    pub properties: &'a [u8],
+}
+
 /// PUBACK, PUBREC, PUBREL and PUBCOMP. In 3.x only the packet id travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {

@@ -37,9 +37,11 @@ pub(crate) enum Loss {
     NoRoom,
     /// Who asked was gone, or the last peer, or the gateway stopped, and no session has it.
     NoPeer,
+    /// The other broker's PUBLISH is not valid.
+    InvalidPublish,
 }
 
-const LOSSES: [&str; 13] = [
+const LOSSES: [&str; 14] = [
     "no_rule",
     "no_name",
     "packet_too_large",
@@ -53,9 +55,17 @@ const LOSSES: [&str; 13] = [
     "no_question",
     "no_room",
     "no_peer",
+    "invalid_publish",
 ];
-const OF_BRIDGES: &[Loss] =
-    &[Loss::NoRule, Loss::NoName, Loss::TooLarge, Loss::Refused, Loss::RefusedHere, Loss::Echo];
+const OF_BRIDGES: &[Loss] = &[
+    Loss::NoRule,
+    Loss::NoName,
+    Loss::TooLarge,
+    Loss::Refused,
+    Loss::RefusedHere,
+    Loss::Echo,
+    Loss::InvalidPublish,
+];
 const OF_GATEWAYS: &[Loss] = &[
     Loss::NoRule,
     Loss::NoName,
@@ -89,7 +99,7 @@ pub(crate) struct Tally {
     pub(crate) peers: AtomicU64,
     losses: [AtomicU64; LOSSES.len()],
     last_error: Mutex<String>,
-    noted: Mutex<Noted>,
+    noted: Mutex<[Noted; LOSSES.len()]>,
     pace: Mutex<Pace>,
 }
 
@@ -104,14 +114,33 @@ struct Pace {
 /// In less time too little happens to tell: who asks again so soon hears the same.
 const PACED_OVER: Duration = Duration::from_millis(500);
 
-/// A loss is noted once a second, with the number since the last.
+/// The losses of one reason are logged so often in a second, and then with the next line of another
+/// second, with their number.
 #[derive(Debug, Default)]
 struct Noted {
-    at: Option<Instant>,
+    second: Option<Instant>,
+    lines: u32,
     since: u64,
 }
 
 const NOTED_EVERY: Duration = Duration::from_secs(1);
+/// Enough to name a handful of topics at which something is wrong.
+const LINES_PER_SECOND: u32 = 5;
+
+impl Noted {
+    /// How many losses a line tells of now, if there is to be one.
+    fn note(&mut self, times: u64, now: Instant) -> Option<u64> {
+        self.since += times;
+        if self.second.is_none_or(|at| now >= at + NOTED_EVERY) {
+            (self.second, self.lines) = (Some(now), 0);
+        }
+        if self.lines >= LINES_PER_SECOND {
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.since))
+    }
+}
 
 impl Tally {
     pub(crate) fn of(kind: LinkKind) -> Tally {
@@ -161,11 +190,9 @@ impl Tally {
             return;
         }
         self.losses[loss as usize].fetch_add(times, Relaxed);
-        let mut noted = lock(&self.noted);
-        noted.since += times;
-        let now = Instant::now();
-        if noted.at.is_none_or(|at| now >= at + NOTED_EVERY) {
-            let (reason, count) = (LOSSES[loss as usize], noted.since);
+        let noted = lock(&self.noted)[loss as usize].note(times, Instant::now());
+        if let Some(count) = noted {
+            let reason = LOSSES[loss as usize];
             match self.kind {
                 LinkKind::Bridge => {
                     warn!(
@@ -186,7 +213,6 @@ impl Tally {
                     );
                 }
             }
-            *noted = Noted { at: Some(now), since: 0 };
         }
     }
 
@@ -225,6 +251,14 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn losses_of_one_reason_are_logged_a_few_times_a_second() {
+        let (mut noted, now) = (Noted::default(), Instant::now());
+        let lines: Vec<_> = (0..7).map(|_| noted.note(1, now)).collect();
+        assert_eq!(lines, [Some(1), Some(1), Some(1), Some(1), Some(1), None, None]);
+        assert_eq!(noted.note(1, now + NOTED_EVERY), Some(3), "with those before");
+    }
 
     #[test]
     fn rates_are_of_the_time_since_they_were_asked_for() {

@@ -5,6 +5,7 @@ mod backends;
 mod bad_lines;
 #[cfg(feature = "bridge")]
 mod bridge_clouds;
+mod bridge_invalid;
 mod bridge_peers;
 mod bridge_queues;
 mod bridge_returns;

@@ -3,6 +3,7 @@
 //! Each packet's `decode` expects a frame of its own type: whoever calls one has read the type.
 
 mod connect;
+mod outline;
 mod publish;
 mod session;
 mod subscribe;

@@ -13,6 +13,7 @@
 //! next connection may be to another one, see `past`.
 
 mod echoes;
+mod inward;
 mod past;
 mod properties;
 mod requests;
@@ -111,7 +112,8 @@ pub(crate) struct Pipe {
     /// Released here for a session there that is no more: nobody there waits for the answer.
     closed: HashSet<PacketId>,
     aliases_out: HashMap<String, u16>,
-    aliases_in: HashMap<u16, String>,
+    /// What they stand for: topics, or what is to be logged of names that are none.
+    aliases_in: HashMap<u16, Result<String, String>>,
     past: Past,
     suspects: Suspects,
     /// It takes nothing more from the session here.
@@ -210,39 +212,6 @@ impl Pipe {
                 Packet::PubComp(ack) => self.answer_far(PacketType::PubComp, ack),
                 Packet::Disconnect(goodbye) => return Err(End::Closed(goodbye.reason)),
                 _ => {}
-            }
-        }
-        Ok(taken)
-    }
-
-    /// What the other broker says.
-    pub(crate) fn hear_far(&mut self, bytes: &[u8]) -> Result<usize, End> {
-        let mut taken = 0;
-        while let Some(frame) = cut(&bytes[taken..])? {
-            taken += frame.len;
-            let packet = decode(frame, self.terms.version)?;
-            if matches!(packet, Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubComp(_)) {
-                self.suspects.answer();
-            }
-            match packet {
-                Packet::Publish(publish) => self.publish_in(&publish)?,
-                Packet::PubRel(ack) if self.unwanted.remove(&ack.packet_id) => {
-                    self.say_far(PacketType::PubComp, ack.packet_id);
-                }
-                Packet::PubRel(ack) => self.answer_near(PacketType::PubRel, ack),
-                Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
-                    return Err(End::NoRoom(Side::There));
-                }
-                Packet::PubAck(ack) => self.took_out(PacketType::PubAck, ack),
-                Packet::PubRec(ack) => self.took_out(PacketType::PubRec, ack),
-                Packet::PubComp(ack) => self.completed(ack),
-                Packet::SubAck(ack) => self.subscribed(ack.packet_id, ack.codes),
-                Packet::UnsubAck(ack) => self.unsubscribed(ack.packet_id),
-                Packet::PingResp => {}
-                Packet::Disconnect(goodbye) => {
-                    return Err(End::Far(format!("it said goodbye: {}", goodbye.reason)));
-                }
-                _ => return Err(End::Far("it sent a packet that a server must not".into())),
             }
         }
         Ok(taken)
@@ -385,80 +354,6 @@ impl Pipe {
         alias
     }
 
-    fn publish_in(&mut self, publish: &Publish<'_>) -> Result<(), End> {
-        let topic = self.topic_of(publish)?;
-        if self.is_echo(&topic, publish) {
-            self.tally.count_echo();
-            self.lose_in(publish);
-            return Ok(());
-        }
-        let matching = self.rules.inward.iter().find(|rule| rule.map.matches(&topic));
-        let named = matching.and_then(|rule| Some((rule, rule.map.apply(&topic)?)));
-        let Some((rule, name)) = named else {
-            let loss = if matching.is_some() { Loss::NoName } else { Loss::NoRule };
-            self.tally.lose(&self.name, loss, &topic);
-            self.lose_in(publish);
-            return Ok(());
-        };
-        let retain = publish.retain && rule.keeps_retain && self.near.takes_retain;
-        let rules = self.rules.clone();
-        let response = |topic: &str| rules.outward.iter().find_map(|rule| rule.map.invert(topic));
-        let mut properties = std::mem::take(&mut self.properties);
-        properties.clear();
-        carry(publish.properties, &mut properties, response);
-        let before = self.to_near.len();
-        let packet =
-            Publish { retain, topic: &name, properties: properties.as_properties(), ..*publish };
-        packet.encode(Version::V5, &mut self.to_near);
-        self.properties = properties;
-        if self.to_near.len() - before > self.near.packet_bytes_max as usize {
-            self.to_near.truncate(before);
-            self.tally.lose(&self.name, Loss::TooLarge, &topic);
-            self.lose_in(publish);
-            return Ok(());
-        }
-        self.tally.count_in(publish.payload.len());
-        Ok(())
-    }
-
-    fn is_echo(&mut self, topic: &str, publish: &Publish<'_>) -> bool {
-        if !self.terms.version.is_v5() {
-            return self.past.echoes().forget(topic, publish.payload, self.now);
-        }
-        // By a filter that is not shared it came for another reason.
-        self.comes_back(topic) && echoes::is_marked(publish.properties, topic, publish.payload)
-    }
-
-    fn topic_of(&mut self, publish: &Publish<'_>) -> Result<String, End> {
-        let alias = publish.properties.iter().find_map(|property| match property {
-            Property::TopicAlias(alias) => Some(alias),
-            _ => None,
-        });
-        let wrong = || End::Far("it used a topic alias that stands for nothing".into());
-        match (alias, publish.topic) {
-            (None, topic) => Ok(topic.into()),
-            (Some(alias), "") => self.aliases_in.get(&alias).cloned().ok_or_else(wrong),
-            (Some(alias), topic) if alias <= ALIASES_IN_MAX => {
-                self.aliases_in.insert(alias, topic.into());
-                Ok(topic.into())
-            }
-            _ => Err(wrong()),
-        }
-    }
-
-    /// The other broker need not keep it any longer.
-    fn lose_in(&mut self, publish: &Publish<'_>) {
-        let Some(packet_id) = publish.packet_id else { return };
-        let kind = match publish.qos {
-            QoS::ExactlyOnce => {
-                self.unwanted.insert(packet_id);
-                PacketType::PubRec
-            }
-            _ => PacketType::PubAck,
-        };
-        self.say_far(kind, packet_id);
-    }
-
     /// The other broker has answered for a message of ours.
     fn took_out(&mut self, kind: PacketType, ack: Ack<'_>) {
         if ack.reason.is_error() {
@@ -495,16 +390,6 @@ impl Pipe {
     fn done(&mut self, kind: PacketType, packet_id: PacketId, reason: Reason) {
         self.past.done(packet_id);
         acknowledge(kind, packet_id, reason, &mut self.to_near);
-    }
-
-    /// This broker has answered for a message of the other one's.
-    fn took_in(&mut self, kind: PacketType, ack: Ack<'_>) {
-        if ack.reason.is_error() {
-            self.tally.lose(&self.name, Loss::RefusedHere, ack.reason.name());
-            return self.answer_far(kind, ack);
-        }
-        // That nobody subscribes only a server may say.
-        self.answer_far(kind, Ack { reason: Reason::Success, ..ack });
     }
 
     fn answer_near(&mut self, kind: PacketType, ack: Ack<'_>) {
@@ -584,5 +469,7 @@ fn decode(frame: Frame<'_>, version: Version) -> Result<Packet<'_>, End> {
     Packet::decode(frame, version).map_err(|violation| End::Far(violation.what().into()))
 }
 
+#[cfg(test)]
+mod invalid_tests;
 #[cfg(test)]
 mod tests;

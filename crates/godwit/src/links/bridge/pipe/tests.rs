@@ -5,7 +5,7 @@ use crate::links::map::Map;
 use mqtt::PropertiesBuf;
 use std::time::Duration;
 
-fn terms(version: Version) -> Terms {
+pub(super) fn terms(version: Version) -> Terms {
     Terms {
         version,
         qos_max: QoS::ExactlyOnce,
@@ -16,7 +16,7 @@ fn terms(version: Version) -> Terms {
     }
 }
 
-fn rule(filter: &str, template: &str) -> Rule {
+pub(super) fn rule(filter: &str, template: &str) -> Rule {
     Rule {
         map: Map::parse(filter, template, ("bridge", "b")).unwrap(),
         qos: QoS::ExactlyOnce,
@@ -25,7 +25,7 @@ fn rule(filter: &str, template: &str) -> Rule {
     }
 }
 
-fn pipe(terms: Terms) -> Pipe {
+pub(super) fn pipe(terms: Terms) -> Pipe {
     let outward = vec![rule("out/#", "far/${topic}"), rule("both/#", "")];
     let inward = vec![rule("far/in/+", "in/${1}"), rule("both/#", "")];
     let near =
@@ -34,7 +34,7 @@ fn pipe(terms: Terms) -> Pipe {
     Pipe::new("b".into(), rules.into(), (terms, near), Arc::default(), Past::of(1), 7)
 }
 
-fn publish(topic: &str, qos: u8, id: u16) -> Publish<'_> {
+pub(super) fn publish(topic: &str, qos: u8, id: u16) -> Publish<'_> {
     Publish {
         dup: false,
         qos: QoS::from_bits(qos).unwrap(),
@@ -52,8 +52,12 @@ fn bytes(packet: Packet<'_>, version: Version) -> Vec<u8> {
     bytes
 }
 
-fn ack(id: u16, reason: Reason) -> Ack<'static> {
+pub(super) fn ack(id: u16, reason: Reason) -> Ack<'static> {
     Ack { packet_id: PacketId::new(id).unwrap(), reason, properties: Properties::default() }
+}
+
+pub(super) fn lost(pipe: &Pipe, reason: &str) -> u64 {
+    pipe.tally.losses().find(|(name, _)| *name == reason).expect("there is such a reason").1
 }
 
 /// What came out, in words, and nothing is left.
@@ -69,20 +73,20 @@ fn said(out: &mut Vec<u8>, version: Version) -> Vec<String> {
 }
 
 impl Pipe {
-    fn near(&mut self, packet: Packet<'_>) -> Result<usize, End> {
+    pub(super) fn near(&mut self, packet: Packet<'_>) -> Result<usize, End> {
         self.hear_near(&bytes(packet, Version::V5))
     }
 
-    fn far(&mut self, packet: Packet<'_>) -> Result<usize, End> {
+    pub(super) fn far(&mut self, packet: Packet<'_>) -> Result<usize, End> {
         let version = self.terms.version;
         self.hear_far(&bytes(packet, version))
     }
 
-    fn near_heard(&mut self) -> Vec<String> {
+    pub(super) fn near_heard(&mut self) -> Vec<String> {
         said(&mut self.to_near, Version::V5)
     }
 
-    fn far_heard(&mut self) -> Vec<String> {
+    pub(super) fn far_heard(&mut self) -> Vec<String> {
         let version = self.terms.version;
         said(&mut self.to_far, version)
     }
@@ -212,7 +216,7 @@ fn what_has_no_rule_or_is_too_large_is_counted_and_let_go() {
     pipe.far(Packet::Publish(large)).unwrap();
     assert_eq!((pipe.far_heard(), pipe.near_heard()), (vec!["PUBACK 10".to_string()], vec![]));
     let losses: Vec<u64> = pipe.tally.losses().map(|(_, count)| count).collect();
-    assert_eq!(losses, [2, 0, 2, 0, 0, 0]);
+    assert_eq!(losses, [2, 0, 2, 0, 0, 0, 0]);
 }
 
 #[test]
@@ -267,7 +271,6 @@ fn aliases_are_used_where_they_are_known() {
     pipe.hear_far(&alias("far/in/a", 3)).unwrap();
     pipe.hear_far(&alias("", 3)).unwrap();
     assert_eq!(pipe.near_heard(), ["PUBLISH \"in/a\" qos=0 \"x\""; 2]);
-    assert!(pipe.hear_far(&alias("", 4)).is_err());
 }
 
 #[test]
@@ -323,7 +326,7 @@ fn what_comes_back_by_a_shared_subscription_is_told_by_its_mark_in_5_0() {
     assert_eq!(pipe.near_heard(), ["PUBLISH 9 \"both/a\" qos=1 \"x\""]);
     pipe.hear_far(&sent).unwrap();
     assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec![], vec!["PUBACK 5".to_string()]));
-    assert_eq!(pipe.tally.losses().last(), Some(("echo", 1)));
+    assert_eq!(lost(&pipe, "echo"), 1);
     // Who answers with the properties of the question says something else.
     let mark = echoes::mark("both/a", b"x");
     let mut properties = PropertiesBuf::default();

@@ -1,0 +1,200 @@
+//! What a pipe does with the packets of the other broker.
+//!
+//! One message that is not valid is not the end of a connection: it would come again with the next
+//! one, and hold up everything behind it.
+
+use super::{ALIASES_IN_MAX, End, Pipe, Side, carry, cut, echoes, is_full};
+use crate::links::tally::Loss;
+use mqtt::topic::check_topic;
+use mqtt::{
+    Ack, Frame, Packet, PacketId, PacketType, Property, Publish, PublishOutline, QoS, Reason,
+    Version, Violation,
+};
+
+impl Pipe {
+    /// What the other broker says.
+    pub(crate) fn hear_far(&mut self, bytes: &[u8]) -> Result<usize, End> {
+        let mut taken = 0;
+        while let Some(frame) = cut(&bytes[taken..])? {
+            taken += frame.len;
+            let packet = match Packet::decode(frame, self.terms.version) {
+                Ok(packet) => packet,
+                Err(violation) => {
+                    self.pass_over(frame, violation)?;
+                    continue;
+                }
+            };
+            if matches!(packet, Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubComp(_)) {
+                self.suspects.answer();
+            }
+            match packet {
+                Packet::Publish(publish) => self.publish_in(&publish),
+                Packet::PubRel(ack) if self.unwanted.remove(&ack.packet_id) => {
+                    self.say_far(PacketType::PubComp, ack.packet_id);
+                }
+                Packet::PubRel(ack) => self.answer_near(PacketType::PubRel, ack),
+                Packet::PubAck(ack) | Packet::PubRec(ack) if is_full(ack) => {
+                    return Err(End::NoRoom(Side::There));
+                }
+                Packet::PubAck(ack) => self.took_out(PacketType::PubAck, ack),
+                Packet::PubRec(ack) => self.took_out(PacketType::PubRec, ack),
+                Packet::PubComp(ack) => self.completed(ack),
+                Packet::SubAck(ack) => self.subscribed(ack.packet_id, ack.codes),
+                Packet::UnsubAck(ack) => self.unsubscribed(ack.packet_id),
+                Packet::PingResp => {}
+                Packet::Disconnect(goodbye) => {
+                    return Err(End::Far(format!("it said goodbye: {}", goodbye.reason)));
+                }
+                _ => return Err(End::Far("it sent a packet that a server must not".into())),
+            }
+        }
+        Ok(taken)
+    }
+
+    fn publish_in(&mut self, publish: &Publish<'_>) {
+        let topic = match self.topic_of(publish) {
+            Ok(topic) => topic,
+            Err((name, violation)) => {
+                self.lose_invalid(&name, violation.what());
+                return self.let_go(publish.qos, publish.packet_id);
+            }
+        };
+        if self.is_echo(&topic, publish) {
+            self.tally.count_echo();
+            return self.let_go(publish.qos, publish.packet_id);
+        }
+        let matching = self.rules.inward.iter().find(|rule| rule.map.matches(&topic));
+        let named = matching.and_then(|rule| Some((rule, rule.map.apply(&topic)?)));
+        let Some((rule, name)) = named else {
+            let loss = if matching.is_some() { Loss::NoName } else { Loss::NoRule };
+            self.tally.lose(&self.name, loss, &topic);
+            return self.let_go(publish.qos, publish.packet_id);
+        };
+        let retain = publish.retain && rule.keeps_retain && self.near.takes_retain;
+        let rules = self.rules.clone();
+        let response = |topic: &str| rules.outward.iter().find_map(|rule| rule.map.invert(topic));
+        let mut properties = std::mem::take(&mut self.properties);
+        properties.clear();
+        carry(publish.properties, &mut properties, response);
+        let before = self.to_near.len();
+        let packet =
+            Publish { retain, topic: &name, properties: properties.as_properties(), ..*publish };
+        packet.encode(Version::V5, &mut self.to_near);
+        self.properties = properties;
+        if self.to_near.len() - before > self.near.packet_bytes_max as usize {
+            self.to_near.truncate(before);
+            self.tally.lose(&self.name, Loss::TooLarge, &topic);
+            return self.let_go(publish.qos, publish.packet_id);
+        }
+        self.tally.count_in(publish.payload.len());
+    }
+
+    fn is_echo(&mut self, topic: &str, publish: &Publish<'_>) -> bool {
+        if !self.terms.version.is_v5() {
+            return self.past.echoes().forget(topic, publish.payload, self.now);
+        }
+        // By a filter that is not shared it came for another reason.
+        self.comes_back(topic) && echoes::is_marked(publish.properties, topic, publish.payload)
+    }
+
+    /// A PUBLISH that is not valid goes no further. The other broker hears that we have it, or it
+    /// would come again with each connection. Whatever else is not valid ends this one.
+    fn pass_over(&mut self, frame: Frame<'_>, violation: Violation) -> Result<(), End> {
+        let end = End::Far(violation.what().into());
+        if PacketType::from_byte(frame.first) != Some(PacketType::Publish) {
+            return Err(end);
+        }
+        let Ok(outline) = PublishOutline::decode(frame, self.terms.version) else {
+            return Err(end);
+        };
+        let topic = mqtt::text::check_text(outline.topic).ok().filter(|name| is_topic(name));
+        let alias = outline.topic_alias().filter(|_| self.terms.version.is_v5());
+        if let Some(alias) = alias.filter(|alias| is_alias(*alias) && !outline.topic.is_empty()) {
+            let named = topic.map(str::to_string).ok_or_else(|| printable(outline.topic));
+            self.aliases_in.insert(alias, named);
+        }
+        let known = alias.filter(|_| outline.topic.is_empty());
+        let known = known.and_then(|alias| self.aliases_in.get(&alias));
+        let name = match known {
+            Some(Ok(topic) | Err(topic)) => topic.clone(),
+            None => printable(outline.topic),
+        };
+        self.lose_invalid(&name, violation.what());
+        self.let_go(outline.qos, outline.packet_id);
+        Ok(())
+    }
+
+    fn lose_invalid(&self, name: &str, why: &str) {
+        self.tally.lose(&self.name, Loss::InvalidPublish, &format!("{name}: it {why}"));
+    }
+
+    /// The name, or what is to be logged of a message that has none.
+    fn topic_of(&mut self, publish: &Publish<'_>) -> Result<String, (String, Violation)> {
+        let alias = publish.properties.iter().find_map(|property| match property {
+            Property::TopicAlias(alias) => Some(alias),
+            _ => None,
+        });
+        let unknown = |alias| (format!("topic alias {alias}"), Violation::AliasUnknown);
+        match (alias, publish.topic) {
+            (None, topic) => Ok(topic.into()),
+            (Some(alias), "") => match self.aliases_in.get(&alias) {
+                Some(Ok(topic)) => Ok(topic.clone()),
+                Some(Err(invalid)) => Err((invalid.clone(), Violation::TopicNameInvalid)),
+                None => Err(unknown(alias)),
+            },
+            (Some(alias), topic) if is_alias(alias) => {
+                self.aliases_in.insert(alias, Ok(topic.into()));
+                Ok(topic.into())
+            }
+            // The message has its name with it, and only the alias stands for nothing.
+            (Some(_), topic) => Ok(topic.into()),
+        }
+    }
+
+    /// The other broker need not keep it any longer.
+    fn let_go(&mut self, qos: QoS, packet_id: Option<PacketId>) {
+        let Some(packet_id) = packet_id else { return };
+        let kind = match qos {
+            QoS::ExactlyOnce => {
+                self.unwanted.insert(packet_id);
+                PacketType::PubRec
+            }
+            _ => PacketType::PubAck,
+        };
+        self.say_far(kind, packet_id);
+    }
+
+    /// This broker has answered for a message of the other one's.
+    pub(super) fn took_in(&mut self, kind: PacketType, ack: Ack<'_>) {
+        if ack.reason.is_error() {
+            self.tally.lose(&self.name, Loss::RefusedHere, ack.reason.name());
+            return self.answer_far(kind, ack);
+        }
+        // That nobody subscribes only a server may say.
+        self.answer_far(kind, Ack { reason: Reason::Success, ..ack });
+    }
+}
+
+fn is_topic(name: &str) -> bool {
+    check_topic(name).is_ok()
+}
+
+fn is_alias(alias: u16) -> bool {
+    (1..=ALIASES_IN_MAX).contains(&alias)
+}
+
+/// Bytes that should have been a topic name, for the log, which escapes what is not printable:
+/// those that are not UTF-8 as `\xff`, and not more of it than a line has room for.
+fn printable(topic: &[u8]) -> String {
+    let mut name = String::new();
+    for chunk in topic[..topic.len().min(PRINTED_BYTES_MAX)].utf8_chunks() {
+        name.push_str(chunk.valid());
+        name.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    if topic.len() > PRINTED_BYTES_MAX {
+        name.push_str("...");
+    }
+    name
+}
+
+const PRINTED_BYTES_MAX: usize = 256;
