@@ -318,7 +318,7 @@ impl Shard {
         let Some(known) = self.conn(conn) else { return };
         let Some(id) = known.session().filter(|_| known.generation == generation) else { return };
         let due = match &known.state {
-            State::Unpermitted { inquiry, .. } => Some(inquiry.deadline),
+            State::Unpermitted { inquiry, .. } => Some(self.extend_question(inquiry.deadline)),
             _ => None,
         };
         let later = due.filter(|due| now < *due);

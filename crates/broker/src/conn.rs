@@ -475,6 +475,14 @@ impl Shard {
         if known.generation != generation || now < known.timer_at {
             return;
         }
+        let (timer_at, session) = (known.timer_at, known.session());
+        let due = self.extend_conn(timer_at, session);
+        let pause = self.pause;
+        let Some(known) = self.conn_mut(conn) else { return };
+        if now < due {
+            known.timer_at = due;
+            return self.timers.set(due, Timer::Conn { index, generation });
+        }
         if matches!(known.state, State::Asked | State::Challenged) {
             let case = known.generation;
             return self.judged(conn, case, Verdict::Deny(Refusal::NoVerdict), out);
@@ -489,7 +497,7 @@ impl Shard {
             // It is we who do not listen.
             known.heard = now;
         }
-        let silent_at = known.silent_at();
+        let silent_at = known.silent_at().map(|at| pause.extend(at, known.silence_ms_max));
         let expires = self.sessions.get(session).expires();
         if expires.is_some_and(|at| now >= at) {
             return self.end(conn, End::Refusal(Refusal::Expired), out);

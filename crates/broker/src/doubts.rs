@@ -297,8 +297,9 @@ impl Shard {
     /// The timer has fired, which may have been set for an earlier batch.
     pub(crate) fn check_doubts(&mut self, out: &mut Outbox) {
         self.doubts.timer_at = None;
-        match &self.doubts.batch {
-            Some(batch) if self.now < batch.deadline => self.time_doubts(batch.deadline),
+        let deadline = self.doubts.batch.as_ref().map(|batch| batch.deadline);
+        match deadline.map(|deadline| self.extend_question(deadline)) {
+            Some(deadline) if self.now < deadline => self.time_doubts(deadline),
             Some(_) => self.settle_doubts(out),
             None => {
                 if let Some(until) = self.doubts.pause.filter(|until| self.now < *until) {

@@ -100,6 +100,10 @@ pub enum Note {
     AcceptFailed {
         fault: Box<str>,
     },
+    /// The process did not run for so long: it was stopped, or its host slept.
+    ProcessPaused {
+        ms: u64,
+    },
     /// The disk refused what it was given: it is tried again, and what depends on it waits.
     StoreFailing {
         fault: Box<str>,

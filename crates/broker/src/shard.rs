@@ -19,6 +19,7 @@ use crate::note::{Few, Seldom};
 use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::owed::Owed;
+use crate::pause::ProcessPause;
 use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::retained::Retained;
@@ -93,6 +94,8 @@ pub struct Shard {
     /// What `Now` was at the start.
     pub(crate) started: Now,
     sweep_at: Option<Now>,
+    /// The last pause of the process.
+    pub(crate) pause: ProcessPause,
     /// When the next `$SYS` round is due.
     pub(crate) sys_at: Now,
     pub(crate) not_opened: Seldom,
@@ -174,6 +177,7 @@ impl Shard {
             crowd: Vec::new(),
             started: now,
             sweep_at: None,
+            pause: ProcessPause::default(),
             sys_at: now,
             not_opened: Seldom::default(),
             scratch: Scratch::default(),

@@ -560,14 +560,6 @@ pub(crate) fn named(token: Token) -> (usize, usize) {
     (token.0 >> INDEX_BITS, token.0 & INDEX_MAX)
 }
 
-/// A poller was interrupted: nothing came.
-pub(crate) fn uninterrupted(polled: io::Result<()>) -> io::Result<()> {
-    polled.or_else(|fault| match fault.kind() {
-        io::ErrorKind::Interrupted => Ok(()),
-        _ => Err(fault),
-    })
-}
-
 /// A message that goes out is about as much work as so many bytes that come in.
 const WORK_OF_DELIVERY: u64 = 16;
 const INDEX_BITS: u32 = usize::BITS - limits::SHARDS_MAX.ilog2();

@@ -7,7 +7,9 @@
 //! what the host did before: threads that wake each other compute more and may deliver less. A
 //! shard has one owner at any time; it changes hands by being moved.
 
-use crate::body::{Body, WAKER, named, uninterrupted};
+use crate::body::{Body, WAKER, named};
+use crate::clock::Clock;
+use crate::pause::PauseWatch;
 use mio::{Events, Poll, Registry};
 use std::io;
 use std::sync::Arc;
@@ -117,11 +119,12 @@ pub(crate) struct Host {
     work_rate: Arc<AtomicU64>,
     /// Shards that have not ended, wherever they run.
     alive: Arc<AtomicUsize>,
+    pauses: PauseWatch,
 }
 
 impl Host {
     /// For so many shards, which `give` hands to it.
-    pub(crate) fn new(shards: usize) -> io::Result<Host> {
+    pub(crate) fn new(shards: usize, clock: Clock) -> io::Result<Host> {
         let (to_back, back) = channel();
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), WAKER)?.into();
@@ -137,6 +140,7 @@ impl Host {
             work: 0,
             work_rate: Arc::default(),
             alive: Arc::new(AtomicUsize::new(shards)),
+            pauses: PauseWatch::new(clock),
         })
     }
 
@@ -199,10 +203,9 @@ impl Host {
         if timeout.is_none_or(|long| long >= STILL) && now >= self.clings_until {
             self.let_go(now);
         }
-        let polled = self.poll.poll(events, timeout);
+        let polled = self.poll.poll(events, self.pauses.plan(now, timeout));
         self.bodies.iter().for_each(|(body, _)| body.wake_up());
-        uninterrupted(polled)?;
-        Ok(Instant::now())
+        self.pauses.wake(polled)
     }
 
     /// What `$SYS` alone draws in, every ten seconds, is half of what an idle broker takes.
@@ -248,9 +251,19 @@ impl Host {
                 body.push_lanes();
             }
         }
-        for (body, _) in self.bodies.iter_mut().filter(|(body, _)| ready >> body.id.0 & 1 == 1) {
-            body.tick();
-            body.act();
+        let has_listed = self.bodies.iter().any(|(body, _)| body.has_listed());
+        let (timers_fire, pause) = self.pauses.look(events, has_listed);
+        for (body, _) in &mut self.bodies {
+            if let Some(pause) = pause {
+                body.end_pause(pause);
+                ready |= 1 << body.id.0;
+            }
+            if ready >> body.id.0 & 1 == 1 {
+                if timers_fire {
+                    body.tick();
+                }
+                body.act();
+            }
         }
         let before = self.bodies.len();
         self.bodies.retain(|(body, _)| !body.has_ended());
@@ -304,15 +317,21 @@ impl Guest {
         let mut events = Events::with_capacity(EVENTS);
         let mut work = 0;
         let mut load = Load::new(Instant::now(), work);
+        let mut pauses = PauseWatch::new(self.body.clock.clone());
         loop {
             let body = &mut self.body;
-            body.wait(&mut events)?;
-            let now = Instant::now();
+            let now = body.wait(&mut events, &mut pauses)?;
             body.take_in(now, &events);
             while body.has_publishers() {
                 body.read_publishers();
             }
-            body.tick();
+            let (timers_fire, pause) = pauses.look(&events, body.has_listed());
+            if let Some(pause) = pause {
+                body.end_pause(pause);
+            }
+            if timers_fire {
+                body.tick();
+            }
             body.act();
             if body.has_ended() {
                 self.alive.fetch_sub(1, SeqCst);

@@ -14,6 +14,7 @@ mod host;
 mod intake;
 mod layers;
 mod leave;
+mod pause;
 pub mod proxy;
 pub mod quic;
 mod ring;

@@ -107,7 +107,8 @@ impl Server {
         }
         raise_descriptor_limit();
         let shards = setup.shards.max(1);
-        let mut host = Host::new(shards).map_err(Fault::Poller)?;
+        let clock = Clock::starting();
+        let mut host = Host::new(shards, clock.clone()).map_err(Fault::Poller)?;
         let (polls, bells) = make_polls(&host, shards).map_err(Fault::Poller)?;
         let rings = Rings::all(bells);
         let bells = rings[0].bells.clone();
@@ -115,8 +116,7 @@ impl Server {
         let listeners = setup.listeners.into_iter().map(|own| own.socket.into_acceptor());
         let mut listeners = listeners.collect::<Result<_, _>>().map_err(Fault::Listener)?;
         let log: Log = setup.log.into();
-        let clock = Clock::starting();
-        let mut all = make_shards(shards, &setup.options, setup.seed, clock);
+        let mut all = make_shards(shards, &setup.options, setup.seed, &clock);
         let (mut disk, mut report, refusing) = (None, None, Arc::new(AtomicUsize::new(0)));
         if let Some(shelter) = setup.store {
             let (opened, found) = open(shelter, &bells, &log)?;
@@ -152,7 +152,7 @@ impl Server {
                 control,
                 own,
                 doors.clone(),
-                clock,
+                clock.clone(),
                 shelf,
                 log.clone(),
                 docket,
@@ -232,7 +232,7 @@ fn make_polls(host: &Host, shards: usize) -> io::Result<(Vec<Poll>, Vec<Bell>)> 
     Ok((polls, bells))
 }
 
-fn make_shards(shards: usize, options: &Arc<Options>, seed: u64, clock: Clock) -> Vec<Shard> {
+fn make_shards(shards: usize, options: &Arc<Options>, seed: u64, clock: &Clock) -> Vec<Shard> {
     let interest = Arc::new(Interest::new(seed, shards));
     let memory = Arc::new(Memory::default());
     let shard = |at: usize| {

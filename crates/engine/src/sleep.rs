@@ -1,6 +1,7 @@
 //! When a shard sleeps, for how long, and how others find out.
 
-use crate::body::{Body, uninterrupted};
+use crate::body::Body;
+use crate::pause::PauseWatch;
 use crate::ring::Bell;
 use crate::shelf::Shelf;
 use mio::Events;
@@ -39,12 +40,17 @@ impl Body {
             || (self.awaits_disk() && self.disk_has_more())
     }
 
-    /// Waits with a guest.
-    pub(crate) fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = self.doze(Instant::now());
-        let polled = self.poll.poll(events, timeout);
+    /// Waits with a guest, and says when it woke.
+    pub(crate) fn wait(
+        &mut self,
+        events: &mut Events,
+        pauses: &mut PauseWatch,
+    ) -> io::Result<Instant> {
+        let now = Instant::now();
+        let timeout = self.doze(now);
+        let polled = self.poll.poll(events, pauses.plan(now, timeout));
         self.wake_up();
-        uninterrupted(polled)
+        pauses.wake(polled)
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
@@ -61,7 +67,7 @@ impl Body {
         let leaving = self.leaving.front().map(|(at, _)| *at);
         let accepts = self.accepts.then_some(self.accepts_from);
         let again = self.accepts_again.map(|at| at.max(self.accepts_from));
-        let opening = self.opening.front().map(|(at, _)| *at);
+        let opening = self.opening.front().map(|(at, _)| self.extend_opening(*at));
         let gives_back = self.left_behind.then_some(self.gives_back_from);
         let own = leaving.into_iter().chain(opening).chain(self.stop_at);
         let own = own.chain(accepts).chain(again).chain(gives_back);

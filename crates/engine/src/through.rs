@@ -83,7 +83,7 @@ impl Body {
     pub(crate) fn end_the_slow(&mut self) {
         while let Some(&(until, index)) = self.opening.front() {
             let waits = self.opens_at(index) == Some(until);
-            if waits && until > self.now {
+            if waits && self.extend_opening(until) > self.now {
                 return;
             }
             self.opening.pop_front();

@@ -32,6 +32,8 @@ mod mutations;
 mod notes;
 mod options;
 mod outside;
+#[cfg(feature = "remote")]
+mod patience;
 pub mod probes;
 #[cfg(feature = "psk")]
 mod psk;

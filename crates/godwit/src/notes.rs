@@ -38,20 +38,17 @@ pub(crate) fn log(note: &Note) {
         Note::AcceptFailed { fault } => {
             warn!(target: "godwit::conn", %fault, "no connection can be accepted for a second");
         }
-        Note::StoreFailing { fault } => {
-            error!(target: "godwit::store", %fault, "the disk refuses: trying again");
+        Note::ProcessPaused { ms } => {
+            warn!(
+                target: "godwit::serve", ms,
+                "the process did not run: sockets were read before timeouts were checked"
+            );
         }
-        Note::StoreRecovered => {
-            info!(target: "godwit::store", "the disk takes what it is given again");
-        }
-        Note::StoreFull => {
-            warn!(target: "godwit::store", "the store is full: what would be kept is refused");
-        }
-        Note::StoreRoomy => info!(target: "godwit::store", "the store has room again"),
-        Note::StoreUnreadable { fault } => {
-            let what = "what is stored cannot be read, and waits: start once with --repair";
-            error!(target: "godwit::store", %fault, "{what}");
-        }
+        Note::StoreFailing { .. }
+        | Note::StoreRecovered
+        | Note::StoreFull
+        | Note::StoreRoomy
+        | Note::StoreUnreadable { .. } => store(note),
         Note::RuleSaid { .. } | Note::RuleFailed { .. } => rule(note),
         Note::Denied { client_id, user, deed, topic, count } => {
             let user = user.as_deref().unwrap_or_default();
@@ -72,6 +69,26 @@ pub(crate) fn log(note: &Note) {
             let way = if *sent { "sent" } else { "received" };
             info!(target: "godwit::trace", %client_id, %peer, %packet, "{way}");
         }
+    }
+}
+
+fn store(note: &Note) {
+    match note {
+        Note::StoreFailing { fault } => {
+            error!(target: "godwit::store", %fault, "the disk refuses: trying again");
+        }
+        Note::StoreRecovered => {
+            info!(target: "godwit::store", "the disk takes what it is given again");
+        }
+        Note::StoreFull => {
+            warn!(target: "godwit::store", "the store is full: what would be kept is refused");
+        }
+        Note::StoreRoomy => info!(target: "godwit::store", "the store has room again"),
+        Note::StoreUnreadable { fault } => {
+            let what = "what is stored cannot be read, and waits: start once with --repair";
+            error!(target: "godwit::store", %fault, "{what}");
+        }
+        _ => {}
     }
 }
 

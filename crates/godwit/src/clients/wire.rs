@@ -186,6 +186,11 @@ impl Wire {
     fn ping(&mut self, now: Instant) -> Result<(), End> {
         let Some(keep_alive) = self.keep_alive else { return Ok(()) };
         match self.pinged_at {
+            // This process was stopped for a while: an answer may have come and not been read.
+            Some(at) if now >= at + keep_alive + STOPPED => {
+                self.pinged_at = Some(now);
+                self.send(&Packet::PingReq)
+            }
             Some(at) if now >= at + keep_alive => Err(lost("the broker does not answer pings")),
             None if now >= self.sent_at + keep_alive => {
                 self.pinged_at = Some(now);
@@ -294,5 +299,7 @@ const LINES_MAX: usize = 256;
 /// Events that may wait for the client's own thread.
 const EVENTS_MAX: usize = 1024;
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A timer that fires this late shows that the process was stopped.
+const STOPPED: Duration = Duration::from_secs(1);
 const CHUNK_BYTES: usize = 64 * 1024;
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);

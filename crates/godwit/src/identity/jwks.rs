@@ -9,13 +9,14 @@ use super::keys::Keys;
 use super::remote::http::{Answer, Site};
 use super::remote::url::Url;
 use super::remote::{Bounds, Trouble};
+use crate::patience::timeout;
 use crate::runtime::Runtime;
 use broker::Claim;
 use rustls::ClientConfig;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 pub(crate) struct Jwks {

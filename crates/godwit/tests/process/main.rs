@@ -28,6 +28,8 @@ mod line;
 mod mixed;
 mod namespaces;
 mod options;
+#[cfg(feature = "bridge")]
+mod pauses;
 mod permits;
 #[path = "../../src/identity/contract/ports.rs"]
 mod ports;

@@ -13,14 +13,14 @@ const UPGRADE: &str = "GET /mqtt HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
 const KEY: [u8; 4] = [0x5a, 0xa5, 0x0f, 0xf0];
 /// Of a frame's first byte.
-const FIN: u8 = 0x80;
-const BINARY: u8 = 0x2;
+pub(crate) const FIN: u8 = 0x80;
+pub(crate) const BINARY: u8 = 0x2;
 const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
 /// A client's frame of at most 64 KiB.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match u8::try_from(payload.len()) {
         Ok(len) if len < 126 => bytes.push(0x80 | len),
@@ -35,7 +35,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The server's next frame: its opcode and payload. None once the stream has ended.
-fn next(mut stream: impl Read) -> Option<(u8, Vec<u8>)> {
+pub(crate) fn next(mut stream: impl Read) -> Option<(u8, Vec<u8>)> {
     let mut head = [0; 2];
     match stream.read_exact(&mut head) {
         Ok(()) => {}
@@ -59,7 +59,7 @@ fn next(mut stream: impl Read) -> Option<(u8, Vec<u8>)> {
     Some((head[0] & 0x0f, payload))
 }
 
-fn open(port: &str) -> TcpStream {
+pub(crate) fn open(port: &str) -> TcpStream {
     let stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
     stream.set_nodelay(true).expect("a socket");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
@@ -67,7 +67,7 @@ fn open(port: &str) -> TcpStream {
 }
 
 /// The head of an answer.
-fn head(mut stream: &TcpStream) -> String {
+fn head(mut stream: impl Read) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -77,8 +77,15 @@ fn head(mut stream: &TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
+/// Opens a WebSocket over any stream.
+pub(crate) fn ask(stream: &mut (impl Read + Write)) {
+    stream.write_all(UPGRADE.as_bytes()).expect("it reads");
+    let head = head(stream);
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+}
+
 /// A WebSocket that is open.
-fn upgrade(port: &str) -> TcpStream {
+pub(crate) fn upgrade(port: &str) -> TcpStream {
     let mut stream = open(port);
     stream.write_all(UPGRADE.as_bytes()).expect("it reads");
     let head = head(&stream);
@@ -96,7 +103,7 @@ fn refused(port: &str, request: &str) -> String {
     answer
 }
 
-fn port(url: &str) -> String {
+pub(crate) fn port(url: &str) -> String {
     let (_, rest) = url.split_once("://").expect("a URL");
     let host = rest.split('/').next().expect("a host");
     host.rsplit(':').next().expect("a port").to_string()
@@ -345,7 +352,7 @@ fn every_layer_stands_before_the_next() {
     assert_eq!(tls.read(&mut [0; 1]).ok(), Some(0));
 }
 
-fn client(certs: &Certs) -> rustls::ClientConnection {
+pub(crate) fn client(certs: &Certs) -> rustls::ClientConnection {
     use rustls::pki_types::pem::PemObject;
     let ca = rustls::pki_types::CertificateDer::from_pem_file(certs.path("ca.pem"));
     let mut roots = rustls::RootCertStore::empty();

@@ -15,6 +15,7 @@ pub(crate) mod url;
 use super::backend::{Backend, Outcome, Reply};
 #[cfg(feature = "tables")]
 use super::password::Stored;
+use crate::patience::timeout;
 use crate::runtime::Runtime;
 use broker::Claim;
 #[cfg(feature = "tables")]
@@ -25,7 +26,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 /// What the rows of the table say for all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

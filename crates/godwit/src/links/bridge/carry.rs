@@ -9,6 +9,7 @@ use crate::identity::remote::url::Url;
 use crate::links::near::Near;
 use crate::links::way::{READ_BYTES, Way};
 use crate::links::{Stop, stopped};
+use crate::patience::{extension, timeout};
 use mqtt::{PINGREQ, Reason, Version};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 pub(crate) struct Line {
     near: Way<UnixStream>,
@@ -31,6 +32,8 @@ pub(crate) struct Line {
     keep_alive: Duration,
     answer_timeout: Duration,
     pinged: Option<Instant>,
+    /// The process was paused: nobody is late before this.
+    spared_until: Instant,
 }
 
 /// Why it is over.
@@ -73,6 +76,7 @@ impl Line {
             keep_alive: Duration::from_secs(u64::from(far.granted.keep_alive_s)),
             answer_timeout: Duration::from_secs(u64::from(settings.answer_timeout_s)),
             pinged: None,
+            spared_until: Instant::now(),
         }
     }
 
@@ -121,6 +125,8 @@ impl Line {
                     return Ended::Return(Box::new(far));
                 }
                 () = sleep_until(due) => {
+                    let extended = extension(due, Instant::now(), self.answer_timeout);
+                    self.spared_until = extended.unwrap_or(self.spared_until);
                     if let Err(why) = self.look_at_time() {
                         return Ended::Why(Side::Between, why);
                     }
@@ -193,11 +199,16 @@ impl Line {
         let due = match self.unanswered() {
             Some(at) => {
                 let looked = self.under_way.looked().unwrap_or(at);
-                (at + self.answer_timeout).min(looked + self.answer_timeout / LOOKS)
+                self.late_at(at).min(looked + self.answer_timeout / LOOKS)
             }
             None => self.far.heard.min(self.far.said) + self.keep_alive,
         };
-        if self.pipe.is_answered() { due } else { due.min(self.answered() + self.answer_timeout) }
+        if self.pipe.is_answered() { due } else { due.min(self.late_at(self.answered())) }
+    }
+
+    /// When an answer is late that was asked for at `at`.
+    fn late_at(&self, at: Instant) -> Instant {
+        (at + self.answer_timeout).max(self.spared_until)
     }
 
     fn answered(&self) -> Instant {
@@ -217,14 +228,14 @@ impl Line {
     /// nothing, which would think us gone [MQTT-3.1.2-20].
     fn look_at_time(&mut self) -> Result<(), String> {
         let now = Instant::now();
-        if !self.pipe.is_answered() && now >= self.answered() + self.answer_timeout {
+        if !self.pipe.is_answered() && now >= self.late_at(self.answered()) {
             return Err("it does not answer what it is asked for".to_string());
         }
         if self.unanswered().is_some() {
             self.under_way.look(now);
         }
         match self.unanswered() {
-            Some(at) if now >= at + self.answer_timeout => Err("it no longer answers".to_string()),
+            Some(at) if now >= self.late_at(at) => Err("it no longer answers".to_string()),
             None if now >= self.far.heard.min(self.far.said) + self.keep_alive => {
                 self.pipe.to_far.extend_from_slice(&PINGREQ);
                 self.pinged = Some(now);

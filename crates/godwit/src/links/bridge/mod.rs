@@ -21,13 +21,14 @@ use super::fresh::Fresh;
 use super::near::{Home, NOTE_OPTIONS, Near, Wish, rows_for};
 use super::tally::Tally;
 use super::{Credentials, Stop, lock, stopped};
+use crate::patience::timeout;
 use broker::rules::Told;
 use mqtt::QoS;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 /// One bridge at work.

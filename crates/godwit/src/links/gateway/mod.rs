@@ -47,6 +47,7 @@ use super::near::{Home, NearTerms, Prepared, Wish};
 use super::tally::Tally;
 use super::way::{READ_BYTES, Way};
 use super::{Credentials, Served, Stop, stopped};
+use crate::patience::timeout;
 use mqtt::{Disconnect, Properties, QoS, Reason, Version};
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::info;
 
 pub(crate) struct Gateway {

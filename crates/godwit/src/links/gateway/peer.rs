@@ -7,6 +7,7 @@ use super::settings::GatewaySettings;
 use crate::identity::remote::dial::Wire;
 use crate::links::tally::{Loss, Tally};
 use crate::links::way::{READ_BYTES, Way};
+use crate::patience::timeout;
 use patterns::{Heard, Manner, Message, Speech};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::debug;
 
 /// What all peers of a gateway share.

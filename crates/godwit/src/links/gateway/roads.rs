@@ -7,6 +7,7 @@ use super::upgrade;
 use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::links::{Credentials, Served, backoff, lock};
 use crate::listen::{SocketFile, bind_path};
+use crate::patience::timeout;
 use patterns::{Carrier, Family, Speech};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info};
 

@@ -43,13 +43,14 @@ use super::fresh::Fresh;
 use super::near::{Home, Wish, rows_for};
 use super::tally::{Loss, Tally};
 use super::{Credentials, Stop, stopped};
+use crate::patience::timeout;
 use mqtt::{QoS, SubscribeOptions};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::info;
 
 pub(crate) struct Sink {
