@@ -100,6 +100,14 @@ pub enum Note {
     AcceptFailed {
         fault: Box<str>,
     },
+    /// As many descriptors are open as clients may bring about: connections wait in the
+    /// listener's backlog, and the others are there for the rest of the process.
+    AcceptPaused {
+        limit: u64,
+        reserved: u64,
+    },
+    /// Nobody waits to be accepted any more.
+    AcceptResumed,
     /// The process did not run for so long: it was stopped, or its host slept.
     ProcessPaused {
         ms: u64,

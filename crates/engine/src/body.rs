@@ -12,6 +12,7 @@
 //! `listed` and is looked at again in the next, without an event.
 
 use crate::clock::Clock;
+use crate::descriptors::{AcceptPause, DescriptorBudget};
 use crate::docket::{Control, Docket};
 use crate::door::Door;
 use crate::intake::TAIL_COPIED_MAX;
@@ -78,10 +79,7 @@ pub(crate) struct Body {
     pub(crate) publishers: VecDeque<u32>,
     /// Whether listeners have more to accept.
     pub(crate) accepts: bool,
-    /// Nothing is accepted before: the process had no descriptor left.
-    pub(crate) accepts_from: Now,
-    /// A listener is above its rate, and may accept again then.
-    pub(crate) accepts_again: Option<Now>,
+    pub(crate) accept_pause: AcceptPause,
     /// Where connections are counted.
     pub(crate) hall: Hall,
     /// Sockets that were closed and whose peers were not done, with the time to forget them. One
@@ -173,8 +171,7 @@ impl Body {
             listed: Vec::new(),
             publishers: VecDeque::new(),
             accepts: false,
-            accepts_from: Now::default(),
-            accepts_again: None,
+            accept_pause: AcceptPause::default(),
             hall,
             leaving: VecDeque::new(),
             left_behind: false,
@@ -197,7 +194,8 @@ impl Body {
         }
     }
 
-    fn open_listeners(&mut self) -> io::Result<()> {
+    fn open_listeners(&mut self, descriptors_reserved: usize) -> io::Result<()> {
+        self.accept_pause.budget = DescriptorBudget::measure(descriptors_reserved);
         self.is_open = true;
         self.register_listeners()
     }
@@ -308,7 +306,7 @@ impl Body {
         if self.blocked {
             return;
         }
-        if self.accepts || self.accepts_again.is_some_and(|at| at <= self.now) {
+        if self.accepts || self.accept_pause.rate_until.is_some_and(|at| at <= self.now) {
             self.accept();
         }
         self.read_datagrams();
@@ -383,7 +381,7 @@ impl Body {
                     self.shard.handle(self.now, input, &mut self.out);
                 }
                 Control::Doors(doors) => self.change_doors(doors),
-                Control::Open(told) => _ = told.send(self.open_listeners()),
+                Control::Open { told, reserved } => _ = told.send(self.open_listeners(reserved)),
                 Control::Verdict { conn, case, verdict } => {
                     let input = Input::Verdict { conn, case, verdict };
                     self.shard.handle(self.now, input, &mut self.out);

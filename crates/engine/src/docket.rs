@@ -19,7 +19,11 @@ pub(crate) enum Control {
     /// The same listeners, with what is behind them now.
     Doors(Arc<[Door]>),
     /// For shard 0: who knocks is let in from now on.
-    Open(Sender<io::Result<()>>),
+    Open {
+        told: Sender<io::Result<()>>,
+        /// Descriptors that are kept from clients.
+        reserved: usize,
+    },
     /// The answer to a question of this shard.
     Verdict {
         conn: ConnId,

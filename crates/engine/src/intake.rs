@@ -22,35 +22,39 @@ pub(crate) const TAIL_COPIED_MAX: usize = 16 * 1024;
 impl Body {
     pub(crate) fn accept(&mut self) {
         // Connections that are dealt wait for the rings like everything else.
-        if self.now < self.accepts_from || !self.homeward.is_empty() {
+        if self.now < self.accept_pause.until || !self.homeward.is_empty() {
+            return;
+        }
+        if !self.let_in_waiting() {
             return;
         }
         for _ in 0..ACCEPTS_PER_TICK {
             let mut any = false;
-            self.accepts_again = None;
+            self.accept_pause.rate_until = None;
             for at in 0..self.listeners.len() {
                 if let Some(until) = self.waits_at(at) {
-                    let first = self.accepts_again.map_or(until, |first| first.min(until));
-                    self.accepts_again = Some(first);
+                    let again = &mut self.accept_pause.rate_until;
+                    *again = Some(again.map_or(until, |first| first.min(until)));
                     continue;
                 }
                 match self.listeners[at].accept() {
                     Ok((stream, address)) => {
                         any = true;
-                        self.let_in(at, stream, address);
+                        if !self.let_in_below(at, stream, address) {
+                            return;
+                        }
                     }
                     Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
                     // A peer that gave up while it waited: the next one is tried.
                     Err(fault) if fault.kind() == io::ErrorKind::ConnectionAborted => any = true,
                     Err(fault) => {
-                        self.accepts_from = Now(self.now.0 + ACCEPT_PAUSE_MS);
+                        self.accept_pause.until = Now(self.now.0 + ACCEPT_PAUSE_MS);
                         return (self.log)(&Note::AcceptFailed { fault: fault.to_string().into() });
                     }
                 }
             }
             if !any {
-                self.accepts = false;
-                return;
+                return self.has_accepted_all();
             }
         }
     }

@@ -5,6 +5,7 @@
 mod body;
 mod clock;
 pub mod code;
+pub mod descriptors;
 mod docket;
 mod door;
 mod handle;

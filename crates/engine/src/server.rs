@@ -2,6 +2,7 @@
 
 use crate::body::{Body, Log, WAKER};
 use crate::clock::Clock;
+use crate::descriptors;
 use crate::docket::{Control, Docket, Judge, Warden};
 use crate::door::{Door, Listener};
 use crate::handle::Handle;
@@ -31,6 +32,8 @@ pub struct Setup {
     pub options: Arc<Options>,
     /// Keys the hashes of what strangers name: drawn by the caller, anew in every process.
     pub seed: u64,
+    /// Descriptors that connections of clients do not get, where there are as many.
+    pub descriptors_reserved: usize,
     /// Where what clients have us keep outlives the process; none keeps it in memory.
     pub store: Option<Shelter>,
     /// Asked about every CONNECT while `Options::judges` holds, on the shard's thread: it must not
@@ -88,14 +91,11 @@ pub struct Server {
     /// Ends after the shards, when it has written what they left.
     disk: Option<Disk>,
     report: Option<(store::Report, broker::Restored)>,
+    descriptors_reserved: usize,
 }
 
 /// Between the wills of everyone and the end of every connection.
 const WILLS_MS: u64 = 100;
-
-/// So many have room in the kernel's table from the start, where the limit allows them: 128 KiB of
-/// its memory.
-const DESCRIPTORS_WIDE: u64 = 16_384;
 
 impl Server {
     /// Its shards run, and nobody is let in before `open`: who comes until then waits in the
@@ -105,7 +105,7 @@ impl Server {
         if many > limits::LISTENERS_MAX {
             return Err(Fault::TooManyListeners(many));
         }
-        raise_descriptor_limit();
+        descriptors::raise_limit();
         let shards = setup.shards.max(1);
         let clock = Clock::starting();
         let mut host = Host::new(shards, clock.clone()).map_err(Fault::Poller)?;
@@ -163,12 +163,10 @@ impl Server {
             host.give(body);
             controls.push(sender);
         }
-        let host = thread::Builder::new()
-            .name("shards".into())
-            .stack_size(STACK_BYTES)
-            .spawn(move || watch(host.run()))
-            .map_err(Fault::Thread)?;
-        Ok(Server { host, handle: Handle::new(controls, bells), disk, report })
+        let host = spawn_host(host)?;
+        let (handle, descriptors_reserved) =
+            (Handle::new(controls, bells), setup.descriptors_reserved);
+        Ok(Server { host, handle, disk, report, descriptors_reserved })
     }
 
     /// What the store said when it was opened, and what came back from it.
@@ -183,7 +181,7 @@ impl Server {
 
     pub fn open(&self) -> Result<(), Fault> {
         let (told, opened) = channel();
-        self.handle.send_first(Control::Open(told));
+        self.handle.send_first(Control::Open { told, reserved: self.descriptors_reserved });
         // A shard that has ended lets nobody in.
         opened.recv().unwrap_or(Ok(())).map_err(Fault::Listener)
     }
@@ -219,6 +217,11 @@ impl Server {
         drop(self.disk);
         ended.map_err(|_| io::Error::other("the shards' thread panicked"))
     }
+}
+
+fn spawn_host(host: Host) -> Result<JoinHandle<()>, Fault> {
+    let thread = thread::Builder::new().name("shards".into()).stack_size(STACK_BYTES);
+    thread.spawn(move || watch(host.run())).map_err(Fault::Thread)
 }
 
 fn make_polls(host: &Host, shards: usize) -> io::Result<(Vec<Poll>, Vec<Bell>)> {
@@ -262,36 +265,4 @@ fn open(shelter: Shelter, bells: &Arc<[Bell]>, log: &Log) -> Result<(Disk, store
         }
     };
     Disk::open(&shelter.folder, shelter.options, Box::new(notify)).map_err(Fault::Store)
-}
-
-/// A connection is a descriptor: as many as the hard limit allows.
-///
-/// The kernel doubles a process's table of descriptors when it is full, and where threads share
-/// it waits for all processors each time (`expand_fdtable` in fs/file.c): 10 to 20 ms for everyone
-/// who connects meanwhile. One descriptor far up makes the table wide before anyone does.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Where it is refused the old limit stands, and accepting waits when it is reached.
-    let _ = setrlimit(Resource::Nofile, limit);
-    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let last = allowed.min(DESCRIPTORS_WIDE).saturating_sub(1);
-    drop(rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// FDSize of proc_pid_status(5).
-    #[test]
-    fn the_table_of_descriptors_is_wide_before_anyone_connects() {
-        raise_descriptor_limit();
-        let status = std::fs::read_to_string("/proc/self/status").expect("it is ours");
-        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
-        let size = size.and_then(|size| size.trim().parse::<u64>().ok()).expect("it has a size");
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        assert!(size >= limit.map_or(DESCRIPTORS_WIDE, |limit| limit.min(DESCRIPTORS_WIDE)));
-    }
 }

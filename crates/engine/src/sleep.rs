@@ -65,8 +65,8 @@ impl Body {
             return Some(Duration::ZERO);
         }
         let leaving = self.leaving.front().map(|(at, _)| *at);
-        let accepts = self.accepts.then_some(self.accepts_from);
-        let again = self.accepts_again.map(|at| at.max(self.accepts_from));
+        let accepts = self.accepts.then_some(self.accept_pause.until);
+        let again = self.accept_pause.rate_until.map(|at| at.max(self.accept_pause.until));
         let opening = self.opening.front().map(|(at, _)| self.extend_opening(*at));
         let gives_back = self.left_behind.then_some(self.gives_back_from);
         let own = leaving.into_iter().chain(opening).chain(self.stop_at);

@@ -9,7 +9,7 @@ use mio::{Interest, Registry, Token};
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -55,6 +55,19 @@ impl Acceptor {
 }
 
 impl Stream {
+    /// The same socket by another descriptor.
+    pub(crate) fn with_descriptor(&self, descriptor: OwnedFd) -> Stream {
+        match self {
+            Stream::Tcp(_) => {
+                Stream::Tcp(TcpStream::from_std(std::net::TcpStream::from(descriptor)))
+            }
+            Stream::Unix(_) => {
+                Stream::Unix(UnixStream::from_std(std::os::unix::net::UnixStream::from(descriptor)))
+            }
+            Stream::Quic { trunk } => Stream::Quic { trunk: *trunk },
+        }
+    }
+
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.shutdown(how),

@@ -22,6 +22,7 @@ fn waiting_for_a_client_that_does_not_read_costs_nothing() {
         listeners: vec![listener.into()],
         shards: 2,
         io_uring: true,
+        descriptors_reserved: 0,
         options: Arc::new(Options { write_bytes_max: 64 * 1024, ..Options::default() }),
         seed: 7,
         store: None,

@@ -42,6 +42,7 @@ fn the_last_of_all_listeners_serves_and_one_more_is_refused() {
         listeners: listeners.into_iter().map(Into::into).collect(),
         shards: 64,
         io_uring: true,
+        descriptors_reserved: 0,
         options: Arc::new(Options::default()),
         seed: 7,
         store: None,

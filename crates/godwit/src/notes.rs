@@ -35,8 +35,8 @@ pub(crate) fn log(note: &Note) {
         Note::NotOpened { peer, why, count } => {
             info!(target: "godwit::conn", %peer, %why, count, "connections ended before CONNECT");
         }
-        Note::AcceptFailed { fault } => {
-            warn!(target: "godwit::conn", %fault, "no connection can be accepted for a second");
+        Note::AcceptFailed { .. } | Note::AcceptPaused { .. } | Note::AcceptResumed => {
+            accepting(note);
         }
         Note::ProcessPaused { ms } => {
             warn!(
@@ -69,6 +69,27 @@ pub(crate) fn log(note: &Note) {
             let way = if *sent { "sent" } else { "received" };
             info!(target: "godwit::trace", %client_id, %peer, %packet, "{way}");
         }
+    }
+}
+
+fn accepting(note: &Note) {
+    match note {
+        Note::AcceptFailed { fault } => {
+            warn!(target: "godwit::conn", %fault, "no connection can be accepted for a second");
+        }
+        Note::AcceptPaused { limit, reserved } => {
+            warn!(
+                target: "godwit::conn", limit, reserved,
+                "connections wait to be accepted: the process may open `limit` file descriptors \
+                 (RLIMIT_NOFILE), and the last `reserved` are kept for the store, logs, links and \
+                 backends; raise the hard limit, by LimitNOFILE= of the systemd unit, `ulimit -Hn` \
+                 or the container's --ulimit nofile="
+            );
+        }
+        Note::AcceptResumed => {
+            info!(target: "godwit::conn", "connections are accepted as they come again");
+        }
+        _ => {}
     }
 }
 

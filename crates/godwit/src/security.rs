@@ -81,6 +81,14 @@ pub(crate) struct SecuritySettings {
 }
 
 impl SecuritySettings {
+    /// Connections to each server that is asked about clients.
+    pub(crate) fn backend_connections_max(&self) -> usize {
+        #[cfg(feature = "remote")]
+        return self.remote.bounds.connections_max;
+        #[cfg(not(feature = "remote"))]
+        0
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         let Limits { threads, .. } = self.limits;
         let threads = if threads == 0 { (host::cores() / 2).max(1) } else { threads };

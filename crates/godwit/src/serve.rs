@@ -150,6 +150,7 @@ impl Process {
             listeners: listeners.collect(),
             shards,
             io_uring: settings.io_uring,
+            descriptors_reserved: descriptors_reserved(&settings),
             store: shelter(&settings),
             options: Arc::new(options),
             seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
@@ -466,6 +467,32 @@ fn banner(
 }
 
 /// Where the store is, if there is to be one.
+/// Descriptors that connections of clients leave to the rest of the process.
+fn descriptors_reserved(settings: &Settings) -> usize {
+    let mut links = 0;
+    #[cfg(feature = "bridge")]
+    {
+        links += settings.bridges.len();
+    }
+    #[cfg(feature = "gateway")]
+    {
+        links += settings.gateways.len();
+    }
+    #[cfg(feature = "sink")]
+    {
+        links += settings.sinks.len();
+    }
+    let backends = settings.security.backend_connections_max();
+    DESCRIPTORS_OF_STORE + links * DESCRIPTORS_OF_LINK + backends * SERVERS_MAX
+}
+
+/// The store's tables and logs while they are merged, and files that are read again.
+const DESCRIPTORS_OF_STORE: usize = 64;
+/// A link's two connections, those of a cluster, files of a sink.
+const DESCRIPTORS_OF_LINK: usize = 8;
+/// Kinds of servers that are asked about clients: their connections are bounded for each.
+const SERVERS_MAX: usize = 4;
+
 fn shelter(settings: &Settings) -> Option<engine::Shelter> {
     let durable = settings.broker.durability != Durability::Memory;
     durable.then(|| engine::Shelter {

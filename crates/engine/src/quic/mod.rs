@@ -206,6 +206,7 @@ impl Body {
 
     pub(crate) fn close_listeners(&mut self) {
         self.listeners.clear();
+        self.drop_waiting();
         if let Some(quic) = &mut self.quic {
             quic.draining = true;
         }

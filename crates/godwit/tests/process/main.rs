@@ -18,6 +18,7 @@ mod caches;
 mod carriers;
 mod certs;
 mod clients;
+mod descriptors;
 mod doors;
 mod folder;
 mod import;

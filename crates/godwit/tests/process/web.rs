@@ -8,7 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const UPGRADE: &str = "GET /mqtt HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\
+pub(crate) const UPGRADE: &str = "GET /mqtt HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
 const KEY: [u8; 4] = [0x5a, 0xa5, 0x0f, 0xf0];

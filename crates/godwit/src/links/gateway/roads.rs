@@ -67,6 +67,13 @@ pub(super) async fn listen(shared: Shared, place: Place, trusted: Trusted) {
     shared.tally.is_up.store(true, Relaxed);
     let (mut guests, present) = (JoinSet::new(), Arc::new(AtomicU32::new(0)));
     loop {
+        // Peers wait as clients do, and leave the store what it needs.
+        if !engine::descriptors::has_room() {
+            let what = "peers wait for a file descriptor: raise LimitNOFILE";
+            shared.tally.set_error(format!("{place}: {what}"));
+            sleep(ACCEPT_RETRY).await;
+            continue;
+        }
         let wire = tokio::select! {
             wire = door.accept() => wire,
             Some(_) = guests.join_next(), if !guests.is_empty() => continue,

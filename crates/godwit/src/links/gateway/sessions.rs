@@ -64,6 +64,7 @@ impl Stage {
             listeners: Vec::new(),
             shards: 1,
             io_uring: true,
+            descriptors_reserved: 0,
             options: Arc::new(options),
             seed: 7,
             store: None,

@@ -1,0 +1,218 @@
+//! Descriptors of the process. The kernel gives out the lowest number that is free, so a number
+//! says how many there are. Connections of clients never have one at or above a ceiling: the rest
+//! is for the store's next file, logs, links, backends and files that are read again.
+
+use crate::body::Body;
+use crate::stream::Stream;
+use broker::{Address, Note, Now};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+/// How many descriptors may be open, and from which number on none is a client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DescriptorBudget {
+    limit: u64,
+    reserved: u64,
+    ceiling: RawFd,
+}
+
+/// The ceiling of this process, for whatever else accepts connections.
+static CEILING: AtomicI32 = AtomicI32::new(RawFd::MAX);
+
+/// A descriptor is looked for this often while there is none below the ceiling.
+const LOOK_EVERY_MS: u64 = 100;
+/// That accepting waits is logged at most this often.
+const WARN_EVERY_MS: u64 = 60_000;
+/// So many have room in the kernel's table from the start, where the limit allows them: 128 KiB of
+/// its memory.
+const DESCRIPTORS_WIDE: u64 = 16_384;
+
+impl DescriptorBudget {
+    pub(crate) const UNLIMITED: DescriptorBudget =
+        DescriptorBudget { limit: u64::MAX, reserved: 0, ceiling: RawFd::MAX };
+
+    /// Where the process may have `limit` descriptors and has `used`: clients get at least half of
+    /// the others, even where `wanted` are to be kept from them.
+    fn new(limit: u64, used: u64, wanted: u64) -> DescriptorBudget {
+        let reserved = wanted.min(limit.saturating_sub(used) / 2);
+        let ceiling = RawFd::try_from(limit - reserved).unwrap_or(RawFd::MAX);
+        DescriptorBudget { limit, reserved, ceiling }
+    }
+
+    /// What is open now stays open.
+    pub(crate) fn measure(wanted: usize) -> DescriptorBudget {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let used = lowest_free().map_or(limit, |lowest| lowest as u64);
+        let budget = DescriptorBudget::new(limit, used, wanted as u64);
+        CEILING.store(budget.ceiling, Relaxed);
+        budget
+    }
+
+    fn allows(self, descriptor: RawFd) -> bool {
+        descriptor < self.ceiling
+    }
+
+    /// The same file by a number below the ceiling, if one is free.
+    fn move_down(self, descriptor: BorrowedFd<'_>) -> Option<OwnedFd> {
+        let moved = rustix::io::fcntl_dupfd_cloexec(descriptor, 0).ok()?;
+        self.allows(moved.as_raw_fd()).then_some(moved)
+    }
+}
+
+/// None where no descriptor is free.
+fn lowest_free() -> Option<RawFd> {
+    match rustix::io::fcntl_dupfd_cloexec(io::stderr(), 0) {
+        Ok(lowest) => Some(lowest.as_raw_fd()),
+        Err(rustix::io::Errno::MFILE) => None,
+        Err(_) => Some(0),
+    }
+}
+
+/// Whether a connection that somebody else makes to this process may be accepted.
+pub fn has_room() -> bool {
+    lowest_free().is_some_and(|lowest| lowest < CEILING.load(Relaxed))
+}
+
+/// A connection is a descriptor: as many as the hard limit allows.
+///
+/// The kernel doubles a process's table of descriptors when it is full, and where threads share
+/// it waits for all processors each time (`expand_fdtable` in fs/file.c): 10 to 20 ms for everyone
+/// who connects meanwhile. One descriptor far up makes the table wide before anyone does.
+pub(crate) fn raise_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it is refused the old limit stands, and accepting waits when it is reached.
+    let _ = setrlimit(Resource::Nofile, limit);
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let last = allowed.min(DESCRIPTORS_WIDE).saturating_sub(1);
+    drop(rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32));
+}
+
+/// What keeps a shard from accepting connections.
+#[derive(Debug)]
+pub(crate) struct AcceptPause {
+    /// Nothing is accepted before: the process had no descriptor left.
+    pub(crate) until: Now,
+    /// A listener is above its rate, and may accept again then.
+    pub(crate) rate_until: Option<Now>,
+    pub(crate) budget: DescriptorBudget,
+    /// A connection with a descriptor above the ceiling, and its listener. Until it has another
+    /// one nothing is accepted.
+    waiting: Option<(usize, Stream, Address)>,
+    warned_at: Option<Now>,
+    is_warned: bool,
+}
+
+impl Default for AcceptPause {
+    fn default() -> AcceptPause {
+        AcceptPause {
+            until: Now::default(),
+            rate_until: None,
+            budget: DescriptorBudget::UNLIMITED,
+            waiting: None,
+            warned_at: None,
+            is_warned: false,
+        }
+    }
+}
+
+impl Body {
+    /// Lets a connection in, unless its descriptor is one that is kept; whether the next one may
+    /// be accepted.
+    pub(crate) fn let_in_below(&mut self, at: usize, stream: Stream, address: Address) -> bool {
+        let budget = self.accept_pause.budget;
+        let is_below = stream.descriptor().is_ok_and(|own| budget.allows(own.as_raw_fd()));
+        if is_below {
+            self.let_in(at, stream, address);
+            return true;
+        }
+        self.accept_pause.waiting = Some((at, stream, address));
+        self.wait_for_descriptor();
+        false
+    }
+
+    /// Whether no connection waits for a descriptor any more.
+    pub(crate) fn let_in_waiting(&mut self) -> bool {
+        let Some((at, stream, address)) = self.accept_pause.waiting.take() else { return true };
+        let budget = self.accept_pause.budget;
+        let moved = stream.descriptor().ok().and_then(|own| budget.move_down(own));
+        match moved.map(|moved| stream.with_descriptor(moved)) {
+            Some(stream) => {
+                self.let_in(at, stream, address);
+                true
+            }
+            None => {
+                self.accept_pause.waiting = Some((at, stream, address));
+                self.wait_for_descriptor();
+                false
+            }
+        }
+    }
+
+    fn wait_for_descriptor(&mut self) {
+        let pause = &mut self.accept_pause;
+        pause.until = Now(self.now.0 + LOOK_EVERY_MS);
+        if pause.warned_at.is_some_and(|at| self.now.0 < at.0 + WARN_EVERY_MS) {
+            return;
+        }
+        pause.warned_at = Some(self.now);
+        pause.is_warned = true;
+        let DescriptorBudget { limit, reserved, .. } = pause.budget;
+        (self.log)(&Note::AcceptPaused { limit, reserved });
+    }
+
+    /// All who waited are in.
+    pub(crate) fn has_accepted_all(&mut self) {
+        self.accepts = false;
+        if std::mem::take(&mut self.accept_pause.is_warned) {
+            (self.log)(&Note::AcceptResumed);
+        }
+    }
+
+    /// Nobody is let in any more.
+    pub(crate) fn drop_waiting(&mut self) {
+        self.accept_pause.waiting = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FDSize of proc_pid_status(5).
+    #[test]
+    fn the_table_of_descriptors_is_wide_before_anyone_connects() {
+        raise_limit();
+        let status = std::fs::read_to_string("/proc/self/status").expect("it is ours");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        let size = size.and_then(|size| size.trim().parse::<u64>().ok()).expect("it has a size");
+        let limit = getrlimit(Resource::Nofile).current;
+        assert!(size >= limit.map_or(DESCRIPTORS_WIDE, |limit| limit.min(DESCRIPTORS_WIDE)));
+    }
+
+    #[test]
+    fn what_is_kept_from_clients_leaves_them_half_of_what_is_free() {
+        let budget = |limit, used, wanted| {
+            let DescriptorBudget { reserved, ceiling, .. } =
+                DescriptorBudget::new(limit, used, wanted);
+            (reserved, ceiling)
+        };
+        assert_eq!(budget(1024, 30, 100), (100, 924));
+        assert_eq!(budget(90, 30, 100), (30, 60));
+        assert_eq!(budget(64, 64, 100), (0, 64));
+        assert_eq!(budget(20, 30, 100), (0, 20));
+        assert_eq!(budget(u64::MAX, 30, 100), (100, RawFd::MAX));
+    }
+
+    #[test]
+    fn a_descriptor_above_the_ceiling_moves_below_it_where_one_is_free() {
+        let high = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 500).expect("one is free");
+        let with = |ceiling| DescriptorBudget { limit: 1000, reserved: 0, ceiling };
+        assert!(!with(500).allows(high.as_raw_fd()));
+        let moved = with(500).move_down(std::os::fd::AsFd::as_fd(&high));
+        assert!(moved.is_some_and(|moved| moved.as_raw_fd() < 500));
+        assert!(with(0).move_down(std::os::fd::AsFd::as_fd(&high)).is_none());
+    }
+}
