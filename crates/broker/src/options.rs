@@ -7,6 +7,7 @@ use crate::bans::Bans;
 use crate::caches::{self, Cache};
 use crate::classes::Class;
 use crate::delayed;
+use crate::exclusive::EXCLUSIVE;
 use crate::limits::{self, LINK_IDS};
 use crate::mount::Namespace;
 use crate::peer::ListenerId;
@@ -215,23 +216,38 @@ impl Options {
         if !topic.starts_with('$') {
             return Ok(());
         }
-        if topic.starts_with(delayed::PREFIX) {
-            return Err(Refusal::DelayInvalid);
-        }
-        if topic.starts_with(caches::PREFIX) {
-            return Err(Refusal::CacheUnknown);
-        }
-        let is_told = topic.starts_with("$SYS/") && !is_state_of_bridge(topic);
-        let is_ours = is_told || topic.starts_with(LINK_IDS);
-        if is_ours { Err(Refusal::NotAuthorized) } else { Ok(()) }
+        reserved_topic(topic)
     }
 }
+
+/// Whether a topic that begins with `$` is the server's, the root of each tree with what is below:
+/// `$SYS/#` matches `$SYS`, too (MQTT 5.0, 4.7.1.2). The prefixes of filters name no topic.
+fn reserved_topic(topic: &str) -> Result<(), Refusal> {
+    let is_in = |prefix: &str| {
+        let root = prefix.trim_end_matches('/');
+        topic.starts_with(prefix) || topic == root
+    };
+    if is_in(delayed::PREFIX) {
+        return Err(Refusal::DelayInvalid);
+    }
+    if is_in(caches::PREFIX) {
+        return Err(Refusal::CacheUnknown);
+    }
+    if is_in(SHARE) || is_in(EXCLUSIVE) {
+        return Err(Refusal::TopicReserved);
+    }
+    let is_told = topic.starts_with("$SYS") && !is_state_of_bridge(topic);
+    if is_told || is_in(LINK_IDS) { Err(Refusal::NotAuthorized) } else { Ok(()) }
+}
+
+const SHARE: &str = "$share/";
 
 /// Where mosquitto's bridges say, and have their will say, to whom they connect whether they are
 /// there.
 fn is_state_of_bridge(topic: &str) -> bool {
     let name = topic.strip_prefix("$SYS/broker/connection/");
-    name.and_then(|name| name.strip_suffix("/state")).is_some_and(|name| !name.is_empty())
+    name.and_then(|name| name.strip_suffix("/state"))
+        .is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 fn deeper_than(topic: &str, levels_max: usize) -> bool {

@@ -51,6 +51,7 @@ pub enum Refusal {
     TooManyFailures,
     TopicFilterInvalid,
     TopicNameInvalid,
+    TopicReserved,
     WildcardUnsupported,
 }
 
@@ -68,9 +69,10 @@ impl Refusal {
             }
             Refusal::CacheRequestInvalid => Reason::PayloadFormatInvalid,
             Refusal::CacheUnanswerable => Reason::ImplementationSpecificError,
-            Refusal::CacheUnknown | Refusal::DelayInvalid | Refusal::TopicNameInvalid => {
-                Reason::TopicNameInvalid
-            }
+            Refusal::CacheUnknown
+            | Refusal::DelayInvalid
+            | Refusal::TopicNameInvalid
+            | Refusal::TopicReserved => Reason::TopicNameInvalid,
             Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
             Refusal::ExclusiveUnsupported | Refusal::TopicFilterInvalid => {
                 Reason::TopicFilterInvalid
@@ -140,6 +142,7 @@ impl Refusal {
             Refusal::TooManyFailures => "too many failed attempts from this address",
             Refusal::TopicFilterInvalid => "the topic filter has too many levels or bytes",
             Refusal::TopicNameInvalid => "the topic name has too many levels or bytes",
+            Refusal::TopicReserved => "$share/ and $exclusive/ begin filters, not topic names",
             Refusal::WildcardUnsupported => "wildcards in topic filters are not supported",
         }
     }
@@ -155,7 +158,8 @@ impl Refusal {
             | Refusal::NotAuthorized
             | Refusal::NotPermitted
             | Refusal::PayloadFormatInvalid
-            | Refusal::TopicNameInvalid => true,
+            | Refusal::TopicNameInvalid
+            | Refusal::TopicReserved => true,
             Refusal::AnswerTooLarge
             | Refusal::AuthMethodUnsupported
             | Refusal::BadCredentials

@@ -164,6 +164,11 @@ impl SecuritySettings {
         self.has_tokens() && !self.jwt_claims.permissions.is_empty()
     }
 
+    /// Whether anything says what clients may do.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.acl_file.as_os_str().is_empty() || self.brings_rules()
+    }
+
     fn reading(&self) -> Arc<Reading> {
         Reading { place: self.jwt_place, claims: self.jwt_claims.clone() }.into()
     }

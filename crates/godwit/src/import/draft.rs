@@ -3,7 +3,7 @@
 
 use super::bridge::Bridge;
 use super::emqx::Wires;
-use super::listener::Listener;
+use super::listener::{ClientDemands, Listener};
 use super::row::{As, Row, Said, To};
 use super::rules::DraftRule;
 use super::tables::Tables;
@@ -34,6 +34,8 @@ pub(super) struct Draft {
     pub(super) folder: Folder,
     pub(super) settings: Vec<Setting>,
     pub(super) listeners: Vec<Listener>,
+    /// What the original asks of every client, whatever the listener.
+    pub(super) demands: ClientDemands,
     pub(super) bridges: Vec<Bridge>,
     /// How many messages may wait for each, and what says so.
     pub(super) bridge_queue: Option<(Said, String)>,
@@ -67,6 +69,7 @@ impl Draft {
             folder,
             settings: Vec::new(),
             listeners: Vec::new(),
+            demands: ClientDemands::default(),
             bridges: Vec::new(),
             bridge_queue: None,
             rules: Vec::new(),
@@ -99,6 +102,14 @@ impl Draft {
             // What stands there is not repeated: it may be a secret.
             self.wrongs.push(format!("{}: {}: {why}", entry.node.place, entry.key));
         }
+    }
+
+    /// Something that decides about access and has no equal: it stands in the list, and nothing
+    /// starts before somebody has put something in its place.
+    pub(super) fn leave_unresolved(&mut self, entry: &Entry<'_>, why: impl Into<String>) {
+        let why = why.into();
+        self.demands.unresolved.push(format!("{}: {why}", entry.note()));
+        self.miss(entry, why);
     }
 
     pub(super) fn miss(&mut self, entry: &Entry<'_>, why: impl Into<String>) {
@@ -153,6 +164,25 @@ impl Draft {
             self.listeners.len() - 1
         });
         &mut self.listeners[at]
+    }
+
+    /// What is written of access, and what the original asked beside that.
+    pub(super) fn demands_of(&self, listener: &Listener) -> ClientDemands {
+        let is = |key: &str, text: &str| {
+            let own = listener.settings.iter().find(|setting| setting.key == key);
+            let setting = own.or_else(|| self.setting(key));
+            setting.is_some_and(|setting| setting.value.text() == text)
+        };
+        let written = ClientDemands {
+            credentials: is("allow_anonymous", "false")
+                || self.authenticates() && !is("allow_anonymous", "true"),
+            client_certificate: listener.asks && listener.needs || listener.has("tls.psk_file"),
+            rules: !self.rules.is_empty()
+                || self.setting("acl.file").is_some()
+                || listener.has("acl.file"),
+            unresolved: Vec::new(),
+        };
+        written.and(&self.demands).and(&listener.demands)
     }
 
     /// Whether anything asks clients who they are.

@@ -5,6 +5,35 @@ use super::row::Said;
 use super::tree::{Entry, Place};
 use crate::listen::ListenUrl;
 
+/// What the original asks of clients. An importer sets it from what it reads, whether or not it can
+/// carry that over: `check` holds what is written against it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientDemands {
+    /// They prove who they are.
+    pub(super) credentials: bool,
+    /// They show a certificate, or that they have a key.
+    pub(super) client_certificate: bool,
+    /// Rules say what they may publish and subscribe.
+    pub(super) rules: bool,
+    /// What decides about access and is not carried over: nothing starts before somebody has put
+    /// something in its place.
+    pub(super) unresolved: Vec<String>,
+}
+
+impl ClientDemands {
+    /// Both together.
+    pub(super) fn and(&self, other: &ClientDemands) -> ClientDemands {
+        let mut unresolved = self.unresolved.clone();
+        unresolved.extend(other.unresolved.iter().cloned());
+        ClientDemands {
+            credentials: self.credentials || other.credentials,
+            client_certificate: self.client_certificate || other.client_certificate,
+            rules: self.rules || other.rules,
+            unresolved,
+        }
+    }
+}
+
 pub(super) struct Listener {
     pub(super) id: String,
     pub(super) place: Place,
@@ -19,6 +48,8 @@ pub(super) struct Listener {
     pub(super) asks: bool,
     pub(super) needs: bool,
     pub(super) settings: Vec<Setting>,
+    /// Beside those of the whole draft.
+    pub(super) demands: ClientDemands,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +85,26 @@ impl Listener {
             asks: false,
             needs: false,
             settings: Vec::new(),
+            demands: ClientDemands::default(),
         }
     }
 
-    fn has(&self, key: &str) -> bool {
+    /// Where the original listened, as an `[[imported]]` names it.
+    pub(super) fn address(&self) -> String {
+        match ListenUrl::parse(&self.url()) {
+            Ok(ListenUrl::Network { port, .. }) => {
+                let host = match self.host.as_str() {
+                    "" => "*".to_string(),
+                    host if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),
+                    host => host.to_string(),
+                };
+                format!("{host}:{port}")
+            }
+            _ => self.path.clone(),
+        }
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
         self.settings.iter().any(|setting| setting.key == key)
     }
 
@@ -173,7 +220,15 @@ pub(super) fn finish(draft: &mut Draft) {
             });
         }
     }
+    let had_any = listeners.iter().any(|one| !one.key.is_empty() || !one.settings.is_empty());
     listeners.retain(|listener| keep(listener, draft));
+    if had_any && listeners.is_empty() {
+        // The listener of this broker that needs no word would be one that nobody asked for.
+        let note = "none of its listeners can be written".to_string();
+        if let Ok(setting) = option("listen", Said::List(Vec::new()), note) {
+            put(&mut draft.settings, setting);
+        }
+    }
     draft.listeners = listeners;
 }
 

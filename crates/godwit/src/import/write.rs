@@ -4,6 +4,7 @@
 use super::bridge::{Bridge, Topics};
 use super::draft::{Draft, Setting};
 use super::listener::Listener;
+use super::tree::Place;
 use crate::identity::hash::Hash;
 use crate::options::table;
 use crate::options::value::quote;
@@ -26,6 +27,11 @@ pub(super) fn options(draft: &Draft, from: &str) -> String {
         say(&mut text, row.name(), setting);
     }
     draft.listeners.iter().for_each(|one| listener(&mut text, one));
+    draft.listeners.iter().for_each(|one| imported(&mut text, draft, one));
+    if draft.listeners.is_empty() && !draft.demands.unresolved.is_empty() {
+        let place = Place { file: from.into(), line: 1 };
+        imported(&mut text, draft, &Listener::new("default", &place));
+    }
     draft.bridges.iter().for_each(|one| bridge(&mut text, one));
     let missing = missing(draft);
     if !missing.is_empty() {
@@ -54,6 +60,27 @@ fn listener(text: &mut String, listener: &Listener) {
     let _ = writeln!(text, "\n[[listener]]\n# {note}\nurl = {url}");
     for setting in &listener.settings {
         let _ = writeln!(text, "# {}\n{} = {}", comment(&setting.note), setting.key, setting.toml);
+    }
+}
+
+/// What the original asked of clients, for `check`.
+fn imported(text: &mut String, draft: &Draft, listener: &Listener) {
+    let note = comment(&format!("{} {}", listener.place, listener.key));
+    let demands = draft.demands_of(listener);
+    let address = quote(&listener.address());
+    let _ = writeln!(text, "\n[[imported]]\n# {note}, as it was\nlistener = {address}");
+    for (key, is_demanded) in [
+        ("credentials", demands.credentials),
+        ("client_certificate", demands.client_certificate),
+        ("rules", demands.rules),
+    ] {
+        if is_demanded {
+            let _ = writeln!(text, "{key} = true");
+        }
+    }
+    if !demands.unresolved.is_empty() {
+        let all: Vec<String> = demands.unresolved.iter().map(|one| quote(&comment(one))).collect();
+        let _ = writeln!(text, "unresolved = [{}]", all.join(", "));
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
         ("queue.bytes_max", queue),
     ];
     listeners(plan, &settings, wrongs);
+    plan.check_imported(&settings, wrongs);
     queues(plan, &settings, wrongs);
     plan.check_sends(wrongs);
     namespaces(plan, &settings, wrongs);

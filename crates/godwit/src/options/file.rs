@@ -72,6 +72,7 @@ impl Reader<'_> {
             }
             "cache" => return self.links(key, at.start, value, Reader::cache),
             "group" => return self.groups(at, value),
+            "imported" => return self.links(key, at.start, value, Reader::imported),
             "preset" => return self.links(key, at.start, value, Reader::preset),
             "rewrite" => return self.links(key, at.start, value, Reader::rewrite),
             "rule" => return self.links("rule", at.start, value, Reader::rule),

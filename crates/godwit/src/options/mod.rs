@@ -12,6 +12,7 @@ pub(crate) mod file;
 pub(crate) mod flags;
 #[cfg(feature = "gateway")]
 mod gateways;
+pub(crate) mod imported;
 pub(crate) mod links;
 pub(crate) mod nearest;
 pub(crate) mod rules;
@@ -57,6 +58,7 @@ pub(crate) struct Plan {
     groups: Vec<GroupGiven>,
     rules: Vec<rules::RuleGiven>,
     topics: topics::Topics,
+    imported: Vec<(Origin, imported::ImportedListener)>,
     #[cfg(feature = "bridge")]
     bridges: Vec<bridges::BridgeGiven>,
     #[cfg(feature = "gateway")]
@@ -179,14 +181,16 @@ impl Plan {
         let urls = settings.listen.iter().filter(|_| wanted);
         let like_all = |url: &ListenUrl| {
             let (url, door) = (url.clone(), settings.door.clone());
-            ListenerSettings { url, door, broker: None }
+            let (anonymous, security) = (settings.allow_anonymous, settings.security.clone());
+            ListenerSettings { url, door, broker: None, anonymous, security }
         };
         let own = self.listeners.iter().map(|listener| {
             let mut own = overruled(settings, &listener.given);
             own.broker.classes = self.classes(&own);
             let url = ListenUrl::parse(&listener.url).expect("it was checked when it was read");
             let broker = (own.broker != settings.broker).then(|| own.broker.into());
-            ListenerSettings { url, door: own.door, broker }
+            let Settings { allow_anonymous: anonymous, door, security, .. } = own;
+            ListenerSettings { url, door, broker, anonymous, security }
         });
         urls.map(like_all).chain(own).collect()
     }
@@ -230,6 +234,7 @@ impl Plan {
             ("auto_subscribe", topics.autos.len()),
             ("preset", topics.presets.len()),
             ("cache", topics.caches.len()),
+            ("imported", self.imported.len()),
         ];
         #[cfg(feature = "bridge")]
         tables.push(("bridge", self.bridges.len()));

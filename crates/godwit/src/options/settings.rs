@@ -43,12 +43,16 @@ pub(crate) struct Settings {
 }
 
 /// One listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct ListenerSettings {
     pub(crate) url: ListenUrl,
     pub(crate) door: DoorSettings,
     /// Where it has limits of its own.
     pub(crate) broker: Option<Arc<Options>>,
+    /// Who may come without proof of who they are, ...
+    pub(crate) anonymous: Anonymous,
+    /// ... who says who the others are, and what they all may do.
+    pub(crate) security: SecuritySettings,
 }
 
 /// What a connection passes on its way in.

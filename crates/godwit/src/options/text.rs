@@ -50,6 +50,8 @@ fn topics(page: &mut String) {
     PRESET.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(CACHE_HEAD);
     CACHE.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(IMPORTED_HEAD);
+    super::imported::IMPORTED.iter().for_each(|row| page.push_str(&own_row(row)));
 }
 
 fn rules(page: &mut String) {
@@ -283,6 +285,21 @@ start and by SIGHUP; one that exists is left as it is.
 [[preset]]
 client_id = \"meter-7\"
 subscriptions = [\"commands/meter-7/#\"]
+```
+";
+
+const IMPORTED_HEAD: &str = "
+## Imported listeners
+
+Every `[[imported]]` of the file says what another broker asked of the clients of one listener.
+`godwit import` writes them. A listener that asks for less is refused, at the start, by
+`godwit check` and by SIGHUP; a listener of another port has to ask for what all of them asked for.
+Change an entry, or take it out, to accept what it refuses.
+
+```toml
+[[imported]]
+listener = \"*:1883\"
+credentials = true
 ```
 ";
 

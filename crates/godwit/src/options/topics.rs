@@ -385,7 +385,7 @@ impl Reader<'_> {
     }
 
     /// None where one of its options is wrong, which is said.
-    fn own<S: Clone + Default>(
+    pub(super) fn own<S: Clone + Default>(
         &mut self,
         rows: &'static [Row<S>],
         at: usize,

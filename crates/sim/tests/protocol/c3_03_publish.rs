@@ -289,6 +289,75 @@ crate::transcripts! {
         "##
     }
 
+    fn the_root_of_a_reserved_tree_is_reserved_like_the_topics_below_it() {
+        r##"
+        # rewrite: publish old/# ^old/(.+)$ $1
+        # rule: up publish=${payload.t} : SELECT * FROM "rule"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "$SYS/#" qos=0 "$queue/#" qos=0
+        s< SUBACK 1 [0 0]
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> PUBLISH "$SYS" qos=0 retain "x"
+        a> PUBLISH 1 "$SYS" qos=1 retain "x"
+        a< PUBACK 1 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 2 "$SYS" qos=2 "x"
+        a< PUBREC 2 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 3 "$SYS" qos=1 alias=1 "x"
+        a< PUBACK 3 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 4 "" qos=1 alias=1 "x"
+        a< PUBACK 4 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 5 "$SYSTEM" qos=1 "x"
+        a< PUBACK 5 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 6 "$link" qos=1 retain "x"
+        a< PUBACK 6 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 7 "old/$SYS" qos=1 retain "x"
+        a< PUBACK 7 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 8 "$delayed/1/$SYS" qos=1 retain "x"
+        a< PUBACK 8 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 9 "$delayed" qos=1 retain "x"
+        a< PUBACK 9 TopicNameInvalid \
+            reason_string="a PUBLISH is delayed by $delayed/SECONDS/TOPIC, with 1 to 4294967"
+        a> PUBLISH 10 "$cache" qos=1 retain "x"
+        a< PUBACK 10 TopicNameInvalid \
+            reason_string="there is no such cache: a request goes to $cache/NAME"
+        a> PUBLISH 11 "$share" qos=1 retain "x"
+        a< PUBACK 11 TopicNameInvalid \
+            reason_string="$share/ and $exclusive/ begin filters, not topic names"
+        a> PUBLISH 12 "$share/g/t" qos=1 retain "x"
+        a< PUBACK 12 TopicNameInvalid \
+            reason_string="$share/ and $exclusive/ begin filters, not topic names"
+        a> PUBLISH 13 "$exclusive/t" qos=1 retain "x"
+        a< PUBACK 13 TopicNameInvalid \
+            reason_string="$share/ and $exclusive/ begin filters, not topic names"
+        a> PUBLISH 14 "$SYS/broker/connection/a/b/state" qos=1 retain "x"
+        a< PUBACK 14 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        a> PUBLISH 15 "rule" qos=1 "{\"t\":\"$SYS\"}"
+        a< PUBACK 15
+        a> PUBLISH 16 "$queue/t" qos=1 "x"
+        a< PUBACK 16
+        s< PUBLISH "$queue/t" qos=0 "x"
+        w> CONNECT id=w will="$SYS" will_retain
+        w< CONNACK present=0 NotAuthorized \
+            reason_string="not permitted: $SYS and $link topics are the server's"
+        w< CLOSED
+        t> CONNECT id=t
+        t< CONNACK present=0
+        t> SUBSCRIBE 1 "$SYS/#" qos=0 "$SYS" qos=0
+        t< SUBACK 1 [0 0]
+        "##
+    }
+
     fn a_topic_above_the_limits_is_refused() {
         r##"
         # options: topic_bytes_max=10 topic_levels_max=3

@@ -1,0 +1,335 @@
+//! `[[imported]]` in a file: what another broker asked of the clients of one listener, as
+//! `godwit import` found it.
+//!
+//! Invariant: options that ask for less than an entry says are refused, at the start, by `check`
+//! and by a reload, until the entry is changed or taken out.
+
+use super::file::Reader;
+use super::settings::{Anonymous, ListenerSettings, Settings};
+use super::table::Row;
+use super::value::Kind;
+use super::{Origin, Plan, Wrong};
+use crate::listen::{Host, ListenUrl};
+use std::net::IpAddr;
+use toml::de::DeTable;
+
+/// An entry as it stands in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ImportedListener {
+    pub(super) listener: String,
+    pub(super) credentials: bool,
+    pub(super) client_certificate: bool,
+    pub(super) rules: bool,
+    pub(super) unresolved: Vec<String>,
+}
+
+pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
+    Row {
+        key: "listener",
+        kind: Kind::Text {
+            of: "HOST:PORT or the path of a socket",
+            check: |text| ListenerAddress::parse(text).map(drop),
+        },
+        default: "*:1883",
+        live: true,
+        short: "where the other broker listened: an address and a port, or the path of a socket",
+        long: "`*` is every address. A listener of this port must not be reachable from further \
+               away.",
+        source: "",
+        set: |own, value| own.listener = value.text().into(),
+    },
+    Row {
+        key: "credentials",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether a client there had to prove who it is",
+        long: "Then `allow_anonymous` must not let clients without a name in.",
+        source: "",
+        set: |own, value| own.credentials = value.bool(),
+    },
+    Row {
+        key: "client_certificate",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether a client there had to show a certificate, or that it has a key",
+        long: "Then the listener needs `tls.client_certificate = \"required\"` or `tls.psk_file`.",
+        source: "",
+        set: |own, value| own.client_certificate = value.bool(),
+    },
+    Row {
+        key: "rules",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether rules there said what clients may publish and subscribe",
+        long: "Then the listener needs `acl.file`, or a backend that brings rules.",
+        source: "",
+        set: |own, value| own.rules = value.bool(),
+    },
+    Row {
+        key: "unresolved",
+        kind: Kind::List { of: "texts", check: |_| Ok(()) },
+        default: "",
+        live: true,
+        short: "what decided there about access and could not be carried over",
+        long: "Nothing starts while there is any: put something in its place, or decide to do \
+               without it, and take it out of the list.",
+        source: "",
+        set: |own, value| own.unresolved = value.list().to_vec(),
+    },
+];
+
+/// Where a listener was: `*` is a host of `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ListenerAddress {
+    Network { host: Option<Host>, port: u16 },
+    Unix { path: String },
+}
+
+impl ListenerAddress {
+    fn parse(text: &str) -> Result<ListenerAddress, String> {
+        const RIGHT: &str = "use ADDRESS:PORT, *:PORT or the path of a socket";
+        if text.starts_with('/') {
+            return Ok(ListenerAddress::Unix { path: text.to_string() });
+        }
+        if let Some(port) = text.strip_prefix("*:") {
+            let port = port.parse().map_err(|_| RIGHT.to_string())?;
+            return Ok(ListenerAddress::Network { host: None, port });
+        }
+        match ListenUrl::parse(&format!("tcp://{text}")) {
+            Ok(ListenUrl::Network { host, port, .. }) if text.contains(':') => {
+                Ok(ListenerAddress::Network { host: Some(host), port })
+            }
+            _ => Err(RIGHT.to_string()),
+        }
+    }
+
+    /// Whether a listener has the same port, or the same path.
+    fn is_of(&self, url: &ListenUrl) -> bool {
+        match (self, url) {
+            (ListenerAddress::Network { port, .. }, ListenUrl::Network { port: own, .. }) => {
+                port == own
+            }
+            (ListenerAddress::Unix { path }, ListenUrl::Unix { path: own }) => {
+                own.to_str() == Some(path)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether everybody who reaches the listener reached this one.
+    fn covers(&self, url: &ListenUrl) -> bool {
+        let (ListenerAddress::Network { host, .. }, ListenUrl::Network { host: own, .. }) =
+            (self, url)
+        else {
+            return self.is_of(url);
+        };
+        let is_any = |address: &IpAddr| address.is_unspecified();
+        self.is_of(url)
+            && match (host, own) {
+                (None, _) => true,
+                (Some(Host::Address(all)), Host::Address(own)) if is_any(all) => {
+                    // A socket for every IPv6 address takes IPv4 as well.
+                    all.is_ipv6() || own.is_ipv4() || own.is_loopback()
+                }
+                (Some(Host::Address(all)), _) if is_any(all) => true,
+                (Some(Host::Address(host)), _) if host.is_loopback() => url.is_loopback(),
+                (Some(Host::Name(host)), _) if host == "localhost" => url.is_loopback(),
+                (Some(host), own) => host == own,
+            }
+    }
+}
+
+impl ImportedListener {
+    fn address(&self) -> Option<ListenerAddress> {
+        ListenerAddress::parse(&self.listener).ok()
+    }
+
+    /// What a listener does not ask for that this one did.
+    fn missing(&self, listener: &ListenerSettings) -> Vec<String> {
+        let (url, mut all) = (&listener.url, Vec::new());
+        if self.credentials && listener.admits_nameless() {
+            all.push(format!(
+                "{url} lets in clients that do not prove who they are, and before the import \
+                 they had to: set allow_anonymous = \"false\" and name users with auth.users, or \
+                 set credentials = false here to accept it"
+            ));
+        }
+        if self.client_certificate && !listener.authenticates() {
+            all.push(format!(
+                "{url} asks clients for no certificate and no key, and before the import they \
+                 needed one: set tls.client_certificate = \"required\" or tls.psk_file, or set \
+                 client_certificate = false here to accept it"
+            ));
+        }
+        if self.rules && !listener.security.has_rules() {
+            all.push(format!(
+                "{url} has no rules of who may publish and subscribe what, and before the import \
+                 it had: name them with acl.file, or set rules = false here to accept it"
+            ));
+        }
+        all
+    }
+}
+
+/// What all entries ask for: of a listener that has none of its own.
+fn least(entries: &[(Origin, ImportedListener)]) -> ImportedListener {
+    let all = |asks: fn(&ImportedListener) -> bool| entries.iter().all(|(_, one)| asks(one));
+    ImportedListener {
+        credentials: all(|one| one.credentials),
+        client_certificate: all(|one| one.client_certificate),
+        rules: all(|one| one.rules),
+        ..ImportedListener::default()
+    }
+}
+
+impl ListenerSettings {
+    /// Whether a client may connect that does not prove who it is, whatever its transport proves.
+    fn admits_nameless(&self) -> bool {
+        match self.anonymous {
+            Anonymous::Always => true,
+            Anonymous::Loopback => !self.security.authenticates(),
+            Anonymous::Never => false,
+        }
+    }
+}
+
+impl Reader<'_> {
+    pub(super) fn imported(&mut self, at: usize, table: &DeTable<'_>) {
+        if let Some(own) = self.own(IMPORTED, at, table) {
+            let origin = self.origin(at);
+            self.plan.imported.push((origin, own));
+        }
+    }
+}
+
+impl Plan {
+    /// Every listener asks for what it asked for before the import.
+    pub(super) fn check_imported(&self, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+        let Some((first, _)) = self.imported.first() else { return };
+        for (origin, entry) in &self.imported {
+            wrongs.extend(entry.unresolved.iter().map(|what| Wrong {
+                origin: origin.clone(),
+                why: format!(
+                    "unresolved: {what}: it decided about access and is not carried over: put \
+                     something in its place and take this out of the list"
+                ),
+            }));
+        }
+        for listener in &settings.listeners {
+            let same = self.imported.iter().filter_map(|(origin, entry)| {
+                let address = entry.address()?;
+                address.is_of(&listener.url).then_some((origin, entry, address))
+            });
+            let same: Vec<_> = same.collect();
+            let covering = same.iter().filter(|(.., address)| address.covers(&listener.url));
+            // One for this very address says more than one for all.
+            let nearest = covering.min_by_key(|(.., address)| match address {
+                ListenerAddress::Network { host: None, .. } => 2,
+                ListenerAddress::Network { host: Some(Host::Address(all)), .. } => {
+                    u8::from(all.is_unspecified())
+                }
+                _ => 0,
+            });
+            let (origin, whys) = match (nearest, same.first()) {
+                (Some((origin, entry, _)), _) => (*origin, entry.missing(listener)),
+                (None, Some((origin, entry, _))) => {
+                    let why = format!(
+                        "{} can be reached from further away than before the import, when it \
+                         was {}: listen there, or change listener here to accept it",
+                        listener.url, entry.listener
+                    );
+                    (*origin, vec![why])
+                }
+                (None, None) => (first, least(&self.imported).missing(listener)),
+            };
+            wrongs.extend(whys.into_iter().map(|why| Wrong { origin: origin.clone(), why }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Sources;
+    use super::*;
+
+    #[test]
+    fn an_address_covers_what_only_its_clients_reach() {
+        for (entry, url, covers) in [
+            ("*:1883", "tcp://0.0.0.0:1883", true),
+            ("*:1883", "tcp://[::]:1883", true),
+            ("*:1883", "tcp://0.0.0.0:1884", false),
+            ("0.0.0.0:1883", "tls://10.0.0.1:1883", true),
+            ("0.0.0.0:1883", "tcp://[::]:1883", false),
+            ("0.0.0.0:1883", "tcp://[::1]:1883", true),
+            ("[::]:1883", "tcp://0.0.0.0:1883", true),
+            ("127.0.0.1:1883", "ws://[::1]:1883/mqtt", true),
+            ("127.0.0.1:1883", "tcp://localhost:1883", true),
+            ("localhost:1883", "tcp://127.0.0.1:1883", true),
+            ("127.0.0.1:1883", "tcp://0.0.0.0:1883", false),
+            ("127.0.0.1:1883", "tcp://broker.lan:1883", false),
+            ("10.0.0.1:1883", "tcp://10.0.0.2:1883", false),
+            ("10.0.0.1:1883", "tcp://10.0.0.1:1883", true),
+            ("/run/mqtt.sock", "unix:///run/mqtt.sock", true),
+            ("/run/mqtt.sock", "tcp://127.0.0.1:1883", false),
+        ] {
+            let address = ListenerAddress::parse(entry).unwrap();
+            let url = ListenUrl::parse(url).unwrap();
+            assert_eq!(address.covers(&url), covers, "{entry} {url}");
+        }
+        for wrong in ["", "1883", "*", "*:x", "tcp://127.0.0.1:1883", "a b:1"] {
+            assert!(ListenerAddress::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    fn complaints(source: &str) -> Vec<String> {
+        let folder = std::env::temp_dir().join(format!("godwit-imported-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("godwit.toml");
+        std::fs::write(&path, source).unwrap();
+        let read = Plan::read(&Sources { config: Some(path), ..Sources::default() });
+        let wrongs = read.err().unwrap_or_default();
+        let shown = format!("{}/", folder.display());
+        wrongs.iter().map(|wrong| wrong.to_string().replace(&shown, "")).collect()
+    }
+
+    #[test]
+    fn a_listener_that_asks_for_less_than_before_is_refused() {
+        const USERS: &str = "auth.users = \"users\"\n";
+        const LOCAL: &str = "[[listener]]\nurl = \"tcp://127.0.0.1:1883\"\n";
+        const WIDE: &str = "[[listener]]\nurl = \"tcp://0.0.0.0:1883\"\n";
+        const ENTRY: &str = "[[imported]]\nlistener = \"127.0.0.1:1883\"\n";
+        let with = |line: &str| format!("{ENTRY}{line}\n");
+        let other = |port: u16| format!("[[imported]]\nlistener = \"*:{port}\"\n");
+        const CERTIFICATE: &str = "3: tcp://127.0.0.1:1883 asks clients for no certificate";
+        for (options, listener, entry, wanted) in [
+            ("", LOCAL, ENTRY.to_string(), None),
+            (USERS, WIDE, ENTRY.to_string(), Some("4: tcp://0.0.0.0:1883 can be reached from")),
+            ("", LOCAL, with("credentials = true"), Some("3: tcp://127.0.0.1:1883 lets")),
+            (USERS, LOCAL, with("credentials = true"), None),
+            ("", LOCAL, with("rules = true"), Some("3: tcp://127.0.0.1:1883 has no rules")),
+            ("acl.file = \"rules\"\n", LOCAL, with("rules = true"), None),
+            ("", LOCAL, with("client_certificate = true"), Some(CERTIFICATE)),
+            ("", LOCAL, with("unresolved = [\"plugin\"]"), Some("3: unresolved: plugin: it")),
+            // One of another port asks for what all of them did.
+            ("", LOCAL, other(9) + "credentials = true\n", Some("3: tcp://127.0.0.1:1883 lets")),
+            ("", LOCAL, other(9) + "credentials = true\n" + &other(8), None),
+            ("", LOCAL, format!("[[imported]]\ncredentials = true\n{ENTRY}"), None),
+        ] {
+            let found = complaints(&format!("{options}{listener}{entry}"));
+            match wanted {
+                None => assert_eq!(found, [""; 0], "{options}{listener}{entry}"),
+                Some(wanted) => {
+                    let wanted = format!("godwit.toml:{wanted}");
+                    let is_so = found.len() == 1 && found[0].starts_with(&wanted);
+                    assert!(is_so, "{found:?}, {wanted}");
+                }
+            }
+        }
+        let found = complaints("[[imported]]\nlistener = \"1883\"\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("use ADDRESS:PORT, *:PORT or the path of a socket"), "{found:?}");
+    }
+}
