@@ -6,8 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod certificate_form;
 mod outlet;
+pub mod pem_files;
 mod scheme;
+mod server_verifier;
+pub mod tls_errors;
 mod trust;
 mod udp;
 mod websocket;

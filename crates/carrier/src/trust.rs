@@ -1,10 +1,16 @@
 //! Whom a client trusts over TLS and QUIC, and how it says who it is.
 
+use crate::certificate_form::{
+    complete_chain, public_key, verify_tls12_message, verify_tls13_message,
+};
+use crate::pem_files::{read_certificates, read_private_key};
+use crate::server_verifier::PrivateCaVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use std::path::Path;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default)]
@@ -28,49 +34,63 @@ impl Trust {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
         let builder = if self.insecure {
-            let anyone = Arc::new(Anyone { provider });
+            let anyone = Arc::new(Anyone { provider: Arc::clone(&provider) });
             builder.dangerous().with_custom_certificate_verifier(anyone)
+        } else if let Some(file) = &self.authorities {
+            let all = read_certificates(Path::new(file))?;
+            let verifier = PrivateCaVerifier::new(all, Arc::clone(&provider));
+            let verifier = verifier.map_err(|why| format!("{file}: {why}"))?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         } else {
-            builder.with_root_certificates(self.roots()?)
+            builder.with_root_certificates(host_roots()?)
         };
         let config = match (&self.certificate, &self.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(certificate), Some(key)) => {
-                let own = PrivateKeyDer::from_pem_file(key).map_err(|e| format!("{key}: {e}"))?;
-                let chain = certificates(certificate)?;
-                let config = builder.with_client_auth_cert(chain, own);
-                config.map_err(|error| format!("{certificate}: {error}"))?
+                let own = self.own_certificate(certificate, key, &provider)?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)))
             }
             _ => return Err("a certificate and its private key go together".to_string()),
         };
         Ok(Arc::new(config))
     }
 
-    fn roots(&self) -> Result<RootCertStore, String> {
-        let mut roots = RootCertStore::empty();
+    /// The certificate that a client shows, with the chain that the file of CAs completes.
+    fn own_certificate(
+        &self,
+        certificate: &str,
+        key: &str,
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, String> {
+        let mut chain = read_certificates(Path::new(certificate))?;
+        let own = read_private_key(Path::new(key))?;
+        let own = provider.key_provider.load_private_key(own);
+        let own = own.map_err(|error| format!("{key}: {error}"))?;
+        let known = own.public_key();
+        if known.is_some() && known != public_key(&chain[0]) {
+            return Err(format!(
+                "{key}: this is not the key of the first certificate in {certificate}"
+            ));
+        }
         if let Some(file) = &self.authorities {
-            for root in certificates(file)? {
-                roots.add(root).map_err(|error| format!("{file}: {error}"))?;
-            }
-            return Ok(roots);
+            complete_chain(&mut chain, &read_certificates(Path::new(file))?);
         }
-        // Those whom the host trusts; a few of them are usually too old for us.
-        let own = std::env::var("SSL_CERT_FILE").ok();
-        let found = own.iter().map(String::as_str).chain(BUNDLES.iter().copied());
-        for file in found {
-            if let Ok(all) = certificates(file) {
-                roots.add_parsable_certificates(all);
-                return Ok(roots);
-            }
-        }
-        Err("this host has no file of CAs, use --cafile FILE or --insecure".to_string())
+        Ok(CertifiedKey::new(chain, own))
     }
 }
 
-fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |error| format!("{file}: {error}");
-    let all = CertificateDer::pem_file_iter(file).map_err(wrong)?;
-    all.collect::<Result<_, _>>().map_err(wrong)
+/// The CAs that the host trusts; a few of them are usually too old for us.
+fn host_roots() -> Result<RootCertStore, String> {
+    let own = std::env::var("SSL_CERT_FILE").ok();
+    let found = own.iter().map(String::as_str).chain(BUNDLES.iter().copied());
+    for file in found {
+        if let Ok(all) = read_certificates(Path::new(file)) {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(all);
+            return Ok(roots);
+        }
+    }
+    Err("this host has no file of CAs, use --cafile FILE or --insecure".to_string())
 }
 
 /// Where distributions keep the CAs that they trust.
@@ -104,8 +124,7 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
+        verify_tls12_message(message, certificate, signed, &self.provider)
     }
 
     fn verify_tls13_signature(
@@ -114,8 +133,7 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
+        verify_tls13_message(message, certificate, signed, &self.provider)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -12,6 +12,7 @@ use crate::proxy::{self, Versions};
 use crate::tls::{HANDSHAKE_BYTES, Sealed, Taken, Tls};
 use crate::web::{self, Site, Web};
 use broker::{Now, Peer};
+use carrier::tls_errors::describe_client_error;
 use std::fmt;
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ impl fmt::Display for Broken {
             Broken::Psk(wrong) => write!(f, "TLS: {wrong}"),
             Broken::Quic(error) => write!(f, "QUIC: {error}"),
             Broken::Slow => f.write_str("the handshake was not done in time"),
-            Broken::Tls(error) => write!(f, "TLS: {error}"),
+            Broken::Tls(error) => write!(f, "TLS: {}", describe_client_error(error)),
             Broken::Web(wrong) => write!(f, "WebSocket: {wrong}"),
         }
     }

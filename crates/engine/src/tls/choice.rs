@@ -43,7 +43,10 @@ impl Choice {
         };
         let by_name = self.all.iter().filter(has_name);
         let mut all = by_name.chain(&self.all);
-        all.find(|named| understands(&named.key)).map(|named| named.key.clone())
+        // Without one that the client understands rustls ends the handshake with the alert
+        // handshake_failure [RFC 5246, 7.4.1.3]; without any it would deny access.
+        let found = all.find(|named| understands(&named.key)).or(self.all.first());
+        found.map(|named| named.key.clone())
     }
 }
 

@@ -2,15 +2,17 @@
 //! would be right; nothing is half loaded.
 
 use super::choice::Choice;
+use super::client_verifier::ClientVerifier;
+use carrier::certificate_form::{TrustedCertificates, complete_chain, public_key};
+use carrier::pem_files::{read_certificates, read_private_key, read_revocation_lists};
 use ring::hmac;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{Ticketer, default_provider};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use rustls::{ServerConfig, SupportedProtocolVersion, version};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +24,8 @@ pub struct Files {
     pub certificates: Vec<PathBuf>,
     /// In the same order.
     pub keys: Vec<PathBuf>,
+    /// Certificates that lead on from those towards a CA, where their own files do not have them.
+    pub chain: Vec<PathBuf>,
     pub client: ClientCertificate,
     /// Who may vouch for clients.
     pub client_authorities: Option<PathBuf>,
@@ -76,8 +80,22 @@ impl Files {
     pub fn load(&self) -> Result<Credentials, Vec<String>> {
         let provider = Arc::new(default_provider());
         let (mut wrongs, mut keys, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
+        let authorities = match &self.client_authorities {
+            Some(file) => read_certificates(file).unwrap_or_else(|why| {
+                wrongs.push(why);
+                Vec::new()
+            }),
+            None => Vec::new(),
+        };
+        let mut pool = authorities.clone();
+        for file in &self.chain {
+            match read_certificates(file) {
+                Ok(all) => pool.extend(all),
+                Err(why) => wrongs.push(why),
+            }
+        }
         for (certificate, key) in self.certificates.iter().zip(&self.keys) {
-            match certified(certificate, key, &provider) {
+            match certified(certificate, key, &pool, &provider) {
                 Ok((certified, secret)) => {
                     keys.push(Arc::new(certified));
                     secrets.push(secret);
@@ -85,58 +103,50 @@ impl Files {
                 Err(why) => wrongs.push(why),
             }
         }
+        if !wrongs.is_empty() {
+            return Err(wrongs);
+        }
         let verifier = match self.client {
             ClientCertificate::Off => Ok(WebPkiClientVerifier::no_client_auth()),
-            _ => self.verifier(&provider),
+            _ => self.verifier(authorities, &provider),
         };
-        match verifier {
-            Ok(verifier) if wrongs.is_empty() => {
-                let made = make(provider, self.oldest, verifier, keys);
-                let secret = secrets.first().copied().unwrap_or_default();
-                let asks_clients = self.client != ClientCertificate::Off;
-                let made = made.map(|config| Credentials { config, secret, asks_clients });
-                made.map_err(|error| vec![error.to_string()])
-            }
-            Ok(_) => Err(wrongs),
-            Err(whys) => {
-                wrongs.extend(whys);
-                Err(wrongs)
-            }
-        }
+        let made = make(provider, self.oldest, verifier?, keys);
+        let secret = secrets.first().copied().unwrap_or_default();
+        let asks_clients = self.client != ClientCertificate::Off;
+        let made = made.map(|config| Credentials { config, secret, asks_clients });
+        made.map_err(|error| vec![error.to_string()])
     }
 
     fn verifier(
         &self,
+        authorities: Vec<CertificateDer<'static>>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ClientCertVerifier>, Vec<String>> {
         let Some(file) = &self.client_authorities else {
-            return Err(vec!["no file says who may vouch for clients".to_string()]);
+            return Err(vec![
+                "no file says who may vouch for clients, name one with tls.client_ca".to_string(),
+            ]);
         };
-        let roots = roots(file).map_err(|why| vec![why])?;
+        let in_file = |why: String| vec![format!("{}: {why}", file.display())];
+        let trusted = TrustedCertificates::sort(authorities).map_err(in_file)?;
         let mut lists = Vec::new();
         for file in &self.revoked {
-            lists.extend(revoked(file).map_err(|why| vec![why])?);
+            lists.extend(read_revocation_lists(file).map_err(|why| vec![why])?);
         }
-        let mut builder =
-            WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
-        if !lists.is_empty() {
-            // A list that is out of date says nothing of what was revoked since.
-            builder = builder
-                .with_crls(lists)
-                .only_check_end_entity_revocation()
-                .enforce_revocation_expiration();
-        }
-        if self.client == ClientCertificate::Optional {
-            builder = builder.allow_unauthenticated();
-        }
-        builder.build().map_err(|error| {
-            let files: Vec<String> =
-                self.revoked.iter().map(|file| file.display().to_string()).collect();
-            vec![format!(
-                "{}: {error}, use lists in PEM or DER as a CA signs them",
-                files.join(", ")
-            )]
-        })
+        let is_optional = self.client == ClientCertificate::Optional;
+        let verifier = ClientVerifier::new(trusted, lists, is_optional, provider.clone());
+        let verifier = verifier.map_err(|why| match self.revoked.is_empty() {
+            true => in_file(why),
+            false => {
+                let files: Vec<_> =
+                    self.revoked.iter().map(|file| file.display().to_string()).collect();
+                vec![format!(
+                    "{}: {why}, use lists in PEM or DER as a CA signs them",
+                    files.join(", ")
+                )]
+            }
+        })?;
+        Ok(Arc::new(verifier))
     }
 }
 
@@ -165,21 +175,11 @@ fn make(
 fn certified(
     certificate: &Path,
     key: &Path,
+    pool: &[CertificateDer<'static>],
     provider: &CryptoProvider,
 ) -> Result<(CertifiedKey, [u8; 32]), String> {
-    let chain = certificates(certificate)?;
-    let own = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
-        pem::Error::NoItemsFound if is_locked(key) => format!(
-            "{}: the key is locked with a password, use one without: openssl pkey -in {} -out FILE",
-            key.display(),
-            key.display()
-        ),
-        pem::Error::NoItemsFound => format!(
-            "{}: there is no private key in it, use PEM with PKCS #8, PKCS #1 or SEC 1",
-            key.display()
-        ),
-        error => unreadable(key, &error),
-    })?;
+    let mut chain = read_certificates(certificate)?;
+    let own = read_private_key(key)?;
     let secret = secret_of(&own);
     let own = provider.key_provider.load_private_key(own).map_err(|_| {
         format!(
@@ -188,21 +188,25 @@ fn certified(
             key.display()
         )
     })?;
-    let certified = CertifiedKey::new(chain, own);
-    match certified.keys_match() {
-        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
-            Ok((certified, secret))
-        }
-        Err(rustls::Error::InconsistentKeys(_)) => Err(format!(
-            "{}: this is not the key of {}, use the one that its certificate was made for",
-            key.display(),
-            certificate.display()
-        )),
-        Err(error) => Err(format!(
-            "{}: the certificate cannot be used: {error}, use one of X.509 version 3",
-            certificate.display()
-        )),
+    let shown = chain.first().and_then(public_key).ok_or_else(|| {
+        format!("{}: the first certificate cannot be read, use X.509 in PEM", certificate.display())
+    })?;
+    if own.public_key().is_some_and(|known| known != shown) {
+        let fits = |of: &CertificateDer<'_>| own.public_key() == public_key(of);
+        let (certificate, key) = (certificate.display(), key.display());
+        return Err(match chain.iter().any(fits) {
+            true => format!(
+                "{certificate}: the certificate of {key} is not the first one, put it before those \
+                 that lead to its CA"
+            ),
+            false => format!(
+                "{key}: this is not the key of {certificate}, use the one that its certificate was \
+                 made for"
+            ),
+        });
     }
+    complete_chain(&mut chain, pool);
+    Ok((CertifiedKey::new(chain, own), secret))
 }
 
 /// What nobody can tell who does not have the key.
@@ -211,59 +215,4 @@ fn secret_of(key: &PrivateKeyDer<'_>) -> [u8; 32] {
     let mut secret = [0; 32];
     secret.copy_from_slice(hmac::sign(&key, b"godwit").as_ref());
     secret
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all = CertificateDer::pem_file_iter(file).map_err(|error| unreadable(file, &error))?;
-    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| unreadable(file, &error))?;
-    if all.is_empty() {
-        return Err(format!(
-            "{}: there is no certificate in it, use PEM with the listener's own first and then \
-             those that lead to its CA",
-            file.display()
-        ));
-    }
-    Ok(all)
-}
-
-fn roots(file: &Path) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for root in certificates(file)? {
-        roots.add(root).map_err(|error| {
-            format!(
-                "{}: a certificate cannot be used: {error}, use those of CAs in X.509 version 3",
-                file.display()
-            )
-        })?;
-    }
-    Ok(roots)
-}
-
-fn revoked(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    let lists = CertificateRevocationListDer::pem_file_iter(file);
-    let lists = lists.map_err(|error| unreadable(file, &error))?;
-    let lists: Vec<_> = lists.collect::<Result<_, _>>().map_err(|e| unreadable(file, &e))?;
-    if lists.is_empty() {
-        return Err(format!(
-            "{}: there is no revocation list in it, use PEM (openssl crl -inform DER -in FILE)",
-            file.display()
-        ));
-    }
-    Ok(lists)
-}
-
-fn is_locked(key: &Path) -> bool {
-    let text = std::fs::read(key).unwrap_or_default();
-    text.windows(LOCKED.len()).any(|window| window == LOCKED)
-}
-
-const LOCKED: &[u8] = b"BEGIN ENCRYPTED PRIVATE KEY";
-
-fn unreadable(file: &Path, error: &pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => {
-            format!("{}: the file cannot be read: {error}", file.display())
-        }
-        error => format!("{}: this is not PEM: {error}, use openssl x509 or pkey", file.display()),
-    }
 }

@@ -2,11 +2,15 @@
 //! the bytes. What a connection keeps while it is silent is rustls's state and nothing else.
 
 mod choice;
+mod client_hello;
+mod client_verifier;
 mod der;
 mod files;
 mod names;
 #[cfg(feature = "psk")]
 pub mod psk;
+
+use client_hello::{HelloPreview, preview};
 
 pub use files::{ClientCertificate, Credentials, Files, Oldest};
 
@@ -131,6 +135,16 @@ impl Tls {
         #[cfg(feature = "psk")]
         if let Tls::Keyed(keyed) = self {
             return keyed.take_in(raw, plain, sealed);
+        }
+        if let Tls::Silent(config) = self {
+            match preview(raw) {
+                HelloPreview::Incomplete => return Ok(Taken::default()),
+                HelloPreview::Fragment(None) => {}
+                // Devices that ask for short records are few: each has a configuration of its own.
+                HelloPreview::Fragment(limit) => {
+                    Arc::make_mut(config).max_fragment_size = limit;
+                }
+            }
         }
         let conn = self.talk()?;
         let mut taken = Taken::default();

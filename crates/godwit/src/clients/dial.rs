@@ -7,6 +7,7 @@ use super::tunnel::{Far, Tunnel};
 use super::wire::Wire;
 use super::{EXIT_NO_CONNECTION, End};
 use crate::flags::{Flag, Used};
+use carrier::tls_errors::describe_io_error;
 use carrier::{Layers, Manner, Outlet, Scheme, TCP, Trust};
 use mqtt::{Connect, Packet, PropertiesBuf, Property, QoS, Reason, Version, Will};
 use std::io::{self, Read};
@@ -316,7 +317,9 @@ impl Dial {
                         let stream = self.reach(host, port, Dial::tcp)?;
                         let tunnel = Dial::layered(stream, host, &layers);
                         let name = if scheme.is_tls { "TLS" } else { "WebSocket" };
-                        let says = |error| self.unreachable(&format!("{name}: {error}"));
+                        let says = |error| {
+                            self.unreachable(&format!("{name}: {}", describe_io_error(&error)))
+                        };
                         tunnel.map(Stream::Tunnel).map_err(says)
                     }
                 }

@@ -210,7 +210,14 @@ pub(super) fn finish(draft: &mut Draft) {
                 put(&mut listener.settings, setting);
             }
         } else {
-            listener.settings.retain(|setting| {
+            let has_certificate = listener.has("tls.certificate");
+            listener.settings.retain_mut(|setting| {
+                // OpenSSL and Erlang complete the listener's own chain from their file of CAs.
+                if setting.key == "tls.client_ca" && has_certificate {
+                    let file = Said::Text(setting.value.text().to_string());
+                    let chain = option("tls.chain", file, setting.note.clone());
+                    return chain.map(|chain| *setting = chain).is_ok();
+                }
                 let is_idle = ["tls.client_ca", "tls.crl"].contains(&setting.key);
                 if is_idle {
                     let why = "clients are not asked for a certificate there, so it does nothing";

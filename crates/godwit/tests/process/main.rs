@@ -52,6 +52,7 @@ mod sinks;
 mod stub;
 mod tap;
 mod tls;
+mod tls_forms;
 mod topics;
 mod trials;
 mod web;

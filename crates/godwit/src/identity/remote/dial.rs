@@ -1,5 +1,6 @@
 //! The way to another server: TCP, and TLS where it is wanted.
 
+use carrier::tls_errors::describe_io_error;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl Endpoint {
         let name = ServerName::try_from(name.to_string());
         let name = name.map_err(|_| format!("{self}: no certificate has such a name"))?;
         let stream = TlsConnector::from(tls).connect(name, stream).await;
-        Ok(Box::new(stream.map_err(|error| format!("{self}: {error}"))?))
+        Ok(Box::new(stream.map_err(|error| format!("{self}: {}", describe_io_error(&error)))?))
     }
 
     pub(crate) async fn open(&self) -> Result<Box<dyn Wire>, String> {

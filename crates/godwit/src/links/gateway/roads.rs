@@ -8,6 +8,7 @@ use crate::identity::remote::dial::{Endpoint, Wire};
 use crate::links::{Credentials, Served, backoff, lock};
 use crate::listen::{SocketFile, bind_path};
 use crate::patience::timeout;
+use carrier::tls_errors::describe_client_io_error;
 use patterns::{Carrier, Family, Speech};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
@@ -128,7 +129,7 @@ async fn admit(
     let mut wire: Box<dyn Wire> = match served {
         Some(config) => {
             let secured = TlsAcceptor::from(config).accept(wire).await;
-            Box::new(secured.map_err(|error| error.to_string())?)
+            Box::new(secured.map_err(|error| describe_client_io_error(&error))?)
         }
         None if place.is_tls() => return Err("there is no certificate for it".to_string()),
         None => wire,

@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         kind: FILES,
         default: "",
         live: true,
-        short: "certificates of tls listeners, PEM, each with the chain below it",
+        short: "certificates of tls listeners, PEM or DER, each with the chain below it",
         long: "With several a client gets the first that has the name it asks for (SNI) and a kind \
                of key that it understands; the first is for everyone else. SIGHUP reads the files \
                again: handshakes from then on use the new ones, and nobody is dropped.",
@@ -54,12 +54,29 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
     Row {
+        key: "tls.chain",
+        kind: FILES,
+        default: "",
+        live: true,
+        short: "certificates that complete the chain of tls.certificate, PEM or DER",
+        long: "A listener shows its certificate and those that lead from it to a CA. Where a file \
+               of `tls.certificate` has only the first of them, the others are looked for here and \
+               in `tls.client_ca`, as OpenSSL looks for them in its file of CAs. A root is never \
+               shown.",
+        source: "RFC 8446, 4.4.2",
+        set: |settings, value| {
+            settings.door.tls.chain = value.list().iter().map(Into::into).collect();
+        },
+    },
+    Row {
         key: "tls.client_ca",
         kind: FILE,
         default: "",
         live: true,
-        short: "certificates of the CAs that may vouch for clients, PEM",
-        long: "",
+        short: "certificates of the CAs that may vouch for clients, PEM or DER",
+        long: "A certificate here that is not a CA's (basicConstraints CA:FALSE) is accepted \
+               itself and vouches for no other. A client's certificate of X.509 version 1 is \
+               accepted where a CA of this file signed it.",
         source: "",
         set: |settings, value| settings.door.tls.client_authorities = path(value.text()),
     },
@@ -86,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
         kind: FILES,
         default: "",
         live: true,
-        short: "lists of revoked client certificates, PEM",
+        short: "lists of revoked client certificates, PEM or DER",
         long: "With any list a client's CA must have one, and an outdated list lets nobody in: \
                it does not say what was revoked since. SIGHUP reads them again; who is connected \
                stays.",
@@ -100,7 +117,7 @@ pub(super) const ROWS: &[Row] = &[
         kind: FILES,
         default: "",
         live: true,
-        short: "private keys of the certificates, PEM, in the same order",
+        short: "private keys of the certificates, PEM or DER, in the same order",
         long: "PKCS #8, PKCS #1 or SEC 1, without a password: RSA, ECDSA P-256 or P-384, Ed25519. \
                ECDSA costs a tenth of RSA's handshake.",
         source: "",

@@ -1,0 +1,340 @@
+//! Certificates in forms that people have and webpki does not accept: X.509 version 1, and
+//! certificates that a user trusts by naming the certificate itself and not its CA.
+//!
+//! Invariant: nothing here accepts a certificate unless the certificate itself, or the CA that
+//! signed it, stands in the file that the user named. A chain with an intermediate certificate is
+//! webpki's work alone.
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::oid_registry::{OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA};
+use x509_parser::prelude::FromDer;
+use x509_parser::time::ASN1Time;
+use x509_parser::x509::X509Version;
+
+/// Which side of a connection shows the certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateUse {
+    Client,
+    Server,
+}
+
+/// Why a certificate is refused, in words that name its form and what would be accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateRefusal(pub String);
+
+impl fmt::Display for CertificateRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CertificateRefusal {}
+
+impl CertificateRefusal {
+    /// The same as an error of a handshake.
+    pub fn tls_error(text: impl Into<String>) -> Error {
+        let refusal: Arc<dyn std::error::Error + Send + Sync> =
+            Arc::new(CertificateRefusal(text.into()));
+        Error::InvalidCertificate(CertificateError::Other(OtherError(refusal)))
+    }
+}
+
+/// The certificates of a file of trusted certificates, by what they may do.
+#[derive(Clone, Debug, Default)]
+pub struct TrustedCertificates {
+    /// Certificates of CAs: they may sign others.
+    pub authorities: Vec<CertificateDer<'static>>,
+    /// Certificates that are trusted themselves and may sign nothing [RFC 5280, 4.2.1.9].
+    pub pinned: Vec<CertificateDer<'static>>,
+}
+
+impl TrustedCertificates {
+    /// Sorts the certificates of a file. A certificate that cannot be read is an error.
+    pub fn sort(all: Vec<CertificateDer<'static>>) -> Result<TrustedCertificates, String> {
+        let mut sorted = TrustedCertificates::default();
+        for certificate in all {
+            let is_authority = {
+                let parsed = parse(&certificate)
+                    .ok_or("a certificate cannot be read: it is not X.509 in DER")?;
+                may_sign(&parsed)
+            };
+            match is_authority {
+                true => sorted.authorities.push(certificate),
+                false => sorted.pinned.push(certificate),
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// Accepts a certificate that stands in the file itself, or one of version 1 that a CA of the
+    /// file signed. `None` says that the certificate is neither: then webpki's answer holds.
+    pub fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        usage: CertificateUse,
+        now: UnixTime,
+    ) -> Option<Result<(), Error>> {
+        let is_named =
+            self.authorities.iter().chain(&self.pinned).any(|named| named == certificate);
+        let parsed = parse(certificate)?;
+        if is_named {
+            return Some(is_current(&parsed, now).and_then(|()| is_for(&parsed, usage)));
+        }
+        if parsed.version() == X509Version::V3 {
+            return None;
+        }
+        Some(is_current(&parsed, now).and_then(|()| self.has_signed(&parsed, now)))
+    }
+
+    fn has_signed(&self, certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+        let by_name = self.authorities.iter().filter_map(|der| parse(der));
+        let mut issuers = by_name
+            .filter(|issuer| issuer.subject().as_raw() == certificate.issuer().as_raw())
+            .peekable();
+        if issuers.peek().is_none() {
+            return Err(CertificateRefusal::tls_error(
+                "a certificate of X.509 version 1 from an unknown issuer: such a certificate has \
+                 to be signed by a CA of the file of trusted CAs itself, without an \
+                 intermediate one",
+            ));
+        }
+        let signed = issuers.any(|issuer| {
+            !has_name_constraints(&issuer)
+                && is_current(&issuer, now).is_ok()
+                && signed(certificate, &issuer)
+        });
+        match signed {
+            true => Ok(()),
+            false => Err(Error::InvalidCertificate(CertificateError::BadSignature)),
+        }
+    }
+}
+
+fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+    let (rest, parsed) = X509Certificate::from_der(der).ok()?;
+    rest.is_empty().then_some(parsed)
+}
+
+/// Whether this is a certificate of X.509 version 1 or 2, which has no extensions that webpki
+/// could read.
+fn is_before_version_3(certificate: &CertificateDer<'_>) -> bool {
+    parse(certificate).is_some_and(|parsed| parsed.version() != X509Version::V3)
+}
+
+/// A CA says so by basic constraints, and may not if its key usage is another; a certificate of
+/// version 1 cannot say so and counts as a CA where it is self-issued, as OpenSSL counts it.
+fn may_sign(certificate: &X509Certificate<'_>) -> bool {
+    if certificate.version() != X509Version::V3 {
+        return certificate.subject().as_raw() == certificate.issuer().as_raw();
+    }
+    let key_usage = certificate.key_usage().ok().flatten();
+    let signs = key_usage.is_none_or(|usage| usage.value.key_cert_sign());
+    match certificate.basic_constraints() {
+        Ok(Some(constraints)) => constraints.value.ca && signs,
+        // As OpenSSL: a key usage that says it is enough.
+        Ok(None) => certificate.key_usage().ok().flatten().is_some() && signs,
+        Err(_) => false,
+    }
+}
+
+fn has_name_constraints(certificate: &X509Certificate<'_>) -> bool {
+    !matches!(certificate.name_constraints(), Ok(None))
+}
+
+fn is_current(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let validity = certificate.validity();
+    let wrong = match ASN1Time::from_timestamp(seconds) {
+        Ok(now) if now < validity.not_before => CertificateError::NotValidYet,
+        Ok(now) if now <= validity.not_after => return Ok(()),
+        _ => CertificateError::Expired,
+    };
+    Err(Error::InvalidCertificate(wrong))
+}
+
+/// RFC 5280, 4.2.1.12: where uses are named, ours must be among them.
+fn is_for(certificate: &X509Certificate<'_>, usage: CertificateUse) -> Result<(), Error> {
+    let good = match certificate.extended_key_usage() {
+        Ok(None) => true,
+        Ok(Some(named)) => {
+            let named = named.value;
+            named.any
+                || match usage {
+                    CertificateUse::Client => named.client_auth,
+                    CertificateUse::Server => named.server_auth,
+                }
+        }
+        Err(_) => false,
+    };
+    match good {
+        true => Ok(()),
+        false => Err(Error::InvalidCertificate(CertificateError::InvalidPurpose)),
+    }
+}
+
+/// SHA-1 is not a signature any more, whoever made it.
+fn signed(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
+    let algorithm = &certificate.signature_algorithm.algorithm;
+    let is_sha1 = *algorithm == OID_PKCS1_SHA1WITHRSA || *algorithm == OID_SHA1_WITH_RSA;
+    certificate.signature_algorithm == certificate.tbs_certificate.signature
+        && !is_sha1
+        && certificate.verify_signature(Some(issuer.public_key())).is_ok()
+}
+
+/// The public key of a certificate as SubjectPublicKeyInfo in DER.
+pub fn public_key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    let parsed = parse(certificate)?;
+    Some(SubjectPublicKeyInfoDer::from(parsed.public_key().raw.to_vec()))
+}
+
+/// The subject of a certificate as a Name in DER.
+pub fn subject(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
+    Some(parse(certificate)?.subject().as_raw().to_vec())
+}
+
+/// Adds to a chain the certificates of `pool` that lead on towards a root, which stays out: its
+/// peers have it. OpenSSL completes a chain from its file of CAs in the same way.
+pub fn complete_chain(chain: &mut Vec<CertificateDer<'static>>, pool: &[CertificateDer<'static>]) {
+    while chain.len() < CHAIN_MAX {
+        let next = chain.last().and_then(|last| {
+            let last = parse(last)?;
+            if last.subject().as_raw() == last.issuer().as_raw() {
+                return None;
+            }
+            pool.iter().find(|der| {
+                parse(der).is_some_and(|issuer| {
+                    let is_root = issuer.subject().as_raw() == issuer.issuer().as_raw();
+                    let fits = issuer.subject().as_raw() == last.issuer().as_raw();
+                    fits && !is_root && signed(&last, &issuer)
+                })
+            })
+        });
+        match next {
+            Some(next) if !chain.contains(next) => chain.push(next.clone()),
+            _ => return,
+        }
+    }
+}
+
+/// Compares the common name of a certificate that has no alternative names with the name that a
+/// client asked for. `None` says that the certificate has alternative names: only they count
+/// [RFC 9525, 2].
+pub fn is_subject_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Option<bool> {
+    let parsed = parse(certificate)?;
+    if !matches!(parsed.subject_alternative_name(), Ok(None)) {
+        return None;
+    }
+    let last = parsed.subject().iter_common_name().last();
+    let common_name = last.and_then(|name| name.as_str().ok())?;
+    Some(match name {
+        ServerName::DnsName(asked) => is_host(common_name, asked.as_ref()),
+        ServerName::IpAddress(asked) => {
+            common_name.parse::<IpAddr>().is_ok_and(|address| address == IpAddr::from(*asked))
+        }
+        _ => false,
+    })
+}
+
+/// RFC 9525, 6.3: a star stands for exactly the leftmost label.
+fn is_host(name: &str, asked: &str) -> bool {
+    match name.strip_prefix("*.") {
+        Some(domain) if domain.contains('.') => asked
+            .split_once('.')
+            .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(domain)),
+        Some(_) => false,
+        None => name.eq_ignore_ascii_case(asked),
+    }
+}
+
+/// Checks a signature of a TLS 1.2 handshake by the key of a certificate of any version.
+pub fn verify_tls12_message(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    provider: &CryptoProvider,
+) -> Result<HandshakeSignatureValid, Error> {
+    let all = &provider.signature_verification_algorithms;
+    if !is_before_version_3(certificate) {
+        return verify_tls12_signature(message, certificate, signed, all);
+    }
+    let bad = || Error::InvalidCertificate(CertificateError::BadSignature);
+    let parsed = parse(certificate).ok_or_else(bad)?;
+    let key = &parsed.public_key().subject_public_key.data;
+    if key_family(&parsed) != Some(scheme_family(signed.scheme)) {
+        return Err(bad());
+    }
+    let named = all.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
+    let (_, algorithms) = named.ok_or_else(bad)?;
+    let mut algorithms = algorithms.iter();
+    let verified =
+        algorithms.any(|by| by.verify_signature(key, message, signed.signature()).is_ok());
+    if verified { Ok(HandshakeSignatureValid::assertion()) } else { Err(bad()) }
+}
+
+/// The same for TLS 1.3.
+pub fn verify_tls13_message(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    provider: &CryptoProvider,
+) -> Result<HandshakeSignatureValid, Error> {
+    let all = &provider.signature_verification_algorithms;
+    if !is_before_version_3(certificate) {
+        return verify_tls13_signature(message, certificate, signed, all);
+    }
+    let key = public_key(certificate).ok_or(CertificateError::BadEncoding)?;
+    verify_tls13_signature_with_raw_key(message, &key, signed, all)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyFamily {
+    Ecdsa,
+    Ed25519,
+    Rsa,
+}
+
+fn key_family(certificate: &X509Certificate<'_>) -> Option<KeyFamily> {
+    match certificate.public_key().algorithm.algorithm.to_id_string().as_str() {
+        "1.2.840.113549.1.1.1" => Some(KeyFamily::Rsa),
+        "1.2.840.10045.2.1" => Some(KeyFamily::Ecdsa),
+        "1.3.101.112" => Some(KeyFamily::Ed25519),
+        _ => None,
+    }
+}
+
+fn scheme_family(scheme: SignatureScheme) -> KeyFamily {
+    use SignatureScheme as S;
+    match scheme {
+        S::ECDSA_NISTP256_SHA256 | S::ECDSA_NISTP384_SHA384 | S::ECDSA_NISTP521_SHA512 => {
+            KeyFamily::Ecdsa
+        }
+        S::ED25519 => KeyFamily::Ed25519,
+        _ => KeyFamily::Rsa,
+    }
+}
+
+const CHAIN_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_common_name_with_a_star_stands_for_one_label_below_a_domain() {
+        assert!(is_host("broker.example", "BROKER.example"));
+        assert!(is_host("*.home.example", "a.home.example"));
+        assert!(!is_host("*.home.example", "a.b.home.example"));
+        assert!(!is_host("*.example", "a.example"));
+        assert!(!is_host("*", "localhost"));
+    }
+}

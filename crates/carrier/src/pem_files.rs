@@ -1,0 +1,123 @@
+//! Certificates, private keys and revocation lists as files that people have: PEM as editors and
+//! openssl write it, or DER. An error names the file, the form that was found and the command that
+//! makes a good one of it.
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use std::path::Path;
+
+/// The certificates of a file, at least one, in their order.
+pub fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = read(file)?;
+    if is_der(&bytes) {
+        return match is_pkcs12(&bytes) {
+            true => Err(pkcs12(file)),
+            false => Ok(vec![CertificateDer::from(bytes)]),
+        };
+    }
+    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| not_pem(file, &error))?;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let name = file.display();
+    Err(if has(&bytes, "BEGIN TRUSTED CERTIFICATE") {
+        format!(
+            "{name}: this is OpenSSL's form TRUSTED CERTIFICATE, use openssl x509 -in {name} \
+             -out FILE"
+        )
+    } else if has(&bytes, "BEGIN PKCS7") {
+        format!("{name}: this is PKCS #7, use openssl pkcs7 -print_certs -in {name} -out FILE")
+    } else {
+        format!(
+            "{name}: there is no certificate in it, use PEM with the own certificate first and \
+             then those that lead to its CA"
+        )
+    })
+}
+
+/// The first private key of a file: PKCS #8, PKCS #1 or SEC 1, without a password.
+pub fn read_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let bytes = read(file)?;
+    let name = file.display();
+    if is_der(&bytes) {
+        let wrong = || match is_pkcs12(&bytes) {
+            true => pkcs12(file),
+            false => {
+                format!("{name}: this is DER and not a private key, use PKCS #8, PKCS #1 or SEC 1")
+            }
+        };
+        return PrivateKeyDer::try_from(bytes.clone()).map_err(|_| wrong());
+    }
+    let is_locked =
+        has(&bytes, "BEGIN ENCRYPTED PRIVATE KEY") || has(&bytes, "Proc-Type: 4,ENCRYPTED");
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
+        _ if is_locked => format!(
+            "{name}: the key is locked with a password, use one without: openssl pkey -in {name} \
+             -out FILE"
+        ),
+        pem::Error::NoItemsFound => {
+            format!("{name}: there is no private key in it, use PEM with PKCS #8, PKCS #1 or SEC 1")
+        }
+        error => not_pem(file, &error),
+    })
+}
+
+/// The revocation lists of a file, at least one.
+pub fn read_revocation_lists(
+    file: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let bytes = read(file)?;
+    if is_der(&bytes) {
+        return Ok(vec![CertificateRevocationListDer::from(bytes)]);
+    }
+    let found = CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| not_pem(file, &error))?;
+    match found.is_empty() {
+        true => Err(format!(
+            "{}: there is no revocation list in it, use openssl crl -in FILE -out LIST",
+            file.display()
+        )),
+        false => Ok(found),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let bytes = std::fs::read(file)
+        .map_err(|error| format!("{}: the file cannot be read: {error}", file.display()))?;
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err(format!(
+            "{}: this is text in UTF-16, save the file as ASCII or UTF-8",
+            file.display()
+        ));
+    }
+    // A byte order mark stands before the first line and would hide it.
+    Ok(match bytes.strip_prefix(b"\xef\xbb\xbf") {
+        Some(rest) => rest.to_vec(),
+        None => bytes,
+    })
+}
+
+/// A SEQUENCE with a long length: every certificate and key of DER begins with it.
+fn is_der(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x30, 0x81 | 0x82, ..])
+        || matches!(bytes, [0x30, len, ..] if usize::from(*len) + 2 == bytes.len())
+}
+
+/// RFC 7292, 4: a SEQUENCE that begins with version 3.
+fn is_pkcs12(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x30, 0x82, _, _, 2, 1, 3, ..])
+}
+
+fn pkcs12(file: &Path) -> String {
+    let name = file.display();
+    format!("{name}: this is PKCS #12, use openssl pkcs12 -in {name} -nodes -out FILE")
+}
+
+fn not_pem(file: &Path, error: &pem::Error) -> String {
+    format!("{}: this is not PEM: {error}, use openssl x509 or openssl pkey", file.display())
+}
+
+fn has(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}

@@ -1,0 +1,143 @@
+//! Which server certificates a client accepts: webpki's answer, and where the user named a file of
+//! CAs, the forms that private CAs make (see [`certificate_form`](crate::certificate_form)).
+
+use crate::certificate_form::{
+    CertificateRefusal, CertificateUse, TrustedCertificates, is_subject_name, verify_tls12_message,
+    verify_tls13_message,
+};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use std::sync::Arc;
+
+/// Accepts what webpki accepts by the CAs of a file that the user named, and certificates of
+/// version 1, without alternative names, or that stand in the file themselves.
+#[derive(Debug)]
+pub(crate) struct PrivateCaVerifier {
+    trusted: TrustedCertificates,
+    /// Absent where the file has no CA.
+    webpki: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl PrivateCaVerifier {
+    pub(crate) fn new(
+        all: Vec<CertificateDer<'static>>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<PrivateCaVerifier, String> {
+        let trusted = TrustedCertificates::sort(all)?;
+        let mut roots = RootCertStore::empty();
+        for authority in &trusted.authorities {
+            roots.add(authority.clone()).map_err(|error| error.to_string())?;
+        }
+        let webpki = match roots.is_empty() {
+            true => None,
+            false => {
+                let builder =
+                    WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+                Some(builder.build().map_err(|error| error.to_string())?)
+            }
+        };
+        Ok(PrivateCaVerifier { trusted, webpki, provider })
+    }
+
+    /// webpki checks the chain before the name, so a wrong name says that the chain is good.
+    fn verify_chain(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let answer = match &self.webpki {
+            Some(webpki) => webpki.verify_server_cert(certificate, intermediates, name, &[], now),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        };
+        let Err(error) = answer else { return Ok(()) };
+        if is_wrong_name(&error) {
+            return accept_by_subject(certificate, name, error);
+        }
+        match self.trusted.verify(certificate, CertificateUse::Server, now) {
+            Some(Ok(())) => verify_name(certificate, name),
+            Some(Err(error)) => Err(error),
+            None => Err(error),
+        }
+    }
+}
+
+fn is_wrong_name(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+        )
+    )
+}
+
+fn verify_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
+    let by_alternatives = match ParsedCertificate::try_from(certificate) {
+        Ok(parsed) => verify_server_name(&parsed, name),
+        // Only a certificate of version 1 comes here, and has no alternative names.
+        Err(_) => Err(CertificateError::NotValidForName.into()),
+    };
+    match by_alternatives {
+        Err(error) if is_wrong_name(&error) => accept_by_subject(certificate, name, error),
+        answer => answer,
+    }
+}
+
+/// The CA of a certificate without alternative names was chosen by the user, so its common name is
+/// as good as the CA.
+fn accept_by_subject(
+    certificate: &CertificateDer<'_>,
+    name: &ServerName<'_>,
+    error: Error,
+) -> Result<(), Error> {
+    match is_subject_name(certificate, name) {
+        Some(true) => Ok(()),
+        Some(false) => Err(CertificateRefusal::tls_error(format!(
+            "it has no alternative names, and its common name is not {:?}",
+            name.to_str()
+        ))),
+        None => Err(error),
+    }
+}
+
+impl ServerCertVerifier for PrivateCaVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.verify_chain(certificate, intermediates, name, now)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_message(message, certificate, signed, &self.provider)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_message(message, certificate, signed, &self.provider)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,128 @@
+//! The one thing that a ClientHello says and rustls does not read: how long a record may be for a
+//! device that has no memory for 16 KiB (max_fragment_length, RFC 6066, 4).
+
+/// What the first bytes of a client say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HelloPreview {
+    /// The first record is not whole yet.
+    Incomplete,
+    /// The client takes at most so many bytes of plain text in a record; `None` is the 16 KiB that
+    /// every client takes.
+    Fragment(Option<usize>),
+}
+
+/// Looks into the first record of a connection. Whatever is not a ClientHello has no limit: rustls
+/// finds the error.
+pub(super) fn preview(raw: &[u8]) -> HelloPreview {
+    match raw {
+        [HANDSHAKE, _, _, high, low, body @ ..] => {
+            let len = usize::from(u16::from_be_bytes([*high, *low]));
+            match body.get(..len) {
+                Some(body) => HelloPreview::Fragment(fragment_of(body)),
+                None if len > RECORD_BYTES_MAX => HelloPreview::Fragment(None),
+                None => HelloPreview::Incomplete,
+            }
+        }
+        [HANDSHAKE, ..] | [] => HelloPreview::Incomplete,
+        _ => HelloPreview::Fragment(None),
+    }
+}
+
+/// RFC 8446, 4.1.2.
+fn fragment_of(handshake: &[u8]) -> Option<usize> {
+    let mut hello = Fields(handshake);
+    if hello.take(1)? != [CLIENT_HELLO] {
+        return None;
+    }
+    // Length; version and random.
+    hello.take(3)?;
+    hello.take(34)?;
+    // Session id, cipher suites, compression methods.
+    hello.vector(1)?;
+    hello.vector(2)?;
+    hello.vector(1)?;
+    let mut extensions = Fields(hello.vector(2)?);
+    loop {
+        let kind = extensions.take(2)?;
+        let body = extensions.vector(2)?;
+        if kind == MAX_FRAGMENT_LENGTH {
+            return match body {
+                [code @ 1..=4] => Some(256 << code),
+                _ => None,
+            };
+        }
+    }
+}
+
+/// What of a hello is left to read.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// A field behind its length of so many bytes.
+    fn vector(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let len = self.take(bytes)?.iter().fold(0, |len, byte| len << 8 | usize::from(*byte));
+        self.take(len)
+    }
+}
+
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const MAX_FRAGMENT_LENGTH: [u8; 2] = [0, 1];
+/// RFC 5246, 6.2.3: no record is longer.
+const RECORD_BYTES_MAX: usize = (1 << 14) + 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(extensions: &[u8]) -> Vec<u8> {
+        let mut hello = vec![CLIENT_HELLO, 0, 0, 0, 3, 3];
+        hello.extend([7; 32]);
+        hello.extend([0, 0, 2, 0x13, 1, 1, 0]);
+        hello.extend((extensions.len() as u16).to_be_bytes());
+        hello.extend(extensions);
+        let mut record = vec![HANDSHAKE, 3, 1];
+        record.extend((hello.len() as u16).to_be_bytes());
+        record.extend(hello);
+        record
+    }
+
+    #[test]
+    fn each_code_of_max_fragment_length_is_a_size() {
+        for (code, bytes) in [(1, 512), (2, 1024), (3, 2048), (4, 4096)] {
+            let raw = record(&[0, 23, 0, 0, 0, 1, 0, 1, code]);
+            assert_eq!(preview(&raw), HelloPreview::Fragment(Some(bytes)));
+        }
+        for wrong in [&[0, 1, 0, 1, 0][..], &[0, 1, 0, 1, 5], &[0, 1, 0, 2, 1, 1], &[0, 23, 0, 0]] {
+            assert_eq!(preview(&record(wrong)), HelloPreview::Fragment(None));
+        }
+    }
+
+    #[test]
+    fn a_hello_that_is_cut_anywhere_is_waited_for() {
+        let raw = record(&[0, 1, 0, 1, 2]);
+        for end in 0..raw.len() {
+            assert_eq!(preview(&raw[..end]), HelloPreview::Incomplete, "{end}");
+        }
+        assert_eq!(preview(b"\x10\x0d\0\x04MQTT"), HelloPreview::Fragment(None));
+        assert_eq!(preview(&[22, 3, 1, 0xff, 0xff, 1]), HelloPreview::Fragment(None));
+    }
+
+    #[test]
+    fn a_hello_with_wrong_lengths_has_no_limit() {
+        let whole = record(&[0, 1, 0, 1, 2]);
+        for at in 5..whole.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut raw = whole.clone();
+                raw[at] = byte;
+                assert!(matches!(preview(&raw), HelloPreview::Fragment(_)));
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Which client certificates a listener accepts: webpki's answer, and certificates of version 1 or
+//! that stand in `tls.client_ca` themselves, which OpenSSL accepts and webpki does not.
+
+use carrier::certificate_form::{
+    CertificateRefusal, CertificateUse, TrustedCertificates, subject, verify_tls12_message,
+    verify_tls13_message,
+};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct ClientVerifier {
+    trusted: TrustedCertificates,
+    /// Absent where the file has no CA.
+    webpki: Option<Arc<dyn ClientCertVerifier>>,
+    /// What a client may choose its certificate by.
+    hints: Vec<DistinguishedName>,
+    has_lists: bool,
+    is_optional: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientVerifier {
+    pub(super) fn new(
+        trusted: TrustedCertificates,
+        lists: Vec<CertificateRevocationListDer<'static>>,
+        is_optional: bool,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<ClientVerifier, String> {
+        let named = trusted.authorities.iter().chain(&trusted.pinned);
+        let hints = named.filter_map(subject).map(DistinguishedName::from).collect();
+        let has_lists = !lists.is_empty();
+        let webpki = match trusted.authorities.is_empty() {
+            true if has_lists => {
+                return Err("a list of a CA that tls.client_ca does not have".to_string());
+            }
+            true => None,
+            false => Some(by_authorities(&trusted, lists, &provider)?),
+        };
+        Ok(ClientVerifier { trusted, webpki, hints, has_lists, is_optional, provider })
+    }
+
+    fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let answer = match &self.webpki {
+            Some(webpki) => webpki.verify_client_cert(certificate, intermediates, now).map(drop),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        };
+        let Err(error) = answer else { return Ok(()) };
+        // webpki has looked into the lists, and its word about them stands.
+        if matches!(&error, Error::InvalidCertificate(why) if is_about_lists(why)) {
+            return Err(error);
+        }
+        match self.trusted.verify(certificate, CertificateUse::Client, now) {
+            Some(Ok(())) if self.has_lists => Err(CertificateRefusal::tls_error(
+                "it is of X.509 version 1, of a CA's form or named itself in tls.client_ca, which \
+                 cannot be looked up in tls.crl: use one of version 3 that a CA signed",
+            )),
+            Some(answer) => answer,
+            None => Err(error),
+        }
+    }
+}
+
+fn is_about_lists(why: &CertificateError) -> bool {
+    matches!(
+        why,
+        CertificateError::Revoked
+            | CertificateError::UnknownRevocationStatus
+            | CertificateError::ExpiredRevocationList
+            | CertificateError::ExpiredRevocationListContext { .. }
+    )
+}
+
+fn by_authorities(
+    trusted: &TrustedCertificates,
+    lists: Vec<CertificateRevocationListDer<'static>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in &trusted.authorities {
+        roots.add(authority.clone()).map_err(|error| {
+            format!("a certificate cannot be used: {error}, use those of CAs in X.509 version 3")
+        })?;
+    }
+    let mut builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    if !lists.is_empty() {
+        // A list that is out of date says nothing of what was revoked since.
+        builder = builder
+            .with_crls(lists)
+            .only_check_end_entity_revocation()
+            .enforce_revocation_expiration();
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        !self.is_optional
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.verify(certificate, intermediates, now)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_message(message, certificate, signed, &self.provider)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_message(message, certificate, signed, &self.provider)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
