@@ -60,7 +60,7 @@ pub(crate) struct Body {
     pub(crate) clock: Clock,
     pub(crate) shelf: Option<Shelf>,
     pub(crate) log: Log,
-    docket: Docket,
+    pub(crate) docket: Docket,
     pub(crate) write_bytes_max: usize,
     pub(crate) connect_timeout_ms: u32,
     pub(crate) out: Outbox,
@@ -383,6 +383,7 @@ impl Body {
                 Control::Doors(doors) => self.change_doors(doors),
                 Control::Open { told, reserved } => _ = told.send(self.open_listeners(reserved)),
                 Control::Verdict { conn, case, verdict } => {
+                    self.docket.settle(conn, case);
                     let input = Input::Verdict { conn, case, verdict };
                     self.shard.handle(self.now, input, &mut self.out);
                 }

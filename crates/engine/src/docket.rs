@@ -7,10 +7,12 @@ use broker::ask::{self, Slip};
 use broker::judge::Grant;
 use broker::survey::{Report, Which};
 use broker::{Claim, Command, ConnId, ShardId, Verdict};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
 #[derive(Debug)]
@@ -58,7 +60,26 @@ pub type Judge = Arc<dyn Fn(Question) + Send + Sync>;
 #[derive(Debug)]
 pub struct Question {
     pub claim: Claim,
+    pub liveness: ConnectionLiveness,
     pub answer: Answer,
+}
+
+/// Whether a connection that waits for a verdict is still there. Work for one that has gone lets
+/// nobody in.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionLiveness {
+    is_closed: Arc<AtomicBool>,
+}
+
+impl ConnectionLiveness {
+    pub fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// The connection has ended, or its deadline has answered.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Where the verdict goes. One that is never given is a refusal after
@@ -116,6 +137,13 @@ pub(crate) struct Docket {
     control: Sender<Control>,
     bells: Arc<[Bell]>,
     shard: ShardId,
+    /// By the number of its connection, each client of which a verdict is still to come.
+    pending: HashMap<u32, PendingVerdict>,
+}
+
+struct PendingVerdict {
+    case: u32,
+    liveness: ConnectionLiveness,
 }
 
 impl Docket {
@@ -126,14 +154,37 @@ impl Docket {
         bells: Arc<[Bell]>,
         shard: ShardId,
     ) -> Docket {
-        Docket { judge, warden, control, bells, shard }
+        Docket { judge, warden, control, bells, shard, pending: HashMap::new() }
     }
 
     /// Without anybody to ask the deadline answers.
-    pub(crate) fn ask(&self, conn: ConnId, case: u32, claim: Claim) {
+    pub(crate) fn ask(&mut self, conn: ConnId, case: u32, claim: Claim) {
         let Some(judge) = &self.judge else { return };
         let (control, bells, shard) = (self.control.clone(), self.bells.clone(), self.shard);
-        judge(Question { claim, answer: Answer { control, bells, shard, conn, case } });
+        let answer = Answer { control, bells, shard, conn, case };
+        let liveness = ConnectionLiveness::default();
+        self.pending.insert(conn.0, PendingVerdict { case, liveness: liveness.clone() });
+        judge(Question { claim, liveness, answer });
+    }
+
+    pub(crate) fn awaits_verdict(&self, index: u32) -> bool {
+        self.pending.contains_key(&index)
+    }
+
+    /// The verdict has come.
+    pub(crate) fn settle(&mut self, conn: ConnId, case: u32) {
+        if self.pending.get(&conn.0).is_some_and(|pending| pending.case == case) {
+            self.pending.remove(&conn.0);
+        }
+    }
+
+    /// The connection has ended: a verdict would be for nobody.
+    pub(crate) fn withdraw(&mut self, index: u32) {
+        if !self.pending.is_empty()
+            && let Some(pending) = self.pending.remove(&index)
+        {
+            pending.liveness.close();
+        }
     }
 
     pub(crate) fn request(&self, slip: Slip, question: ask::Question) {

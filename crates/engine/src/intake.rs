@@ -142,6 +142,9 @@ impl Body {
             || socket.starved
             || socket.congested.is_some_and(|max| socket.unsent() > max.get() as usize)
         {
+            if socket.held && socket.ends {
+                self.end_abandoned(index);
+            }
             return;
         }
         if blocked || self.out.is_full() {
@@ -280,6 +283,7 @@ impl Body {
     }
 
     pub(crate) fn forget(&mut self, index: u32) {
+        self.docket.withdraw(index);
         if let Some(place) = self.sockets.get_mut(index as usize)
             && let Some(mut socket) = place.take()
         {

@@ -38,6 +38,7 @@ impl Body {
     /// Our side is done. The peer gets to read our last words, and what the socket had not taken
     /// before them, before anything resets the stream.
     pub(crate) fn close(&mut self, index: u32) {
+        self.docket.withdraw(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.tail = Vec::new();
         if let Some(trunk) = socket.stream.trunk() {

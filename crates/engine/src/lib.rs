@@ -2,6 +2,7 @@
 //! MQTT knows of: it brings bytes to `broker::Shard`, performs what the outbox says, and tells
 //! time. Only which socket has to go when sockets hold too much is its own choice: see `holding`.
 
+mod abandoned;
 mod body;
 mod clock;
 pub mod code;
@@ -31,7 +32,7 @@ pub mod tls;
 pub mod underway;
 pub mod web;
 
-pub use docket::{Answer, Judge, Question, Reply, Request, Warden};
+pub use docket::{Answer, ConnectionLiveness, Judge, Question, Reply, Request, Warden};
 pub use door::{Door, Listener, ListenerSocket};
 pub use handle::Handle;
 pub use server::{Fault, Server, Setup, Shelter};

@@ -31,6 +31,7 @@ use crate::identity::tables::redis::{Redis, RedisSettings};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::identity::tables::sql::{Database, TableSettings, Tables};
 use crate::identity::users::Users;
+use crate::identity::verified::VerifiedCache;
 use crate::options::settings::{Anonymous, Settings};
 use crate::outside::Outside;
 use crate::timestamp::Timestamp;
@@ -64,6 +65,8 @@ pub(crate) struct SecuritySettings {
     pub(crate) jwt_url: Option<Url>,
     /// 0 threads are as many as the host is good for.
     pub(crate) limits: Limits,
+    /// How long a password that was right is remembered.
+    pub(crate) password_cache_s: u32,
     #[cfg(feature = "mysql")]
     pub(crate) mysql: TableSettings,
     #[cfg(feature = "tables")]
@@ -80,6 +83,9 @@ pub(crate) struct SecuritySettings {
     pub(crate) users: PathBuf,
 }
 
+/// Each thread that hashes takes the memory that a hash asks for.
+const THREADS_AUTO_MAX: usize = 4;
+
 impl SecuritySettings {
     /// Connections to each server that is asked about clients.
     pub(crate) fn backend_connections_max(&self) -> usize {
@@ -91,7 +97,7 @@ impl SecuritySettings {
 
     pub(crate) fn limits(&self) -> Limits {
         let Limits { threads, .. } = self.limits;
-        let threads = if threads == 0 { (host::cores() / 2).max(1) } else { threads };
+        let threads = if threads == 0 { host::cores().clamp(1, THREADS_AUTO_MAX) } else { threads };
         Limits { threads, ..self.limits }
     }
 
@@ -226,6 +232,7 @@ impl Security {
             own,
             outside,
             security,
+            verified: VerifiedCache::new(own.password_cache_s).map(Arc::new),
             wrongs: Vec::new(),
             #[cfg(feature = "http")]
             keys: None,
@@ -250,6 +257,8 @@ struct Load<'a> {
     own: &'a SecuritySettings,
     outside: &'a Outside,
     security: Security,
+    /// A new one with each reload.
+    verified: Option<Arc<VerifiedCache>>,
     wrongs: Vec<String>,
     #[cfg(feature = "http")]
     keys: Option<Arc<Jwks>>,
@@ -273,8 +282,9 @@ impl Load<'_> {
             }
         }
         if !own.users.as_os_str().is_empty()
-            && let Some(users) = self.take(Users::read(&own.users))
+            && let Some(mut users) = self.take(Users::read(&own.users))
         {
+            users.remember_in(self.verified.clone());
             self.say("users", format!("{} in {}", users.len(), own.users.display()));
             self.ask(users);
         }
@@ -366,7 +376,8 @@ impl Load<'_> {
         let tls = self.tls(url.scheme == "rediss");
         if let Some(redis) = Redis::new(&own.redis, tls, own.password_form, ports) {
             self.say("asked", url.to_string());
-            self.ask(Remote::new(redis, own.bounds(), self.outside.runtime.clone()));
+            let remote = Remote::new(redis, own.bounds(), self.outside.runtime.clone());
+            self.ask(remote.remember_in(self.verified.clone()));
         }
     }
 }
@@ -385,7 +396,8 @@ impl Load<'_> {
         let form = self.own.password_form;
         if let Some(tables) = Tables::new(database(url, tls), settings, form, ports) {
             self.say("asked", url.to_string());
-            self.ask(Remote::new(tables, self.own.bounds(), self.outside.runtime.clone()));
+            let remote = Remote::new(tables, self.own.bounds(), self.outside.runtime.clone());
+            self.ask(remote.remember_in(self.verified.clone()));
         }
     }
 }

@@ -343,8 +343,8 @@ type Log = Box<dyn Fn(&broker::Note) + Send + Sync>;
 
 /// How shards ask.
 fn judge(porter: Arc<Porter>) -> engine::Judge {
-    Arc::new(move |engine::Question { claim, answer }| {
-        porter.hear(claim, Box::new(move |verdict| answer.give(verdict)));
+    Arc::new(move |engine::Question { claim, liveness, answer }| {
+        porter.hear(claim, liveness, Box::new(move |verdict| answer.give(verdict)));
     })
 }
 

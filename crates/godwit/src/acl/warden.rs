@@ -7,10 +7,11 @@
 use crate::identity::remote::call::{Call, CallSettings};
 use crate::identity::remote::http::Answer as Said;
 use crate::identity::remote::template::{Value, Values};
-use crate::identity::remote::{Asked, Bounds, Desk, Server, Trouble};
+use crate::identity::remote::{Asked, Bounds, Desk, Server, Trouble, Unanswered};
 use crate::runtime::Runtime;
 use broker::ask::{Answer, Question};
 use broker::options::Asks;
+use engine::ConnectionLiveness;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
@@ -73,8 +74,13 @@ impl Warden {
             return reply(Answer::Silence);
         };
         runtime.spawn(async move {
-            let answer = asked.find(&question).await.unwrap_or_else(|why| {
-                tell(&trouble, &why);
+            let found = asked.find(&question, &ConnectionLiveness::default()).await;
+            let answer = found.unwrap_or_else(|why| {
+                match why {
+                    Unanswered::Abandoned => {}
+                    Unanswered::Busy => tell(&trouble, "too many questions wait"),
+                    Unanswered::Failed(why) => tell(&trouble, &why),
+                }
                 Answer::Silence
             });
             // Its place is free before anybody hears of it.

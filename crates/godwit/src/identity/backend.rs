@@ -8,7 +8,9 @@ use super::{Porter, is_nobody};
 use crate::notes::some;
 use broker::judge::{Grant, Secret, Verdict};
 use broker::{Claim, Refusal};
+use engine::ConnectionLiveness;
 use std::sync::Arc;
+use std::time::Instant;
 use tracing::{debug, info, warn};
 
 pub(crate) trait Backend: Send + Sync {
@@ -70,6 +72,10 @@ pub(crate) struct Case {
     pub(crate) claim: Arc<Claim>,
     pub(crate) chain: Arc<Chain>,
     pub(crate) at: usize,
+    /// When the client came.
+    pub(crate) since: Instant,
+    /// Nobody is asked about a client that has gone.
+    pub(crate) liveness: ConnectionLiveness,
     /// Instead of asking the backend whose turn it is, which has heard what it needs.
     pub(crate) work: Option<Work>,
     pub(crate) answer: Box<dyn FnOnce(Verdict) + Send>,
@@ -174,6 +180,18 @@ impl Reply {
     #[cfg(feature = "remote")]
     pub(crate) fn claim(&self) -> Option<Arc<Claim>> {
         self.case.as_ref().map(|case| case.claim.clone())
+    }
+
+    /// Whether the client still waits for the answer.
+    #[cfg(feature = "remote")]
+    pub(crate) fn liveness(&self) -> ConnectionLiveness {
+        self.case.as_ref().map_or_else(ConnectionLiveness::default, |case| case.liveness.clone())
+    }
+
+    /// The client has gone: there is nobody to answer.
+    #[cfg(feature = "remote")]
+    pub(crate) fn abandon(mut self) {
+        self.case = None;
     }
 
     /// The rest is work, which a thread of the porter's does.

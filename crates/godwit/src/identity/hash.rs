@@ -11,9 +11,11 @@
 
 use super::base64::Alphabet;
 use super::scram::{self, Verifier};
+use super::verified::VerifiedCache;
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, pbkdf2};
+use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -45,8 +47,10 @@ pub(crate) struct Cost {
     pub(crate) lanes: u32,
 }
 
-/// OWASP's first choice: some 20 ms of one core.
-const COST: Cost = Cost { memory_kib: 19_456, passes: 2, lanes: 1 };
+/// For devices that all come back at once, to a gateway with little memory: some 6 ms of one core.
+const COST: Cost = Cost { memory_kib: 12_288, passes: 1, lanes: 1 };
+/// OWASP's first choice, for passwords that people think of: some 20 ms of one core.
+const COST_STRONG: Cost = Cost { memory_kib: 19_456, passes: 2, lanes: 1 };
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 /// A file that asks for more would stop whoever checks it.
@@ -64,12 +68,21 @@ const BLOCKS_MIN: usize = 33 * 1024;
 impl Hash {
     /// Of a new password.
     pub(crate) fn of(password: &[u8]) -> Result<Hash, String> {
+        Hash::argon2id_of(password, COST)
+    }
+
+    /// The same with more than three times the work for whoever guesses, and for each login.
+    pub(crate) fn strong_of(password: &[u8]) -> Result<Hash, String> {
+        Hash::argon2id_of(password, COST_STRONG)
+    }
+
+    fn argon2id_of(password: &[u8], cost: Cost) -> Result<Hash, String> {
         let mut salt = [0; SALT_BYTES];
         let drawn = SystemRandom::new().fill(&mut salt);
         drawn.map_err(|_| "the system gives no random bytes".to_string())?;
-        let hash = argon2id(COST, &salt, password, HASH_BYTES);
+        let hash = argon2id(cost, &salt, password, HASH_BYTES);
         let hash = hash.ok_or("argon2 does not take this password: it is too long")?;
-        Ok(Hash::Argon2id { cost: COST, salt: salt.into(), hash })
+        Ok(Hash::Argon2id { cost, salt: salt.into(), hash })
     }
 
     /// Of a new password, for clients that prove it by SCRAM.
@@ -123,6 +136,27 @@ impl Hash {
             Hash::Scram(verifier) => verifier.salt.len() >= 8,
             Hash::Pbkdf2 { hash, .. } | Hash::Sha512 { hash, .. } => hash.len() == SHA512_BYTES,
         }
+    }
+
+    /// Whether a check costs so much that one which went well is worth remembering.
+    fn is_slow(&self) -> bool {
+        !matches!(self, Hash::Sha512 { .. })
+    }
+
+    /// By the cache where the same was right before, else by work.
+    pub(crate) fn is_known_to_be_of(&self, password: &[u8], known: Option<&VerifiedCache>) -> bool {
+        match known.filter(|_| self.is_slow()) {
+            Some(known) => known.check(&self.to_string(), password, || self.is_of(password)),
+            None => self.is_of(password),
+        }
+    }
+
+    /// As much work as for a wrong password, whatever is in the cache.
+    pub(crate) fn pretend_to_check(&self, password: &[u8], known: Option<&VerifiedCache>) {
+        if let Some(known) = known.filter(|_| self.is_slow()) {
+            known.pretend(&self.to_string(), password);
+        }
+        std::hint::black_box(self.is_of(password));
     }
 
     /// Takes as long for a wrong password as for the right one.
@@ -180,11 +214,28 @@ fn argon2id(cost: Cost, salt: &[u8], password: &[u8], len: usize) -> Option<Box<
     let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(len)).ok()?;
     let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
     let count = argon2.params().block_count();
-    let mut blocks = Vec::with_capacity(count.max(BLOCKS_MIN));
-    blocks.resize(count, Block::default());
     let mut hash = vec![0; len];
-    argon2.hash_password_into_with_memory(password, salt, &mut hash, &mut blocks).ok()?;
-    Some(hash.into())
+    let mut blocks = BLOCKS.take();
+    if blocks.len() < count {
+        blocks = Vec::with_capacity(count.max(BLOCKS_MIN));
+        blocks.resize(count, Block::default());
+    }
+    // The first pass writes each block before anything reads it.
+    let blocks_used = &mut blocks[..count];
+    let done = argon2.hash_password_into_with_memory(password, salt, &mut hash, blocks_used);
+    BLOCKS.set(blocks);
+    done.ok().map(|()| hash.into())
+}
+
+thread_local! {
+    /// What the last hash of this thread worked in. A third to a half of a hash's time is the
+    /// system's, for memory that it has to find and clear.
+    static BLOCKS: Cell<Vec<Block>> = const { Cell::new(Vec::new()) };
+}
+
+/// Gives back what hashes of this thread worked in.
+pub(crate) fn free_memory() {
+    drop(BLOCKS.take());
 }
 
 /// In a time that does not tell where they differ.
@@ -240,8 +291,14 @@ mod tests {
     fn what_we_write_we_read() {
         let hash = Hash::of(b"secret").unwrap();
         let text = hash.to_string();
-        assert!(text.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{text}");
+        assert!(text.starts_with("$argon2id$v=19$m=12288,t=1,p=1$"), "{text}");
         assert_eq!(Hash::parse(&text), Ok(hash.clone()));
+        // Memory that held another hash before does not matter, larger or smaller.
+        let strong = Hash::strong_of(b"secret").unwrap();
+        assert!(strong.to_string().starts_with("$argon2id$v=19$m=19456,t=2,p=1$"));
+        assert!(strong.is_of(b"secret") && hash.is_of(b"secret") && !strong.is_of(b"Secret"));
+        free_memory();
+        assert!(strong.is_of(b"secret") && hash.is_of(b"secret"));
         assert!(hash.is_of(b"secret") && !hash.is_of(b"Secret") && !hash.is_of(b""));
         assert_ne!(Hash::of(b"secret").unwrap(), hash, "a salt is drawn");
         assert_eq!(format!("{hash:?}"), "***");

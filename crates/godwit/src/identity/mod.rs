@@ -21,6 +21,7 @@ pub(crate) mod keys;
 pub(crate) mod passwd;
 #[cfg(feature = "tables")]
 pub(crate) mod password;
+mod queue;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 pub(crate) mod scram;
@@ -28,12 +29,14 @@ pub(crate) mod scram;
 pub(crate) mod tables;
 pub(crate) mod throttle;
 pub(crate) mod users;
+pub(crate) mod verified;
 
 use crate::notes::some;
 use backend::{Case, Chain};
 use broker::judge::Verdict;
 use broker::{Claim, Few, Now, Refusal, Source};
-use std::collections::VecDeque;
+use engine::ConnectionLiveness;
+use queue::PendingQueue;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,25 +46,41 @@ use tracing::info;
 /// Shared by the shards, which ask, and the threads, which find out.
 pub(crate) struct Porter {
     state: Mutex<State>,
-    /// Rings when there is something in the queue.
-    bell: Condvar,
+    /// Ring when there is something in the queue: one for each class of thread.
+    bells: [Condvar; 2],
     began: Instant,
 }
 
 struct State {
     chain: Arc<Chain>,
     throttle: Throttle,
-    queue: VecDeque<Case>,
-    /// What the claims in it bring.
-    queue_bytes: usize,
+    queue: PendingQueue,
     limits: Limits,
     /// Notes of whom we did not let in.
     refusals: Few,
     /// The same of addresses.
     barred: Few,
-    threads: usize,
-    /// Of those the ones that wait at the bell.
-    idle: usize,
+    /// Threads of each class, and those of them that wait at their bell.
+    threads: [usize; 2],
+    idle: [usize; 2],
+}
+
+/// What a thread may take from the shards.
+#[derive(Clone, Copy, Debug)]
+enum ThreadClass {
+    /// The first thread has a share of a core however busy the shards are: a quarter at most.
+    Guaranteed = 0,
+    /// The others use cores that would be idle.
+    IdleOnly = 1,
+}
+
+impl ThreadClass {
+    fn niceness(self) -> i32 {
+        match self {
+            ThreadClass::Guaranteed => 5,
+            ThreadClass::IdleOnly => 15,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,8 +97,6 @@ pub(crate) struct Limits {
 const IDLE: Duration = Duration::from_secs(10);
 /// Hashing is on the stack of its thread for the least part.
 const STACK_BYTES: usize = 256 * 1024;
-/// Names and passwords may be long: so many bytes of them wait.
-const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl Porter {
     pub(crate) fn new(chain: Chain, limits: Limits) -> Arc<Porter> {
@@ -87,15 +104,15 @@ impl Porter {
         let state = State {
             chain: Arc::new(chain),
             throttle: Throttle::new(limits.failures_max),
-            queue: VecDeque::new(),
-            queue_bytes: 0,
+            queue: PendingQueue::default(),
             limits,
             refusals: Few::default(),
             barred: Few::default(),
-            threads: 0,
-            idle: 0,
+            threads: [0; 2],
+            idle: [0; 2],
         };
-        Arc::new(Porter { state: Mutex::new(state), bell: Condvar::new(), began: Instant::now() })
+        let bells = [Condvar::new(), Condvar::new()];
+        Arc::new(Porter { state: Mutex::new(state), bells, began: Instant::now() })
     }
 
     /// Other backends for whoever is not in yet.
@@ -108,62 +125,79 @@ impl Porter {
     }
 
     /// A question of a shard, on the shard's thread: it goes into the queue, or is answered at once
-    /// where that needs no work.
-    pub(crate) fn hear(self: &Arc<Porter>, claim: Claim, answer: Box<dyn FnOnce(Verdict) + Send>) {
+    /// where that needs no work. A full queue refuses the question that has waited longest.
+    pub(crate) fn hear(
+        self: &Arc<Porter>,
+        claim: Claim,
+        liveness: ConnectionLiveness,
+        answer: Box<dyn FnOnce(Verdict) + Send>,
+    ) {
         let mut state = self.state();
-        let source = Source::from(claim.peer);
-        if is_nobody(&claim) && claim.certificate.is_none() {
-            let chain = state.chain.clone();
-            drop(state);
-            return Case { claim: claim.into(), chain, at: 0, work: None, answer }
-                .end_unknown(self);
-        }
-        let refusal = if state.throttle.is_barred(source, Instant::now()) {
-            Some(Refusal::TooManyFailures)
-        } else if state.queue.len() >= state.limits.queue_max
-            || state.queue_bytes + bytes_of(&claim) > QUEUE_BYTES_MAX
-        {
-            Some(Refusal::TooBusy)
-        } else {
-            None
-        };
-        if let Some(refusal) = refusal {
-            drop(state);
-            return answer(Verdict::Deny(refusal));
-        }
+        let (source, since) = (Source::from(claim.peer), Instant::now());
+        let is_answered = is_nobody(&claim) && claim.certificate.is_none();
         let chain = state.chain.clone();
-        state.queue_bytes += bytes_of(&claim);
-        state.queue.push_back(Case { claim: claim.into(), chain, at: 0, work: None, answer });
+        let case = Case { claim: claim.into(), chain, at: 0, since, liveness, work: None, answer };
+        if is_answered {
+            drop(state);
+            return case.end_unknown(self);
+        }
+        if state.throttle.is_barred(source, since) {
+            drop(state);
+            return (case.answer)(Verdict::Deny(Refusal::TooManyFailures));
+        }
+        let queue_max = state.limits.queue_max;
+        let evicted = state.queue.push(case, queue_max);
         self.call(state);
+        for case in evicted {
+            (case.answer)(Verdict::Deny(Refusal::TooBusy));
+        }
     }
 
     /// The next backend's turn. It is let in whatever the queue's bound, where it was before.
     fn go_on_later(self: &Arc<Porter>, case: Case) {
         let mut state = self.state();
-        state.queue_bytes += bytes_of(&case.claim);
-        state.queue.push_front(case);
+        state.queue.push_resumed(case);
         self.call(state);
     }
 
     /// Somebody takes what is in the queue.
     fn call(self: &Arc<Porter>, mut state: MutexGuard<'_, State>) {
-        if state.idle > 0 || state.threads >= state.limits.threads.max(1) {
-            drop(state);
-            return self.bell.notify_one();
-        }
-        state.threads += 1;
-        drop(state);
-        let porter = self.clone();
-        let thread = thread::Builder::new().name("auth".into()).stack_size(STACK_BYTES);
-        if thread.spawn(move || porter.work()).is_err() {
-            self.state().threads -= 1;
+        let mut waiting = state.queue.len();
+        for class in [ThreadClass::Guaranteed, ThreadClass::IdleOnly] {
+            let at = class as usize;
+            if state.idle[at] > 0 {
+                self.bells[at].notify_one();
+                // A thread that was called before may not be awake yet.
+                waiting = waiting.saturating_sub(state.idle[at]);
+                if waiting == 0 {
+                    return;
+                }
+                continue;
+            }
+            let threads_max = match class {
+                ThreadClass::Guaranteed => 1,
+                ThreadClass::IdleOnly => state.limits.threads.saturating_sub(1),
+            };
+            if state.threads[at] < threads_max {
+                state.threads[at] += 1;
+                drop(state);
+                return self.start_thread(class);
+            }
         }
     }
 
-    fn work(self: Arc<Porter>) {
-        // Whoever is in comes before whoever wants to come in.
-        let _ = rustix::process::setpriority_process(None, NICENESS);
-        while let Some(case) = self.next() {
+    fn start_thread(self: &Arc<Porter>, class: ThreadClass) {
+        let porter = self.clone();
+        let thread = thread::Builder::new().name("auth".into()).stack_size(STACK_BYTES);
+        if thread.spawn(move || porter.work(class)).is_err() {
+            self.state().threads[class as usize] -= 1;
+        }
+    }
+
+    fn work(self: Arc<Porter>, class: ThreadClass) {
+        // Clients that are in come before clients that want to come in.
+        let _ = rustix::process::setpriority_process(None, class.niceness());
+        while let Some(case) = self.next(class) {
             // It may have waited long, and its address may have been wrong meanwhile.
             let source = Source::from(case.claim.peer);
             if self.state().throttle.is_barred(source, Instant::now()) {
@@ -175,20 +209,26 @@ impl Porter {
     }
 
     /// Waits for a case; none once there was none for a while.
-    fn next(&self) -> Option<Case> {
+    fn next(&self, class: ThreadClass) -> Option<Case> {
+        let at = class as usize;
         let mut state = self.state();
+        if state.queue.is_empty() {
+            drop(state);
+            // Only a crowd needs it again at once.
+            hash::free_memory();
+            state = self.state();
+        }
         loop {
-            if let Some(case) = state.queue.pop_front() {
-                state.queue_bytes -= bytes_of(&case.claim);
+            if let Some(case) = state.queue.pop(Instant::now()) {
                 return Some(case);
             }
-            state.idle += 1;
-            let waited = self.bell.wait_timeout(state, IDLE);
+            state.idle[at] += 1;
+            let waited = self.bells[at].wait_timeout(state, IDLE);
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = again;
-            state.idle -= 1;
+            state.idle[at] -= 1;
             if timeout.timed_out() && state.queue.is_empty() {
-                state.threads -= 1;
+                state.threads[at] -= 1;
                 return None;
             }
         }
@@ -224,18 +264,6 @@ impl Porter {
         // The state is whole between any two statements of ours.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Below everything that serves clients.
-const NICENESS: i32 = 10;
-
-fn bytes_of(claim: &Claim) -> usize {
-    let password = claim.password.as_ref().map_or(0, |secret| secret.0.len());
-    let user_name = claim.user_name.as_ref().map_or(0, |name| name.len());
-    let step = claim.step.as_ref().map_or(0, |step| {
-        step.data.0.len() + step.memory.as_ref().map_or(0, |memory| memory.0.len())
-    });
-    size_of::<Case>() + claim.client_id.len() + user_name + password + step
 }
 
 /// Brings no proof of its own.

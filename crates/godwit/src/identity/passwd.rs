@@ -26,13 +26,18 @@ const FLAGS: &[Flag] = &[
         values: &[],
         doc: "for clients of MQTT 5.0 that prove it by SCRAM-SHA-256, which never say it",
     },
+    Flag {
+        names: &["--strong"],
+        values: &[],
+        doc: "more than three times the work to check it, for passwords that people think of",
+    },
     Flag { names: &["-h", "--help"], values: &[], doc: "this" },
 ];
 
 const HELP: &str = "\
-Usage: godwit passwd [-c] [--scram] FILE USER
+Usage: godwit passwd [-c] [--scram | --strong] FILE USER
        godwit passwd -D FILE USER
-       godwit passwd [-c] [--scram] -b FILE USER PASSWORD
+       godwit passwd [-c] [--scram | --strong] -b FILE USER PASSWORD
 
 Gives a user of the file a password, or another one; option auth.users names the file. The broker
 reads it again on SIGHUP. The password is asked for, or is the first line of stdin.
@@ -45,7 +50,24 @@ struct Order {
     password: Option<Vec<u8>>,
     anew: bool,
     removes: bool,
-    scram: bool,
+    scheme: PasswordScheme,
+}
+
+#[derive(Clone, Copy)]
+enum PasswordScheme {
+    Argon2id,
+    Argon2idStrong,
+    Scram,
+}
+
+impl PasswordScheme {
+    fn hash(self, password: &[u8]) -> Result<Hash, String> {
+        match self {
+            PasswordScheme::Argon2id => Hash::of(password),
+            PasswordScheme::Argon2idStrong => Hash::strong_of(password),
+            PasswordScheme::Scram => Hash::scram_of(password),
+        }
+    }
 }
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
@@ -72,8 +94,14 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
         return Ok(None);
     }
     let (batch, anew, removes) = (has("-b"), has("-c"), has("-D"));
-    let scram = has("--scram");
-    if removes && (anew || batch || scram) {
+    let scheme = match (has("--scram"), has("--strong")) {
+        (true, true) => return Err(vec!["--scram and --strong are two kinds, use one".into()]),
+        (true, false) => PasswordScheme::Scram,
+        (false, true) => PasswordScheme::Argon2idStrong,
+        (false, false) => PasswordScheme::Argon2id,
+    };
+    let has_scheme = !matches!(scheme, PasswordScheme::Argon2id);
+    if removes && (anew || batch || has_scheme) {
         return Err(vec!["-D stands alone: the user goes, and nothing else changes".into()]);
     }
     let wanted = if batch { 3 } else { 2 };
@@ -85,7 +113,7 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
     check_name(user).map_err(|why| vec![why])?;
     let password = rest.get(2).map(|text| text.as_encoded_bytes().to_vec());
     let file = PathBuf::from(&rest[0]);
-    Ok(Some(Order { file, user: user.into(), password, anew, removes, scram }))
+    Ok(Some(Order { file, user: user.into(), password, anew, removes, scheme }))
 }
 
 fn carry_out(order: Order) -> Result<(), String> {
@@ -111,8 +139,8 @@ fn carry_out(order: Order) -> Result<(), String> {
         if password.is_empty() {
             return Err("the password is empty; nothing was changed".into());
         }
-        let hash = if order.scram { Hash::scram_of(&password) } else { Hash::of(&password) };
-        lines.push(format!("{}:{}", order.user, hash?));
+        let hash = order.scheme.hash(&password)?;
+        lines.push(format!("{}:{hash}", order.user));
     }
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     replace(&order.file, &text).map_err(|error| format!("{shown}: {error}"))

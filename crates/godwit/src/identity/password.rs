@@ -2,6 +2,7 @@
 //! the options have to explain, with a salt beside it.
 
 use super::hash::{Hash, is_same};
+use super::verified::VerifiedCache;
 use ring::{digest, pbkdf2};
 use std::num::NonZeroU32;
 
@@ -74,6 +75,34 @@ impl Form {
 }
 
 impl Stored {
+    /// By the cache where the same was right before, else by work.
+    pub(crate) fn is_known_to_be_of(&self, password: &[u8], known: Option<&VerifiedCache>) -> bool {
+        match self {
+            Stored::Tagged(hash) => hash.is_known_to_be_of(password, known),
+            Stored::Digest { .. } => self.is_of(password),
+            Stored::Pbkdf2 { by, rounds, salt, hash } => match known {
+                Some(known) => {
+                    let text = pbkdf2_text(*by, *rounds, salt, hash);
+                    known.check(&text, password, || self.is_of(password))
+                }
+                None => self.is_of(password),
+            },
+        }
+    }
+
+    /// As much work as for a wrong password, whatever is in the cache.
+    pub(crate) fn pretend_to_check(&self, password: &[u8], known: Option<&VerifiedCache>) {
+        match self {
+            Stored::Tagged(hash) => return hash.pretend_to_check(password, known),
+            Stored::Digest { .. } => {}
+            Stored::Pbkdf2 { by, rounds, salt, hash } => {
+                let text = pbkdf2_text(*by, *rounds, salt, hash);
+                known.iter().for_each(|known| known.pretend(&text, password));
+            }
+        }
+        std::hint::black_box(self.is_of(password));
+    }
+
     /// Takes as long for a wrong password as for the right one.
     pub(crate) fn is_of(&self, password: &[u8]) -> bool {
         match self {
@@ -88,6 +117,12 @@ impl Stored {
             Stored::Tagged(hash) => hash.is_of(password),
         }
     }
+}
+
+/// A text that no other hash has.
+fn pbkdf2_text(by: pbkdf2::Algorithm, rounds: NonZeroU32, salt: &[u8], hash: &[u8]) -> String {
+    let is_sha256 = by == pbkdf2::PBKDF2_HMAC_SHA256;
+    format!("pbkdf2 {is_sha256} {rounds} {salt:?} {hash:?}")
 }
 
 /// A shorter one is guessed.

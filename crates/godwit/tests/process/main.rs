@@ -47,6 +47,7 @@ mod servers;
 mod signals;
 #[cfg(feature = "sink")]
 mod sinks;
+mod storms;
 #[allow(dead_code, reason = "the contract of backends uses the rest")]
 #[path = "../../src/identity/contract/web.rs"]
 mod stub;

@@ -177,6 +177,36 @@ fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
 }
 
 #[test]
+fn a_server_is_not_asked_about_clients_that_have_gone() {
+    let (goes_on, waits) = std::sync::mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    let web = Web::start(0, None, move |asked| {
+        // The first question is answered when the others have come.
+        let _ = waits.lock().expect("one connection").recv_timeout(SOON);
+        judge(asked)
+    });
+    let bounds = Bounds { timeout_ms: 60_000, connections_max: 1, questions_max: 100 };
+    let subject = subject(backend(&settings(&web, Form::Json), bounds));
+    let porter = porter(std::slice::from_ref(&subject.backend));
+    let all: Vec<_> = (0..30)
+        .map(|_| {
+            let liveness = ConnectionLiveness::default();
+            (ask_while(&porter, &subject.right, &liveness), liveness)
+        })
+        .collect();
+    // Clients that are told no at once pass the queue: all before them have been with the backend.
+    let (here, gone) = all.split_at(5);
+    gone.iter().for_each(|(_, liveness)| liveness.close());
+    drop(goes_on);
+    for (answer, _) in here {
+        assert_eq!(user_of(answer.recv_timeout(SOON).unwrap()), Ok("ann".into()));
+    }
+    // One of those that have gone may have been asked about before it went.
+    let asked = web.asked().len();
+    assert!((5..=6).contains(&asked), "{asked}");
+}
+
+#[test]
 fn a_server_that_was_gone_is_asked_again() {
     let web = Web::start(0, None, judge);
     let subject = subject(backend(&settings(&web, Form::Json), BOUNDS));

@@ -39,6 +39,7 @@ use crate::acl;
 use broker::judge::{Secret, Verdict};
 use broker::permissions::Permissions;
 use broker::{Address, AlternativeName, Certificate, Claim, ListenerId, Refusal, Step};
+use engine::ConnectionLiveness;
 use mqtt::Version;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -182,8 +183,18 @@ fn a_token_says_the_rules_of_a_file() {
 }
 
 fn ask(porter: &Arc<Porter>, claim: &Claim) -> Receiver<Verdict> {
+    ask_while(porter, claim, &ConnectionLiveness::default())
+}
+
+/// The same for a client that may leave before there is an answer.
+fn ask_while(
+    porter: &Arc<Porter>,
+    claim: &Claim,
+    liveness: &ConnectionLiveness,
+) -> Receiver<Verdict> {
     let (sender, receiver) = channel();
-    porter.hear(claim.clone(), Box::new(move |verdict| _ = sender.send(verdict)));
+    let answer = Box::new(move |verdict| _ = sender.send(verdict));
+    porter.hear(claim.clone(), liveness.clone(), answer);
     receiver
 }
 
@@ -412,6 +423,43 @@ fn a_full_queue_and_a_guessing_address_are_refused_at_once() {
         assert_eq!(answer(&porter, &local(process)), Err(Refusal::BadCredentials));
     }
     assert_eq!(answer(&porter, &local(4)), Err(Refusal::TooManyFailures), "another process");
+}
+
+#[test]
+fn nobody_is_asked_about_a_client_that_has_gone() {
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let slow: Arc<dyn Backend> = Arc::new(Puppet(|reply| {
+        ASKED.fetch_add(1, Ordering::SeqCst);
+        while !GOES_ON.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        reply.give(Outcome::Allow(Box::default()));
+    }));
+    // Behind the first backend as well as before it.
+    let porter =
+        Porter::new(chain(&[ignorant(), slow]), Limits { threads: 1, queue_max: 100, ..LIMITS });
+    let who = claim(Some("ann"), Some(b"x"));
+    let first = ask(&porter, &who);
+    while ASKED.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let all: Vec<_> = (0..60)
+        .map(|_| {
+            let liveness = ConnectionLiveness::default();
+            (ask_while(&porter, &who, &liveness), liveness)
+        })
+        .collect();
+    let (gone, here) = all.split_at(50);
+    gone.iter().for_each(|(_, liveness)| liveness.close());
+    GOES_ON.store(true, Ordering::SeqCst);
+    assert_eq!(user_of(first.recv_timeout(SOON).unwrap()), Ok(String::new()));
+    for (answer, _) in here {
+        assert_eq!(user_of(answer.recv_timeout(SOON).unwrap()), Ok(String::new()));
+    }
+    assert_eq!(ASKED.load(Ordering::SeqCst), 1 + 10);
+    let unanswered = gone.iter().filter(|(answer, _)| answer.try_recv().is_err()).count();
+    assert_eq!(unanswered, 50);
 }
 
 #[test]

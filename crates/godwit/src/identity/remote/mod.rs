@@ -11,21 +11,25 @@ pub(crate) mod dial;
 pub(crate) mod http;
 pub(crate) mod template;
 pub(crate) mod url;
+mod waiting;
 
 use super::backend::{Backend, Outcome, Reply};
 #[cfg(feature = "tables")]
 use super::password::Stored;
+#[cfg(feature = "tables")]
+use super::verified::VerifiedCache;
 use crate::patience::timeout;
 use crate::runtime::Runtime;
 use broker::Claim;
 #[cfg(feature = "tables")]
 use broker::judge::Grant;
+use engine::ConnectionLiveness;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use waiting::{ConnectionQueue, TurnLost};
 
 /// What the rows of the table say for all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,13 +109,25 @@ pub(crate) struct Desk<S: Server> {
     bounds: Bounds,
     /// Questions that are not answered yet.
     asked: AtomicUsize,
-    /// One for each connection that may be in use.
-    seats: Semaphore,
+    /// One turn for each connection that may be in use.
+    turns: Arc<ConnectionQueue>,
     idle: Mutex<Vec<Idle<S::Conn>>>,
     down: Mutex<Down>,
     /// A hash to work on for clients that the server does not know.
     #[cfg(feature = "tables")]
     decoy: std::sync::OnceLock<Stored>,
+    #[cfg(feature = "tables")]
+    verified: std::sync::OnceLock<Arc<VerifiedCache>>,
+}
+
+/// Why a question has no answer. Words are for the log, without secrets.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// Its client has gone.
+    Abandoned,
+    /// It made room for another.
+    Busy,
+    Failed(String),
 }
 
 struct Idle<C> {
@@ -135,6 +151,15 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 impl<S: Server> Remote<S> {
     pub(crate) fn new(server: S, bounds: Bounds, runtime: Arc<Runtime>) -> Remote<S> {
         Remote { desk: Desk::new(server, bounds), runtime }
+    }
+
+    /// Passwords that were right are not hashed again for a while.
+    #[cfg(feature = "tables")]
+    pub(crate) fn remember_in(self, verified: Option<Arc<VerifiedCache>>) -> Remote<S> {
+        if let Some(verified) = verified {
+            let _ = self.desk.verified.set(verified);
+        }
+        self
     }
 }
 
@@ -162,19 +187,26 @@ pub(crate) struct Asked<S: Server> {
 }
 
 impl<S: Server> Asked<S> {
-    /// None where there are too many.
+    /// Where there are too many the one that has waited longest makes room; none where all of them
+    /// are being answered.
     pub(crate) fn new(desk: Arc<Desk<S>>) -> Option<Asked<S>> {
         let before = desk.asked.fetch_add(1, Ordering::Relaxed);
         let asked = Asked { desk };
-        (before < asked.desk.bounds.questions_max).then_some(asked)
+        let has_room = before < asked.desk.bounds.questions_max;
+        (has_room || asked.desk.turns.evict_oldest()).then_some(asked)
     }
 
     /// The answer within its time, or why there is none.
-    pub(crate) async fn find(&self, question: &S::Question) -> Result<S::Found, String> {
+    pub(crate) async fn find(
+        &self,
+        question: &S::Question,
+        liveness: &ConnectionLiveness,
+    ) -> Result<S::Found, Unanswered> {
         let ms = self.desk.bounds.timeout_ms;
         let within = Duration::from_millis(u64::from(ms));
-        let found = timeout(within, self.desk.find(question)).await;
-        found.unwrap_or_else(|_| Err(format!("no answer within {ms} ms")))
+        let found = timeout(within, self.desk.find(question, liveness)).await;
+        let late = |_| Err(Unanswered::Failed(format!("no answer within {ms} ms")));
+        found.unwrap_or_else(late)
     }
 }
 
@@ -182,7 +214,7 @@ impl<S: Identifies> Asked<S> {
     async fn answer(self, reply: Reply) {
         let desk = &self.desk;
         let Some(claim) = reply.claim() else { return };
-        match self.find(&claim).await {
+        match self.find(&claim, &reply.liveness()).await {
             Ok(Found::Verdict(outcome)) => reply.give(outcome),
             #[cfg(feature = "tables")]
             Ok(Found::Proof { stored, grant }) => {
@@ -194,7 +226,9 @@ impl<S: Identifies> Asked<S> {
                 let desk = desk.clone();
                 reply.work_out(move |claim| desk.pretend(claim));
             }
-            Err(why) => reply.give(Outcome::Fail(why)),
+            Err(Unanswered::Abandoned) => reply.abandon(),
+            Err(Unanswered::Busy) => reply.give(Outcome::Busy),
+            Err(Unanswered::Failed(why)) => reply.give(Outcome::Fail(why)),
         }
     }
 }
@@ -211,17 +245,31 @@ impl<S: Server> Desk<S> {
             server,
             bounds,
             asked: AtomicUsize::new(0),
-            seats: Semaphore::new(bounds.connections_max.max(1)),
+            turns: ConnectionQueue::new(bounds.connections_max),
             idle: Mutex::new(Vec::new()),
             down: Mutex::default(),
             #[cfg(feature = "tables")]
             decoy: std::sync::OnceLock::new(),
+            #[cfg(feature = "tables")]
+            verified: std::sync::OnceLock::new(),
         })
     }
 
-    async fn find(&self, question: &S::Question) -> Result<S::Found, String> {
-        let seat = self.seats.acquire().await;
-        let _seat = seat.map_err(|_| "nobody is asked any more".to_string())?;
+    async fn find(
+        &self,
+        question: &S::Question,
+        liveness: &ConnectionLiveness,
+    ) -> Result<S::Found, Unanswered> {
+        let permit = self.turns.acquire(liveness).await;
+        // A client that has gone loses its turn as well.
+        if !liveness.is_open() {
+            return Err(Unanswered::Abandoned);
+        }
+        let _permit = permit.map_err(|TurnLost| Unanswered::Busy)?;
+        self.ask(question).await.map_err(Unanswered::Failed)
+    }
+
+    async fn ask(&self, question: &S::Question) -> Result<S::Found, String> {
         if let Some(mut conn) = self.idle_conn() {
             match self.server.ask(&mut conn, question).await {
                 // It went while nobody used it, and the others may have gone with it.
@@ -287,7 +335,8 @@ impl<S: Server> Desk<S> {
 impl<S: Server> Desk<S> {
     fn check(&self, claim: &Claim, stored: Stored, grant: Box<Grant>) -> Outcome {
         let Some(password) = &claim.password else { return Outcome::Ignore };
-        let is_right = stored.is_of(&password.0);
+        let known = self.verified.get().map(Arc::as_ref);
+        let is_right = stored.is_known_to_be_of(&password.0, known);
         let _ = self.decoy.set(stored);
         if is_right { Outcome::Allow(grant) } else { Outcome::Deny("wrong password") }
     }
@@ -295,7 +344,7 @@ impl<S: Server> Desk<S> {
     /// As much work as for somebody else, so that time does not tell who is known.
     fn pretend(&self, claim: &Claim) -> Outcome {
         if let (Some(stored), Some(password)) = (self.decoy.get(), &claim.password) {
-            std::hint::black_box(stored.is_of(&password.0));
+            stored.pretend_to_check(&password.0, self.verified.get().map(Arc::as_ref));
         }
         Outcome::Ignore
     }

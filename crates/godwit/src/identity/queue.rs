@@ -1,0 +1,228 @@
+//! Clients that wait for their proof to be checked. An entry lives as long as its connection, and
+//! the queue is bounded in entries and bytes.
+//!
+//! The oldest entry comes first while all are served soon. Once the oldest has waited too long the
+//! newest comes first: clients give up and come back, so the oldest are about to go and the newest
+//! are the ones that will still be there.
+
+use super::backend::Case;
+use broker::Claim;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+pub(crate) struct PendingQueue {
+    /// Entries that have been with a backend already, and come before the others.
+    resumed: PendingLane,
+    arrived: PendingLane,
+    /// Of the claims in both.
+    bytes: usize,
+    /// Entries that came since those of closed connections were looked for.
+    pushed: usize,
+}
+
+#[derive(Default)]
+struct PendingLane {
+    cases: VecDeque<Case>,
+}
+
+/// An oldest entry that has waited for longer means overload.
+const OVERLOAD_WAIT: Duration = Duration::from_millis(500);
+/// Names and passwords may be long: so many bytes of them wait.
+const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl PendingQueue {
+    /// Returns the entries that have no room any more: the ones that have waited longest.
+    pub(crate) fn push(&mut self, case: Case, len_max: usize) -> Vec<Case> {
+        self.bytes += bytes_of(&case.claim);
+        self.arrived.cases.push_back(case);
+        self.pushed += 1;
+        // Looking through all of them is paid for by the many that came since the last time.
+        if self.is_above(len_max) && self.pushed > len_max / 8 {
+            self.drop_closed();
+        }
+        let mut evicted = Vec::new();
+        while self.is_above(len_max) {
+            let Some(oldest) = self.arrived.cases.pop_front() else { break };
+            self.bytes -= bytes_of(&oldest.claim);
+            if oldest.liveness.is_open() {
+                evicted.push(oldest);
+            }
+        }
+        evicted
+    }
+
+    /// An entry that waits for the next backend, or for work that one has left.
+    pub(crate) fn push_resumed(&mut self, case: Case) {
+        self.bytes += bytes_of(&case.claim);
+        self.resumed.cases.push_back(case);
+    }
+
+    /// The next entry whose client is still there.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Case> {
+        let bytes = &mut self.bytes;
+        self.resumed.pop(now, bytes).or_else(|| self.arrived.pop(now, bytes))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.resumed.cases.len() + self.arrived.cases.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn is_above(&self, len_max: usize) -> bool {
+        // The newest always has room.
+        let len = self.arrived.cases.len();
+        len > 1 && (len > len_max || self.bytes > QUEUE_BYTES_MAX)
+    }
+
+    fn drop_closed(&mut self) {
+        self.pushed = 0;
+        let bytes = &mut self.bytes;
+        for lane in [&mut self.resumed, &mut self.arrived] {
+            lane.cases.retain(|case| {
+                let is_open = case.liveness.is_open();
+                *bytes -= if is_open { 0 } else { bytes_of(&case.claim) };
+                is_open
+            });
+        }
+    }
+}
+
+impl PendingLane {
+    fn pop(&mut self, now: Instant, bytes: &mut usize) -> Option<Case> {
+        while let Some(oldest) = self.cases.pop_front() {
+            if !oldest.liveness.is_open() {
+                *bytes -= bytes_of(&oldest.claim);
+                continue;
+            }
+            if now.saturating_duration_since(oldest.since) <= OVERLOAD_WAIT {
+                *bytes -= bytes_of(&oldest.claim);
+                return Some(oldest);
+            }
+            self.cases.push_front(oldest);
+            break;
+        }
+        while let Some(newest) = self.cases.pop_back() {
+            *bytes -= bytes_of(&newest.claim);
+            if newest.liveness.is_open() {
+                return Some(newest);
+            }
+        }
+        None
+    }
+}
+
+fn bytes_of(claim: &Claim) -> usize {
+    let password = claim.password.as_ref().map_or(0, |secret| secret.0.len());
+    let user_name = claim.user_name.as_ref().map_or(0, |name| name.len());
+    let step = claim.step.as_ref().map_or(0, |step| {
+        step.data.0.len() + step.memory.as_ref().map_or(0, |memory| memory.0.len())
+    });
+    size_of::<Case>() + claim.client_id.len() + user_name + password + step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::backend::Chain;
+    use broker::{Address, ListenerId};
+    use engine::ConnectionLiveness;
+
+    fn case(id: &str, since: Instant) -> Case {
+        let claim = Claim {
+            peer: Address::Network(([192, 0, 2, 1], 1).into()),
+            version: mqtt::Version::V5,
+            client_id: id.into(),
+            user_name: None,
+            password: None,
+            listener: ListenerId(0),
+            certificate: None,
+            step: None,
+        };
+        Case {
+            claim: claim.into(),
+            chain: Chain::default().into(),
+            at: 0,
+            since,
+            liveness: ConnectionLiveness::default(),
+            work: None,
+            answer: Box::new(|_| {}),
+        }
+    }
+
+    fn drain(queue: &mut PendingQueue, now: Instant) -> Vec<String> {
+        let all = std::iter::from_fn(|| queue.pop(now));
+        all.map(|case| case.claim.client_id.to_string()).collect()
+    }
+
+    #[test]
+    fn the_oldest_comes_first_until_it_has_waited_too_long() {
+        let start = Instant::now();
+        let fill = || {
+            let mut queue = PendingQueue::default();
+            for id in ["a", "b", "c"] {
+                assert!(queue.push(case(id, start), 10).is_empty());
+            }
+            queue.push_resumed(case("r", start));
+            queue
+        };
+        assert_eq!(drain(&mut fill(), start + OVERLOAD_WAIT), ["r", "a", "b", "c"]);
+        let mut queue = fill();
+        let late = start + OVERLOAD_WAIT + Duration::from_millis(1);
+        assert_eq!(drain(&mut queue, late), ["r", "c", "b", "a"]);
+        assert_eq!((queue.bytes, queue.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn a_closed_connection_is_never_served() {
+        let start = Instant::now();
+        let mut queue = PendingQueue::default();
+        let closed: Vec<_> = (0..9).map(|_| case("gone", start)).collect();
+        let flags: Vec<_> = closed.iter().map(|case| case.liveness.clone()).collect();
+        for (at, case) in closed.into_iter().enumerate() {
+            if at % 2 == 0 {
+                queue.push_resumed(case);
+            } else {
+                queue.push(case, 100);
+            }
+        }
+        queue.push(case("here", start), 100);
+        flags.iter().for_each(ConnectionLiveness::close);
+        assert_eq!(drain(&mut queue, start), ["here"]);
+        assert_eq!((queue.bytes, queue.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn a_full_queue_lets_the_oldest_go_and_closed_ones_before_it() {
+        let start = Instant::now();
+        let mut queue = PendingQueue::default();
+        for id in ["a", "b", "c"] {
+            queue.push(case(id, start), 3);
+        }
+        let evicted = queue.push(case("d", start), 3);
+        assert_eq!(evicted.len(), 1);
+        assert_eq!(&*evicted[0].claim.client_id, "a");
+        queue.arrived.cases[1].liveness.close();
+        assert!(queue.push(case("e", start), 3).is_empty(), "c made room");
+        assert_eq!(drain(&mut queue, start), ["b", "d", "e"]);
+        assert_eq!(queue.bytes, 0);
+    }
+
+    #[test]
+    fn long_passwords_count_by_their_bytes() {
+        let start = Instant::now();
+        let mut queue = PendingQueue::default();
+        let long = || {
+            let mut long = case("long", start);
+            let password = Some(broker::judge::Secret(vec![0; 64 * 1024].into()));
+            long.claim = Claim { password, ..(*long.claim).clone() }.into();
+            long
+        };
+        let evicted: usize = (0..100).map(|_| queue.push(long(), 1000).len()).sum();
+        assert!((36..=40).contains(&evicted), "{evicted}");
+        assert!(queue.bytes <= QUEUE_BYTES_MAX);
+    }
+}

@@ -1,0 +1,109 @@
+//! A fleet that comes back all at once: what it costs, told in the broker's CPU time.
+
+use crate::broker::{Broker, run, scratch};
+use crate::doors::CONNACK;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A user file with ann, whose password is "secret".
+fn users(name: &str) -> PathBuf {
+    let file = scratch(name).join("users");
+    let path = file.to_str().expect("a path in UTF-8");
+    assert_eq!(run(&["passwd", "--strong", "-b", path, "ann", "secret"]).0, Some(0));
+    file
+}
+
+fn start(file: &Path, more: &[&str]) -> Broker {
+    let users = format!("auth.users={}", file.display());
+    let mut set = vec!["--set", &users, "--set", "auth.failures_max=off", "--shards", "2"];
+    more.iter().for_each(|option| set.extend(["--set", option]));
+    Broker::start(&set)
+}
+
+/// A client of 3.1.1 that has said who it is.
+fn begin(address: SocketAddr, id: usize, password: &str) -> TcpStream {
+    let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
+    let body = [
+        &text("MQTT")[..],
+        &[4, 0xC2, 0, 60],
+        &text(&format!("c{id}")),
+        &text("ann"),
+        &text(password),
+    ];
+    let body = body.concat();
+    let mut stream = TcpStream::connect(address).expect("the kernel takes it");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
+    stream.write_all(&[&[0x10, body.len() as u8], &body[..]].concat()).expect("it is open");
+    stream
+}
+
+fn answer(stream: &mut TcpStream) -> Vec<u8> {
+    let mut came = vec![0; CONNACK.len()];
+    stream.read_exact(&mut came).expect("an answer");
+    came
+}
+
+/// Of the whole process so far.
+fn cpu_ticks(broker: &Broker) -> u64 {
+    let path = format!("/proc/{}/stat", broker.program.id());
+    let stat = std::fs::read_to_string(path).expect("it runs");
+    let (_, fields) = stat.rsplit_once(')').expect("the name is in brackets");
+    let fields = fields.split_whitespace().skip(11).take(2);
+    fields.map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+}
+
+/// What a number of logins with a hash each costs.
+fn ticks_of_hashing(broker: &Broker, logins: usize) -> u64 {
+    let before = cpu_ticks(broker);
+    for id in 0..logins {
+        assert_eq!(answer(&mut begin(broker.address, id, "wrong")), b"\x20\x02\0\x04");
+    }
+    cpu_ticks(broker) - before
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_that_have_gone_cost_no_hashes() {
+    let broker = start(&users("storms-gone"), &["auth.threads=1", "auth.password_cache_s=off"]);
+    let hundred = ticks_of_hashing(&broker, 100);
+    let before = cpu_ticks(&broker);
+    for id in 0..400 {
+        drop(begin(broker.address, id, "secret"));
+    }
+    assert_eq!(answer(&mut begin(broker.address, 1000, "secret")), CONNACK);
+    // Another one behind it: the queue is empty now.
+    assert_eq!(answer(&mut begin(broker.address, 1001, "secret")), CONNACK);
+    let spent = cpu_ticks(&broker) - before;
+    assert!(spent < 2 * hundred, "{spent} ticks for 400 that have gone, {hundred} for 100 hashes");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_fleet_with_one_password_is_hashed_once() {
+    let broker = start(&users("storms-same"), &[]);
+    let hundred = ticks_of_hashing(&broker, 100);
+    let before = cpu_ticks(&broker);
+    let mut fleet: Vec<_> = (0..500).map(|id| begin(broker.address, id, "secret")).collect();
+    assert!(fleet.iter_mut().all(|stream| answer(stream) == CONNACK));
+    let spent = cpu_ticks(&broker) - before;
+    assert!(spent < 2 * hundred, "{spent} ticks for 500 logins, {hundred} for 100 hashes");
+    // A wrong password is not helped by a right one.
+    let again = ticks_of_hashing(&broker, 20);
+    assert!(again >= hundred / 20, "{again} ticks for 20 hashes, {hundred} for 100");
+}
+
+#[test]
+fn a_password_that_was_changed_is_not_remembered() {
+    let file = users("storms-changed");
+    let path = file.to_str().expect("a path in UTF-8");
+    let mut broker = start(&file, &[]);
+    assert_eq!(answer(&mut begin(broker.address, 1, "secret")), CONNACK);
+    assert_eq!(answer(&mut begin(broker.address, 2, "secret")), CONNACK);
+    assert_eq!(run(&["passwd", "-b", path, "ann", "other"]).0, Some(0));
+    broker.program.signal("HUP");
+    broker.program.wait_for("options read again");
+    assert_eq!(answer(&mut begin(broker.address, 3, "secret")), b"\x20\x02\0\x04");
+    assert_eq!(answer(&mut begin(broker.address, 4, "other")), CONNACK);
+}
