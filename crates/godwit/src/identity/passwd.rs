@@ -29,7 +29,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         names: &["--strong"],
         values: &[],
-        doc: "more than three times the work to check it, for passwords that people think of",
+        doc: "more than five times the work to check it, for passwords that people think of",
     },
     Flag { names: &["-h", "--help"], values: &[], doc: "this" },
 ];

@@ -1,7 +1,8 @@
 //! A fleet that comes back all at once: what it costs, told in the broker's CPU time.
 
-use crate::broker::{Broker, run, scratch};
-use crate::doors::CONNACK;
+use crate::broker::{Broker, Program, run, scratch};
+use crate::doors::{CONNACK, Doors};
+use crate::web::{frame, upgrade};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -22,8 +23,8 @@ fn start(file: &Path, more: &[&str]) -> Broker {
     Broker::start(&set)
 }
 
-/// A client of 3.1.1 that has said who it is.
-fn begin(address: SocketAddr, id: usize, password: &str) -> TcpStream {
+/// A client of 3.1.1 says who it is.
+fn connect(id: usize, password: &str) -> Vec<u8> {
     let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
     let body = [
         &text("MQTT")[..],
@@ -33,9 +34,14 @@ fn begin(address: SocketAddr, id: usize, password: &str) -> TcpStream {
         &text(password),
     ];
     let body = body.concat();
+    [&[0x10, body.len() as u8], &body[..]].concat()
+}
+
+/// The same over a connection of its own.
+fn begin(address: SocketAddr, id: usize, password: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("the kernel takes it");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
-    stream.write_all(&[&[0x10, body.len() as u8], &body[..]].concat()).expect("it is open");
+    stream.write_all(&connect(id, password)).expect("it is open");
     stream
 }
 
@@ -46,8 +52,8 @@ fn answer(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Of the whole process so far.
-fn cpu_ticks(broker: &Broker) -> u64 {
-    let path = format!("/proc/{}/stat", broker.program.id());
+fn cpu_ticks(program: &Program) -> u64 {
+    let path = format!("/proc/{}/stat", program.id());
     let stat = std::fs::read_to_string(path).expect("it runs");
     let (_, fields) = stat.rsplit_once(')').expect("the name is in brackets");
     let fields = fields.split_whitespace().skip(11).take(2);
@@ -55,27 +61,55 @@ fn cpu_ticks(broker: &Broker) -> u64 {
 }
 
 /// What a number of logins with a hash each costs.
-fn ticks_of_hashing(broker: &Broker, logins: usize) -> u64 {
-    let before = cpu_ticks(broker);
+fn ticks_of_hashing(program: &Program, address: SocketAddr, logins: usize) -> u64 {
+    let before = cpu_ticks(program);
     for id in 0..logins {
-        assert_eq!(answer(&mut begin(broker.address, id, "wrong")), b"\x20\x02\0\x04");
+        assert_eq!(answer(&mut begin(address, id, "wrong")), b"\x20\x02\0\x04");
     }
-    cpu_ticks(broker) - before
+    cpu_ticks(program) - before
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn clients_that_have_gone_cost_no_hashes() {
     let broker = start(&users("storms-gone"), &["auth.threads=1", "auth.password_cache_s=off"]);
-    let hundred = ticks_of_hashing(&broker, 100);
-    let before = cpu_ticks(&broker);
+    let hundred = ticks_of_hashing(&broker.program, broker.address, 100);
+    let before = cpu_ticks(&broker.program);
     for id in 0..400 {
         drop(begin(broker.address, id, "secret"));
     }
     assert_eq!(answer(&mut begin(broker.address, 1000, "secret")), CONNACK);
     // Another one behind it: the queue is empty now.
     assert_eq!(answer(&mut begin(broker.address, 1001, "secret")), CONNACK);
-    let spent = cpu_ticks(&broker) - before;
+    let spent = cpu_ticks(&broker.program) - before;
+    assert!(spent < 2 * hundred, "{spent} ticks for 400 that have gone, {hundred} for 100 hashes");
+}
+
+/// What stands between a socket and MQTT is looked through for the end of the connection.
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_over_websocket_that_have_gone_cost_no_hashes() {
+    let users = format!("auth.users={}", users("storms-web").display());
+    let listen = ["--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0"];
+    let set = ["auth.threads=1", "auth.password_cache_s=off", "auth.failures_max=off", &users];
+    let set: Vec<&str> = set.iter().flat_map(|option| ["--set", option]).collect();
+    let broker = Doors::start(&[&listen[..], &set].concat());
+    let address = format!("127.0.0.1:{}", broker.port(0)).parse().expect("an address");
+    let port = broker.port(1);
+    let hundred = ticks_of_hashing(&broker.program, address, 100);
+    let before = cpu_ticks(&broker.program);
+    for id in 0..400 {
+        let mut client = upgrade(&port);
+        client.write_all(&frame(0x82, &connect(id, "secret"))).expect("it is open");
+        if id % 2 == 0 {
+            // With a goodbye of the layer as well.
+            client.write_all(&frame(0x88, &1000_u16.to_be_bytes())).expect("it is open");
+        }
+        drop(client);
+    }
+    assert_eq!(answer(&mut begin(address, 1000, "secret")), CONNACK);
+    assert_eq!(answer(&mut begin(address, 1001, "secret")), CONNACK);
+    let spent = cpu_ticks(&broker.program) - before;
     assert!(spent < 2 * hundred, "{spent} ticks for 400 that have gone, {hundred} for 100 hashes");
 }
 
@@ -83,14 +117,14 @@ fn clients_that_have_gone_cost_no_hashes() {
 #[test]
 fn a_fleet_with_one_password_is_hashed_once() {
     let broker = start(&users("storms-same"), &[]);
-    let hundred = ticks_of_hashing(&broker, 100);
-    let before = cpu_ticks(&broker);
+    let hundred = ticks_of_hashing(&broker.program, broker.address, 100);
+    let before = cpu_ticks(&broker.program);
     let mut fleet: Vec<_> = (0..500).map(|id| begin(broker.address, id, "secret")).collect();
     assert!(fleet.iter_mut().all(|stream| answer(stream) == CONNACK));
-    let spent = cpu_ticks(&broker) - before;
+    let spent = cpu_ticks(&broker.program) - before;
     assert!(spent < 2 * hundred, "{spent} ticks for 500 logins, {hundred} for 100 hashes");
     // A wrong password is not helped by a right one.
-    let again = ticks_of_hashing(&broker, 20);
+    let again = ticks_of_hashing(&broker.program, broker.address, 20);
     assert!(again >= hundred / 20, "{again} ticks for 20 hashes, {hundred} for 100");
 }
 
