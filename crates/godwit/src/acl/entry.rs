@@ -2,7 +2,6 @@
 //! names. One that is wrong is an error, since a denial that is not understood would allow.
 
 use broker::permissions::{ANY_QOS, Pattern, Rule};
-#[cfg(any(feature = "http", feature = "redis"))]
 use serde_json::Value;
 
 /// One entry's words; an empty one is not there.
@@ -29,8 +28,12 @@ impl Entry {
             "all" | "pubsub" => (true, true),
             _ => return Err("a rule's action is not publish, subscribe or all"),
         };
-        let topics: Option<Vec<Pattern>> = self.topics.iter().map(|text| pattern(text)).collect();
-        let topics = topics.filter(|topics| !topics.is_empty());
+        // What would allow this very filter and no topic below it has no rule here, and allows
+        // nothing. A denial that is left out would allow.
+        let is_left_out = |text: &&String| allows && has_no_pattern(text);
+        let named = self.topics.iter().filter(|text| !is_left_out(text));
+        let topics: Option<Vec<Pattern>> = named.map(|text| pattern(text)).collect();
+        let topics = topics.filter(|_| !self.topics.is_empty());
         let topics = topics.ok_or("a rule's topic is no topic filter")?;
         let qos = read_qos(&self.qos).ok_or("a rule's qos is not 0, 1 or 2")?;
         let retain = match self.retain.as_str() {
@@ -39,8 +42,11 @@ impl Entry {
             "0" | "false" | "f" => Some(false),
             _ => return Err("a rule's retain is not true, false or all"),
         };
-        let rule = Rule { allows, topics, qos, ..Rule::default() };
         let mut rules = Vec::new();
+        if topics.is_empty() {
+            return Ok(rules);
+        }
+        let rule = Rule { allows, topics, qos, ..Rule::default() };
         if publish {
             let subscribe = subscribe && retain.is_none();
             rules.push(Rule { publish, subscribe, retain, ..rule.clone() });
@@ -53,7 +59,6 @@ impl Entry {
 
     /// An object as EMQX's HTTP authentication and its Redis values have it. `permission` stands
     /// for one that it may leave out.
-    #[cfg(any(feature = "http", feature = "redis"))]
     pub(crate) fn from_json(value: &Value, permission: &str) -> Result<Entry, &'static str> {
         const WRONG: &str = "a rule is no object with permission, action and topic";
         let mut entry = Entry { permission: permission.into(), ..Entry::default() };
@@ -72,7 +77,6 @@ impl Entry {
 }
 
 /// One word or a list of them.
-#[cfg(any(feature = "http", feature = "redis"))]
 fn texts(value: &Value) -> Option<Vec<String>> {
     let one = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
@@ -87,13 +91,16 @@ fn texts(value: &Value) -> Option<Vec<String>> {
 
 /// `eq a/b` is EMQX's way to say that a topic is no filter.
 fn pattern(text: &str) -> Option<Pattern> {
-    let text = match text.strip_prefix("eq ") {
-        // What would be for this very filter and no topic below it has no rule of ours.
-        Some(exactly) if exactly.contains(['+', '#']) => return None,
-        Some(exactly) => exactly,
-        None => text,
-    };
-    Pattern::parse(text).ok()
+    if has_no_pattern(text) {
+        return None;
+    }
+    Pattern::parse(text.strip_prefix("eq ").unwrap_or(text)).ok()
+}
+
+/// Exactly this filter, or a variable that is none.
+fn has_no_pattern(text: &str) -> bool {
+    text.strip_prefix("eq ")
+        .is_some_and(|exactly| exactly.contains(['+', '#']) || exactly.contains("${"))
 }
 
 fn read_qos(text: &str) -> Option<u8> {
@@ -148,13 +155,25 @@ mod tests {
     }
 
     #[test]
+    fn what_would_allow_one_filter_only_allows_nothing() {
+        for topic in ["eq a/#", "eq a/${clientid}"] {
+            assert!(entry("allow", "all", topic, "", "").rules().unwrap().is_empty(), "{topic}");
+        }
+        let topics = vec!["eq a/#".into(), "b".into()];
+        let both = Entry { topics, ..entry("allow", "subscribe", "", "", "") };
+        let rules = both.rules().unwrap();
+        assert_eq!((rules.len(), rules[0].topics.len()), (1, 1));
+    }
+
+    #[test]
     fn what_is_not_understood_is_no_rule() {
         for wrong in [
             entry("", "publish", "a", "", ""),
             entry("Allow all", "publish", "a", "", ""),
             entry("allow", "", "a", "", ""),
             entry("allow", "publish", "a/#/b", "", ""),
-            entry("allow", "publish", "eq a/#", "", ""),
+            entry("deny", "subscribe", "eq a/#", "", ""),
+            entry("deny", "publish", "eq a/${username}", "", ""),
             entry("allow", "publish", "", "", ""),
             entry("allow", "publish", "a", "3", ""),
             entry("allow", "publish", "a", "0,", ""),

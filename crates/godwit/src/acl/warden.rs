@@ -4,7 +4,8 @@
 //! Shards ask; the control plane's runtime waits. Nothing is remembered here: that is the
 //! session's.
 
-use crate::identity::remote::call::{Call, CallSettings};
+use crate::identity::answer::StatusAnswer;
+use crate::identity::remote::call::{AnswerForm, Call, CallSettings};
 use crate::identity::remote::http::Answer as Said;
 use crate::identity::remote::template::{Value, Values};
 use crate::identity::remote::{Asked, Bounds, Desk, Server, Trouble, Unanswered};
@@ -23,6 +24,7 @@ use tracing::warn;
 /// What the rows of the table say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PermitSettings {
+    pub(crate) answer: AnswerForm,
     pub(crate) call: CallSettings,
     pub(crate) cache_s: u32,
 }
@@ -105,6 +107,7 @@ fn tell(trouble: &Mutex<Told>, why: &str) {
 /// The server.
 pub(crate) struct Permits {
     call: Call,
+    answer: AnswerForm,
     ports: Vec<Option<u16>>,
 }
 
@@ -117,7 +120,8 @@ impl Permits {
         ports: &[Option<u16>],
     ) -> Option<Arc<Desk<Permits>>> {
         let call = Call::new(&settings.call, tls)?;
-        Some(Desk::new(Permits { call, ports: ports.to_vec() }, bounds))
+        let (answer, ports) = (settings.answer, ports.to_vec());
+        Some(Desk::new(Permits { call, answer, ports }, bounds))
     }
 }
 
@@ -135,12 +139,29 @@ impl Server for Permits {
         // What a client says of itself is text: it always has a question.
         let Some((target, body)) = self.call.question(values) else { return Ok(Answer::Deny) };
         let said = self.call.ask(conn, &target, body).await?;
-        read(&said).map_err(Trouble::Answered)
+        read(&said, self.answer).map_err(Trouble::Answered)
+    }
+}
+
+fn read(said: &Said, form: AnswerForm) -> Result<Answer, String> {
+    match form {
+        AnswerForm::Json => read_words(said),
+        AnswerForm::Status => match StatusAnswer::of(said) {
+            StatusAnswer::Allow => Ok(Answer::Allow),
+            StatusAnswer::Deny | StatusAnswer::Ignore => Ok(Answer::Deny),
+            StatusAnswer::Says => read_words(said),
+            StatusAnswer::Trouble => Err(format!("it answered with status {}", said.status)),
+        },
+        AnswerForm::Text => match StatusAnswer::of_text(said) {
+            StatusAnswer::Allow => Ok(Answer::Allow),
+            StatusAnswer::Trouble => Err(format!("it answered with status {}", said.status)),
+            _ => Ok(Answer::Deny),
+        },
     }
 }
 
 /// A page of somebody between us is no answer.
-fn read(said: &Said) -> Result<Answer, String> {
+fn read_words(said: &Said) -> Result<Answer, String> {
     let word = match said.status {
         204 => return Ok(Answer::Allow),
         401 | 403 => return Ok(Answer::Deny),
@@ -168,7 +189,30 @@ mod tests {
 
     fn said(status: u16, is_json: bool, body: &str) -> Option<Answer> {
         let body = body.to_string().into_bytes().into();
-        read(&Said { status, is_json, body, ..Said::default() }).ok()
+        read(&Said { status, is_json, body, ..Said::default() }, AnswerForm::Json).ok()
+    }
+
+    #[test]
+    fn a_status_or_a_word_decides_where_the_option_says_so() {
+        let said = |form, status, is_json, body: &str| {
+            let body = body.to_string().into_bytes().into();
+            read(&Said { status, is_json, body, ..Said::default() }, form).ok()
+        };
+        use AnswerForm::{Status, Text};
+        for (form, status, is_json, body, answer) in [
+            (Status, 200, false, "", Some(Answer::Allow)),
+            (Status, 200, true, r#"{"code":0}"#, Some(Answer::Allow)),
+            (Status, 200, false, "<html>welcome</html>", Some(Answer::Allow)),
+            (Status, 200, true, r#"{"result":"deny"}"#, Some(Answer::Deny)),
+            (Status, 200, false, "ignore", Some(Answer::Deny)),
+            (Status, 404, false, "", Some(Answer::Deny)),
+            (Status, 503, false, "", None),
+            (Text, 200, false, "ok", Some(Answer::Allow)),
+            (Text, 200, false, "", Some(Answer::Deny)),
+            (Text, 500, false, "ok", None),
+        ] {
+            assert_eq!(said(form, status, is_json, body), answer, "{form:?} {status} {body}");
+        }
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub(crate) trait Backend: Send + Sync {
         &[]
     }
 
+    /// Whether it may know a client that brings nothing but its client id.
+    fn is_for_unproven(&self) -> bool {
+        false
+    }
+
     /// Before it is asked for the first time.
     fn begin(&self) {}
 
@@ -60,6 +65,13 @@ impl Chain {
     pub(crate) fn methods(&self) -> Arc<[Box<str>]> {
         let methods = self.backends.iter().flat_map(|backend| backend.methods());
         methods.map(|method| Box::from(*method)).collect()
+    }
+
+    /// Whether nobody of it could know more of the client than is known already.
+    pub(crate) fn leaves_out(&self, claim: &Claim) -> bool {
+        is_nobody(claim)
+            && claim.certificate.is_none()
+            && !self.backends.iter().any(|backend| backend.is_for_unproven())
     }
 
     pub(crate) fn begin(&self) {
@@ -130,7 +142,7 @@ impl Case {
         let chain = porter.state().chain.clone();
         if !Arc::ptr_eq(&chain, &self.chain) {
             (self.chain, self.at, self.work) = (chain, 0, None);
-            return match is_nobody(&self.claim) && self.claim.certificate.is_none() {
+            return match self.chain.leaves_out(&self.claim) {
                 true => self.end_unknown(porter),
                 false => porter.go_on_later(self),
             };

@@ -2,7 +2,7 @@
 
 use super::answer;
 use super::backend::Outcome;
-use super::remote::call::{Call, CallSettings};
+use super::remote::call::{AnswerForm, Call, CallSettings};
 use super::remote::template::Values;
 use super::remote::{Found, Identifies, Server, Trouble};
 use broker::Claim;
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HttpSettings {
     pub(crate) call: CallSettings,
+    pub(crate) answer: AnswerForm,
     pub(crate) takes_rules: bool,
     pub(crate) cache_s: u32,
 }
@@ -28,6 +29,7 @@ pub(crate) struct HttpSettings {
 pub(crate) struct Http {
     call: Call,
     ports: Vec<Option<u16>>,
+    answer: AnswerForm,
     takes_rules: bool,
     cache: Option<Cache>,
 }
@@ -42,6 +44,7 @@ impl Http {
         Some(Http {
             call: Call::new(&settings.call, tls)?,
             ports: ports.to_vec(),
+            answer: settings.answer,
             takes_rules: settings.takes_rules,
             cache: Cache::new(settings.cache_s),
         })
@@ -58,6 +61,11 @@ impl Identifies for Http {
     }
 
     fn is_for(&self, _: &Claim) -> bool {
+        true
+    }
+
+    /// As EMQX and NanoMQ do: the server may know clients by their id, and its no counts.
+    fn is_for_unproven(&self) -> bool {
         true
     }
 
@@ -84,7 +92,7 @@ impl Server for Http {
         let key = self.cache.as_ref().map(|cache| cache.key(claim, &target, &body));
         let answer = self.call.ask(conn, &target, body).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let outcome = answer::read(&answer, claim, self.takes_rules, now);
+        let outcome = answer::read(&answer, self.answer, claim, self.takes_rules, now);
         if let (Some(cache), Some(key)) = (&self.cache, key) {
             cache.keep(key, &outcome);
         }

@@ -6,6 +6,7 @@ use super::base64::Alphabet;
 #[cfg(feature = "http")]
 use super::jwks::Jwks;
 use super::keys::Keys;
+use crate::acl::entry::Entry;
 use broker::Claim;
 use broker::judge::Grant;
 use broker::permissions::{Pattern, Permissions, Rule};
@@ -198,15 +199,19 @@ impl Token<'_> {
 fn in_time(body: &Value, now: u64) -> Result<Option<u64>, &'static str> {
     let time = |name: &str| match body.get(name) {
         None => Ok(None),
-        // RFC 7519 allows fractions.
+        // RFC 7519 allows fractions; EMQX takes numbers in quotes as well.
         Some(value) => value
             .as_f64()
+            .or_else(|| value.as_str()?.parse::<u64>().ok().map(|seconds| seconds as f64))
             .filter(|seconds| *seconds >= 0.0)
             .map(|seconds| Some(seconds as u64))
             .ok_or("a time of the token is no number"),
     };
     if time("nbf")?.is_some_and(|from| from > now + EARLY_S) {
         return Err("the token is not valid yet");
+    }
+    if time("iat")?.is_some_and(|from| from > now + EARLY_S) {
+        return Err("the token was issued in the future");
     }
     match time("exp")? {
         Some(until) if until <= now => Err("the token has expired"),
@@ -227,46 +232,78 @@ fn is_for(body: &Value, audience: &str) -> bool {
 /// `[{"allow": "publish", "topic": ["a/#"]}, {"deny": "all", "topic": "b"}]`: rules as in our ACL
 /// file, for this client. What is not understood is no reason to let somebody in.
 fn read_rules(value: &Value) -> Result<Permissions, &'static str> {
-    const WRONG: &str = "the token's rules are not as they have to be";
-    let rule = |value: &Value| {
-        let fields = value.as_object()?;
-        let mut rule = Rule::default();
-        let mut deeds = 0;
-        for (name, value) in fields {
-            match name.as_str() {
-                "allow" | "deny" => {
-                    deeds += 1;
-                    rule.allows = name == "allow";
-                    (rule.publish, rule.subscribe) = match value.as_str()? {
-                        "all" => (true, true),
-                        "publish" => (true, false),
-                        "subscribe" => (false, true),
-                        _ => return None,
-                    };
-                }
-                "topic" => {
-                    let one = std::slice::from_ref(value);
-                    for topic in value.as_array().map_or(one, Vec::as_slice) {
-                        rule.topics.push(Pattern::parse(topic.as_str()?).ok()?);
-                    }
-                }
-                "qos" => {
-                    let one = std::slice::from_ref(value);
-                    let all = value.as_array().map_or(one, Vec::as_slice).iter();
-                    let bit = |qos: &Value| Some(1 << qos.as_u64().filter(|qos| *qos <= 2)?);
-                    rule.qos =
-                        all.map(bit).try_fold(0, |bits, bit: Option<u8>| Some(bits | bit?))?;
-                }
-                "retain" => rule.retain = Some(value.as_bool()?),
-                _ => return None,
-            }
+    let rules = match value {
+        Value::Object(lists) => allowed_topics(lists),
+        Value::Array(all) => {
+            let rules: Option<Vec<Vec<Rule>>> = all.iter().map(rules_of).collect();
+            rules.map(|rules| rules.concat())
         }
-        // RETAIN is no condition of a subscription, as in a file.
-        let fits = rule.qos != 0 && !(rule.subscribe && rule.retain.is_some());
-        (deeds == 1 && fits && !rule.topics.is_empty()).then_some(rule)
+        _ => None,
     };
-    let rules: Option<Vec<Rule>> = value.as_array().ok_or(WRONG)?.iter().map(rule).collect();
-    rules.map(Permissions::new).ok_or(WRONG)
+    rules.map(Permissions::new).ok_or("the token's rules are not as they have to be")
+}
+
+/// One rule of a list: as in our ACL file, or with `permission` and `action` as EMQX has it.
+fn rules_of(value: &Value) -> Option<Vec<Rule>> {
+    if value.get("permission").is_some() {
+        return Entry::from_json(value, "").and_then(|entry| entry.rules()).ok();
+    }
+    own_rule(value).map(|rule| vec![rule])
+}
+
+/// `{"pub": [...], "sub": [...], "all": [...]}`, as older tokens of EMQX have it: whatever is not
+/// in one of these lists is refused, and no other rule is asked.
+fn allowed_topics(lists: &serde_json::Map<String, Value>) -> Option<Vec<Rule>> {
+    let mut rules = Vec::new();
+    for (name, topics) in lists {
+        if !["all", "pub", "sub"].contains(&name.as_str()) {
+            return None;
+        }
+        for topic in topics.as_array()? {
+            let topics = vec![topic.as_str()?.to_string()];
+            let (permission, action) = ("allow".to_string(), name.clone());
+            rules.extend(Entry { permission, action, topics, ..Entry::default() }.rules().ok()?);
+        }
+    }
+    rules.push(Rule { publish: true, subscribe: true, ..Rule::default() });
+    Some(rules)
+}
+
+fn own_rule(value: &Value) -> Option<Rule> {
+    let fields = value.as_object()?;
+    let mut rule = Rule::default();
+    let mut deeds = 0;
+    for (name, value) in fields {
+        match name.as_str() {
+            "allow" | "deny" => {
+                deeds += 1;
+                rule.allows = name == "allow";
+                (rule.publish, rule.subscribe) = match value.as_str()? {
+                    "all" => (true, true),
+                    "publish" => (true, false),
+                    "subscribe" => (false, true),
+                    _ => return None,
+                };
+            }
+            "topic" => {
+                let one = std::slice::from_ref(value);
+                for topic in value.as_array().map_or(one, Vec::as_slice) {
+                    rule.topics.push(Pattern::parse(topic.as_str()?).ok()?);
+                }
+            }
+            "qos" => {
+                let one = std::slice::from_ref(value);
+                let all = value.as_array().map_or(one, Vec::as_slice).iter();
+                let bit = |qos: &Value| Some(1 << qos.as_u64().filter(|qos| *qos <= 2)?);
+                rule.qos = all.map(bit).try_fold(0, |bits, bit: Option<u8>| Some(bits | bit?))?;
+            }
+            "retain" => rule.retain = Some(value.as_bool()?),
+            _ => return None,
+        }
+    }
+    // RETAIN is no condition of a subscription, as in a file.
+    let fits = rule.qos != 0 && !(rule.subscribe && rule.retain.is_some());
+    (deeds == 1 && fits && !rule.topics.is_empty()).then_some(rule)
 }
 
 #[cfg(test)]
@@ -348,7 +385,11 @@ pub(crate) mod tests {
     fn what_is_not_right_is_not() {
         for (more, why) in [
             (r#","exp":1000"#, "the token has expired"),
-            (r#","exp":"2000""#, "a time of the token is no number"),
+            (r#","exp":"1000""#, "the token has expired"),
+            (r#","exp":"soon""#, "a time of the token is no number"),
+            (r#","iat":1006"#, "the token was issued in the future"),
+            (r#","iat":"1006""#, "the token was issued in the future"),
+            (r#","iat":null"#, "a time of the token is no number"),
             (r#","exp":-1"#, "a time of the token is no number"),
             (r#","nbf":1006"#, "the token is not valid yet"),
             (r#","iss":"them""#, "the token is of another issuer"),
@@ -356,7 +397,8 @@ pub(crate) mod tests {
             (r#","sub":"""#, "the token does not say who the client is"),
             (r#","sub":7"#, "the token does not say who the client is"),
             (r#","device":null"#, "the token does not say the client id"),
-            (r#","acl":{"pub":["a"]}"#, "the token's rules are not as they have to be"),
+            (r#","acl":{"pub":"a"}"#, "the token's rules are not as they have to be"),
+            (r#","acl":{"deny":["a"]}"#, "the token's rules are not as they have to be"),
             (r#","acl":[{"allow":"all"}]"#, "the token's rules are not as they have to be"),
             (
                 r#","acl":[{"deny":"all","topic":"a","retain":true}]"#,

@@ -4,7 +4,7 @@
 //! exist from the first question on, and end when there was none for a while.
 
 #[cfg(feature = "http")]
-mod answer;
+pub(crate) mod answer;
 pub(crate) mod backend;
 pub(crate) mod base64;
 pub(crate) mod certificate;
@@ -68,17 +68,18 @@ struct State {
 /// What a thread may take from the shards.
 #[derive(Clone, Copy, Debug)]
 enum ThreadClass {
-    /// The first thread has a share of a core however busy the shards are: a quarter at most.
+    /// The first thread has a share of a core however busy the shards are: a third at most.
     Guaranteed = 0,
-    /// The others use cores that would be idle.
+    /// The others use cores that would be idle, and a tenth of one that would not.
     IdleOnly = 1,
 }
 
 impl ThreadClass {
+    /// Above the niceness that the process was started with.
     fn niceness(self) -> i32 {
         match self {
-            ThreadClass::Guaranteed => 5,
-            ThreadClass::IdleOnly => 15,
+            ThreadClass::Guaranteed => 3,
+            ThreadClass::IdleOnly => 10,
         }
     }
 }
@@ -134,8 +135,8 @@ impl Porter {
     ) {
         let mut state = self.state();
         let (source, since) = (Source::from(claim.peer), Instant::now());
-        let is_answered = is_nobody(&claim) && claim.certificate.is_none();
         let chain = state.chain.clone();
+        let is_answered = chain.leaves_out(&claim);
         let case = Case { claim: claim.into(), chain, at: 0, since, liveness, work: None, answer };
         if is_answered {
             drop(state);
@@ -196,7 +197,7 @@ impl Porter {
 
     fn work(self: Arc<Porter>, class: ThreadClass) {
         // Clients that are in come before clients that want to come in.
-        let _ = rustix::process::setpriority_process(None, class.niceness());
+        let _ = rustix::process::nice(class.niceness());
         while let Some(case) = self.next(class) {
             // It may have waited long, and its address may have been wrong meanwhile.
             let source = Source::from(case.claim.peer);

@@ -1,7 +1,8 @@
 //! Passwords as the tables of other servers have them: a hash that says what it is, or one that
 //! the options have to explain, with a salt beside it.
 
-use super::hash::{Hash, is_same};
+use super::base64::Alphabet;
+use super::hash::{Hash, ROUNDS_MAX, is_same};
 use super::verified::VerifiedCache;
 use ring::{digest, pbkdf2};
 use std::num::NonZeroU32;
@@ -46,6 +47,9 @@ impl Form {
     /// The error repeats nothing of what stands there.
     pub(crate) fn read(&self, hash: &str, salt: &[u8]) -> Result<Stored, &'static str> {
         let (digest, pbkdf2) = match self.kind {
+            Kind::Tagged if hash.starts_with("PBKDF2$") => {
+                return named_pbkdf2(hash).ok_or("its hash (PBKDF2$) is not whole");
+            }
             Kind::Tagged => {
                 return Hash::parse(hash).map(Stored::Tagged).map_err(
                     |_| "its hash is of no kind that we know ($argon2id$, $2b$, $7$ and $6$ are)",
@@ -117,6 +121,20 @@ impl Stored {
             Stored::Tagged(hash) => hash.is_of(password),
         }
     }
+}
+
+/// `PBKDF2$sha512$ROUNDS$SALT$HASH`, as mosquitto-go-auth writes it; salt and hash are base64.
+fn named_pbkdf2(text: &str) -> Option<Stored> {
+    let parts: Vec<&str> = text.split('$').collect();
+    let [_, kind, rounds, salt, hash] = parts[..] else { return None };
+    let by = match kind {
+        "sha256" => pbkdf2::PBKDF2_HMAC_SHA256,
+        "sha512" => pbkdf2::PBKDF2_HMAC_SHA512,
+        _ => return None,
+    };
+    let rounds = rounds.parse().ok().filter(|rounds: &NonZeroU32| rounds.get() <= ROUNDS_MAX)?;
+    let hash = Alphabet::Standard.decode(hash).filter(|hash| hash.len() >= HASH_BYTES_MIN)?;
+    Some(Stored::Pbkdf2 { by, rounds, salt: Alphabet::Standard.decode(salt)?, hash })
 }
 
 /// A text that no other hash has.

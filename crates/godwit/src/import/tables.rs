@@ -232,6 +232,17 @@ fn desk(entry: &Entry<'_>) -> [&'static str; 2] {
     }
 }
 
+/// Where NanoMQ asks: 200 is its yes, whatever stands in it, and every other status its no.
+pub(super) fn status_url(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let [url, answer] = match entry.key.contains("acl_req") {
+        true => ["acl.http_url", "acl.http_answer"],
+        false => ["auth.http_url", "auth.http_answer"],
+    };
+    draft.say(url, Said::Text(entry.text()?.to_string()), entry);
+    draft.say(answer, Said::Text("status".into()), entry);
+    Ok(())
+}
+
 /// `get` or `post`; the form of a post is told by its content type.
 pub(super) fn method(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     let [key, _] = desk(entry);

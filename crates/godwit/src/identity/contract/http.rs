@@ -15,7 +15,7 @@ use carrier::Trust;
 pub(super) const BOUNDS: Bounds =
     Bounds { timeout_ms: 5_000, connections_max: 2, questions_max: 100 };
 
-fn settings(web: &Web, form: Form) -> HttpSettings {
+pub(super) fn settings(web: &Web, form: Form) -> HttpSettings {
     let template = |text: &str| Template::parse(text, true).unwrap();
     let url = Url::parse(&format!("{}/auth?from=%a", web.url()), SCHEMES).unwrap();
     let target = template(&url.path);
@@ -26,10 +26,10 @@ fn settings(web: &Web, form: Form) -> HttpSettings {
         params: params.map(|(name, text)| (name.to_string(), template(text))).into(),
         headers: vec![("x-key".into(), Secret(b"an api's key".as_slice().into()))],
     };
-    HttpSettings { call, takes_rules: true, cache_s: 0 }
+    HttpSettings { call, takes_rules: true, ..HttpSettings::default() }
 }
 
-fn backend(settings: &HttpSettings, bounds: Bounds) -> Arc<dyn Backend> {
+pub(super) fn backend(settings: &HttpSettings, bounds: Bounds) -> Arc<dyn Backend> {
     let http = Http::new(settings, None, &[Some(1883)]).unwrap();
     Arc::new(Remote::new(http, bounds, Arc::new(Runtime::default())))
 }

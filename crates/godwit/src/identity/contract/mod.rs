@@ -2,6 +2,7 @@
 //! and death, another version of itself while clients wait. A new backend gets a `Subject`: here,
 //! or in a file of its own where a server has to be started for it.
 
+mod forms;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "tables")]

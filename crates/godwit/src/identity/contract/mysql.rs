@@ -51,6 +51,7 @@ impl Server {
 }
 
 impl SqlServer for Server {
+    const NAME: &str = "mysql";
     const SLOW: &str =
         "SELECT sleep(60) AS password_hash FROM mqtt_user WHERE username = ${username}";
 

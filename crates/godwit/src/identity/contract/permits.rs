@@ -25,7 +25,7 @@ fn settings(web: &Web, form: Form) -> PermitSettings {
         params: params.map(|(name, text)| (name.to_string(), template(text))).into(),
         headers: vec![("x-key".into(), Secret(b"an api's key".as_slice().into()))],
     };
-    PermitSettings { call, cache_s: 60 }
+    PermitSettings { call, cache_s: 60, ..PermitSettings::default() }
 }
 
 /// A warden, and the thread that asks for it.

@@ -73,6 +73,7 @@ impl Server {
 }
 
 impl SqlServer for Server {
+    const NAME: &str = "postgres";
     const SLOW: &str = "SELECT '' AS password_hash FROM pg_sleep(60) WHERE '' <> ${username}";
 
     fn stop(&mut self) {

@@ -5,6 +5,7 @@ use super::super::remote::url::Url;
 use super::super::remote::{Bounds, Remote};
 use super::super::tables::redis::{Command, Redis, RedisSettings};
 use super::super::tables::resp::SCHEMES;
+use super::forms::{has_rules, hash, is_as_told, password_form, porter_of, rows, verdict};
 use super::installed::is_installed;
 use super::ports::free_port;
 use super::servers::{Started, folder, give, run};
@@ -35,11 +36,15 @@ impl Server {
         let _ = fs::remove_dir_all(certificates);
         let (plain, tls) = (free_port(), free_port());
         let started = serve(&folder, plain, tls);
+        let server = Server { folder, plain, tls, started };
+        server.run(&include_str!("redis.txt").replace("HASH", hash()));
+        server
+    }
+
+    fn run(&self, commands: &str) {
         let mut cli = std::process::Command::new("redis-cli");
-        cli.args(["-p", &plain.to_string(), "--user", "godwit", "--pass", "it's", "-n", "2"]);
-        let hash = include_str!("../vectors/mosquitto_7.txt").trim().trim_start_matches("ann:");
-        run(cli, &include_str!("redis.txt").replace("HASH", hash));
-        Server { folder, plain, tls, started }
+        cli.args(["-p", &self.plain.to_string(), "--user", "godwit", "--pass", "it's", "-n", "2"]);
+        run(cli, commands);
     }
 
     fn backend(&self, who: &str, form: Form) -> Arc<dyn Backend> {
@@ -133,6 +138,7 @@ fn redis_stands_the_contract() {
         let stranger = server.backend(stranger, Form::default());
         assert_eq!(one(stranger, &who("ann")), Err(Refusal::NoVerdict));
     }
+    forms_of_hashes(&server);
     stands(&subject(server.secure("ca.pem")));
     assert_eq!(one(server.secure("stranger-ca.pem"), &who("ann")), Err(Refusal::NoVerdict));
 
@@ -141,4 +147,70 @@ fn redis_stands_the_contract() {
     server.started = serve(&server.folder, server.plain, server.tls);
     assert_eq!(answer_at_last(&porter, &who("ann")), Ok("ann".into()));
     assert_eq!(answer(&porter, &claim(Some("ann"), Some(b"wrong"))), Err(Refusal::BadCredentials));
+}
+
+/// A row's commands for a client of its own, whose name is a number.
+fn commands(row: &str, name: &str) -> String {
+    let named = row.replace("user:N", &format!("user:{name}"));
+    let named = named.replace("acl:N", &format!("acl:{name}"));
+    let words = named.split(' ').map(|word| if word == "H" { hash() } else { word });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn forms_of_hashes(server: &Server) {
+    let table = || rows(include_str!("forms/rows.tsv")).filter(|row| row[1] == "redis").enumerate();
+    let rules =
+        || rows(include_str!("forms/rules.tsv")).filter(|row| row[1] == "redis").enumerate();
+    let mut all = String::new();
+    for (at, row) in table() {
+        let (before, _) = row[3].split_once(" | ").expect("commands and words");
+        all.push_str(&format!("{}\n", commands(before, &format!("form-{at}"))));
+    }
+    for (at, row) in rules() {
+        let name = format!("rule-{at}");
+        let user = commands("HSET user:N password_hash H", &name);
+        all.push_str(&format!("{user}\n{}\n", commands(row[2], &name)));
+    }
+    server.run(&all);
+    let url = format!("redis://{OURS}localhost:{}/2", server.plain);
+    let mut wrongs = Vec::new();
+    for (at, row) in table() {
+        let [whose, _, form, text, answer] = row[..] else { panic!("{row:?}") };
+        let (_, words) = text.split_once(" | ").expect("commands and words");
+        let user = match words.split_once(' ') {
+            _ if words == "GET" || words == "HGETALL" => format!("{words} user:${{username}}"),
+            Some(("HGET", field)) => format!("HGET user:${{username}} {field}"),
+            _ => format!("HMGET user:${{username}} {words}"),
+        };
+        let user = Some(Command::parse(&user).unwrap());
+        let settings = RedisSettings { user, rules: None, ..settings(&url) };
+        let redis = Redis::new(&settings, None, password_form(form), &[]).unwrap();
+        let backend: Arc<dyn Backend> = Arc::new(remote(redis));
+        let claim = claim(Some(&format!("form-{at}")), Some(b"secret"));
+        let is = is_as_told(verdict(&porter_of(&backend, false), &claim), answer, true, false);
+        wrongs.extend(is.err().map(|why| format!("{whose}: {text}: {why}")));
+    }
+    assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
+    for (at, row) in rules() {
+        let [whose, _, text, rules] = row[..] else { panic!("{row:?}") };
+        let backend = server.backend(OURS, Form::default());
+        let claim = claim(Some(&format!("rule-{at}")), Some(b"secret"));
+        match verdict(&porter_of(&backend, false), &claim) {
+            Verdict::Allow(grant) if rules != "none" => has_rules(&grant, rules),
+            Verdict::Deny(Refusal::NoVerdict) if rules == "none" => {}
+            other => panic!("{whose}: {text}: {other:?}, not {rules}"),
+        }
+    }
+    // By its id alone, with a password.
+    let user = Some(Command::parse("HGET user:${clientid} password_hash").unwrap());
+    let settings = RedisSettings { user, rules: None, ..settings(&url) };
+    let redis = Redis::new(&settings, None, Form::default(), &[]).unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(remote(redis));
+    let by_id = Claim { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
+    for anonymous in [false, true] {
+        let porter = porter_of(&backend, anonymous);
+        is_as_told(verdict(&porter, &by_id), "allow", true, anonymous).unwrap();
+        let without = Claim { password: None, ..by_id.clone() };
+        is_as_told(verdict(&porter, &without), "ignore", false, anonymous).unwrap();
+    }
 }

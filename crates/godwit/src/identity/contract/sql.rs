@@ -3,9 +3,12 @@
 
 use super::super::password::{Form, Kind, Salt};
 use super::super::remote::Bounds;
+use super::forms::{has_rules, hash, is_as_told, password_form, porter_of, rows, verdict};
 use super::*;
 
 pub(super) trait SqlServer {
+    /// In the tables of forms.
+    const NAME: &'static str;
     /// A query that takes longer than anybody waits.
     const SLOW: &'static str;
 
@@ -61,6 +64,9 @@ pub(super) fn stands_with_tables<S: SqlServer>(server: &mut S) {
     stands(&subject(first.clone()));
     let porter = porter(&[first]);
     reads_rows(server, &porter);
+    forms_of_rows(server);
+    forms_of_rules(server);
+    knows_clients_by_more_than_a_name(server);
     survives_trouble(server);
     assert_eq!(answer(&porter, &who("ann")), Ok("ann".into()));
 
@@ -110,4 +116,75 @@ fn survives_trouble<S: SqlServer>(server: &S) {
     let bounds = Bounds { timeout_ms: 300, connections_max: 1, questions_max: 10 };
     let slow = server.backend(&Asks { user: S::SLOW, bounds, ..Asks::default() });
     assert_eq!(one(slow, &who("ann")), Err(Refusal::NoVerdict));
+}
+
+/// Of this server's rows: the part of a table that is about it.
+fn rows_of<S: SqlServer>(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    rows(table).filter(|row| ["sql", S::NAME].contains(&row[1]))
+}
+
+/// A query that brings one row with these columns.
+fn query(columns: &str, condition: &str) -> &'static str {
+    let columns = columns.replace("'H'", &format!("'{}'", hash()));
+    // A placeholder in a text of the query would be bound: here the table is to have it.
+    let texts = columns.split('\'').enumerate().map(|(at, part)| match part.split_once("${") {
+        _ if at % 2 == 0 => part.to_string(),
+        None => format!("'{part}'"),
+        Some((before, after)) => format!("CONCAT('{before}$', '{{{after}')"),
+    });
+    let columns: String = texts.collect();
+    format!("SELECT {columns} FROM (SELECT 1 AS one) AS t {condition}").leak()
+}
+
+fn forms_of_rows<S: SqlServer>(server: &S) {
+    let mut wrongs = Vec::new();
+    for row in rows_of::<S>(include_str!("forms/rows.tsv")) {
+        let [whose, _, form, columns, answer] = row[..] else { panic!("{row:?}") };
+        let user = query(columns, "WHERE ${username} <> ''");
+        let form = password_form(form);
+        let backend = server.backend(&Asks { user, rules: None, form, ..Asks::default() });
+        let verdict = verdict(&porter_of(&backend, false), &who("ann"));
+        let is = is_as_told(verdict, answer, true, false);
+        wrongs.extend(is.err().map(|why| format!("{whose}: {columns}: {why}")));
+    }
+    assert!(wrongs.is_empty(), "{}:\n{}", S::NAME, wrongs.join("\n"));
+}
+
+fn forms_of_rules<S: SqlServer>(server: &S) {
+    let user = query("'H' AS password_hash", "WHERE ${username} <> ''");
+    for row in rows_of::<S>(include_str!("forms/rules.tsv")) {
+        let [whose, _, columns, rules] = row[..] else { panic!("{row:?}") };
+        let asks = Asks { user, rules: Some(query(columns, "")), ..Asks::default() };
+        let backend = server.backend(&asks);
+        match verdict(&porter_of(&backend, false), &who("ann")) {
+            Verdict::Allow(grant) if rules != "none" => has_rules(&grant, rules),
+            Verdict::Deny(Refusal::NoVerdict) if rules == "none" => {}
+            other => panic!("{}, {whose}: {columns}: {other:?}, not {rules}", S::NAME),
+        }
+    }
+}
+
+/// By the id that it says, or by its certificate, with a password and without.
+fn knows_clients_by_more_than_a_name<S: SqlServer>(server: &S) {
+    let by_id = Claim { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
+    let by_certificate =
+        Claim { password: Some(Secret(b"secret".as_slice().into())), ..certified("ann") };
+    for (user, right) in [
+        ("SELECT password_hash FROM mqtt_user WHERE username = ${clientid}", by_id),
+        ("SELECT password_hash FROM mqtt_user WHERE username = ${cert_cn}", by_certificate),
+    ] {
+        let backend = server.backend(&Asks { user, rules: None, ..Asks::default() });
+        for anonymous in [false, true] {
+            let porter = porter_of(&backend, anonymous);
+            let is = |claim: &Claim, answer: &str| {
+                let is_named = claim.password.is_some();
+                is_as_told(verdict(&porter, claim), answer, is_named, anonymous).unwrap();
+            };
+            is(&right, "allow");
+            is(&Claim { user_name: Some("somebody".into()), ..right.clone() }, "allow");
+            let wrong = Some(Secret(b"wrong".as_slice().into()));
+            is(&Claim { password: wrong, ..right.clone() }, "wrong");
+            is(&Claim { password: None, ..right.clone() }, "ignore");
+        }
+    }
 }

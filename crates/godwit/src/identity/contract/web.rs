@@ -18,9 +18,12 @@ pub(super) struct Asked {
     pub(super) body: String,
 }
 
+#[derive(Clone)]
 pub(super) enum Said {
     Json(u16, String),
     Html(u16, &'static str),
+    /// With a content type, or `-` for none.
+    Of(u16, &'static str, &'static str),
     /// Nothing, ever.
     Silence,
     /// The connection ends after the answer, without a word of it before.
@@ -136,12 +139,15 @@ impl Open {
                 Said::Json(status, body) => (*status, "application/json", body.as_str()),
                 Said::JsonAndClose(body) => (200, "application/json", body.as_str()),
                 Said::Html(status, body) => (*status, "text/html", *body),
+                Said::Of(status, kind, body) => (*status, *kind, *body),
                 Said::Silence => continue,
             };
             let len = body.len();
             // Whom too many ask says when to ask again.
             let wait = if status == 429 { "Retry-After: 1\r\n" } else { "" };
-            let head = format!("HTTP/1.1 {status} X\r\n{wait}Content-Type: {kind}\r\n");
+            let kind =
+                if kind == "-" { String::new() } else { format!("Content-Type: {kind}\r\n") };
+            let head = format!("HTTP/1.1 {status} X\r\n{wait}{kind}");
             let all = format!("{head}Content-Length: {len}\r\n\r\n{body}");
             if stream.get_mut().write_all(all.as_bytes()).is_err() {
                 return;

@@ -35,6 +35,18 @@ pub(crate) enum Form {
     Json,
 }
 
+/// What of a server's answer says yes or no.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AnswerForm {
+    /// An object of JSON, as EMQX 5 has it.
+    #[default]
+    Json,
+    /// The status alone, as EMQX 4 and NanoMQ have it.
+    Status,
+    /// The word `ok`, as mosquitto-go-auth has it.
+    Text,
+}
+
 pub(crate) struct Call {
     site: Site,
     target: Template,

@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) is_json: bool,
+    /// `application/x-www-form-urlencoded`
+    pub(crate) is_form: bool,
     pub(crate) body: Bytes,
     /// Seconds to wait, where the server says so (RFC 9110, 10.2.3).
     #[cfg_attr(not(feature = "sink"), expect(dead_code, reason = "only sinks try again"))]
@@ -92,11 +94,12 @@ impl Site {
         let status = answer.status().as_u16();
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_json = kind.is_some_and(|kind| kind.contains("json"));
+        let is_form = kind.is_some_and(|kind| kind.contains("x-www-form-urlencoded"));
         let wait = answer.headers().get(header::RETRY_AFTER).and_then(|wait| wait.to_str().ok());
         let retry_after_s = wait.and_then(|wait| wait.trim().parse().ok());
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| broken(&error))?.to_bytes();
-        Ok(Answer { status, is_json, body, retry_after_s })
+        Ok(Answer { status, is_json, is_form, body, retry_after_s })
     }
 }
 

@@ -70,6 +70,11 @@ pub(crate) trait Identifies: Server<Question = Claim, Found = Found> {
     /// Whether it could know the client at all.
     fn is_for(&self, claim: &Claim) -> bool;
 
+    /// Whether it may know a client that brings nothing but its client id.
+    fn is_for_unproven(&self) -> bool {
+        false
+    }
+
     /// An answer of its that is still good.
     fn recall(&self, _claim: &Claim) -> Option<Outcome> {
         None
@@ -166,6 +171,10 @@ impl<S: Server> Remote<S> {
 impl<S: Identifies> Backend for Remote<S> {
     fn name(&self) -> &'static str {
         self.desk.server.name()
+    }
+
+    fn is_for_unproven(&self) -> bool {
+        self.desk.server.is_for_unproven()
     }
 
     fn judge(&self, claim: &Claim, reply: Reply) {

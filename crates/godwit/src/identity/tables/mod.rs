@@ -51,11 +51,7 @@ impl Row {
         let hash = hash.ok_or("the client's row has no password_hash")?.trim_end();
         let salt = self.bytes("salt").unwrap_or_default();
         let stored = form.read(hash, salt).map_err(|why| format!("the client's row: {why}"))?;
-        let is_superuser = match self.word("is_superuser").as_str() {
-            "" | "0" | "f" | "false" => false,
-            "1" | "t" | "true" => true,
-            _ => return Err("the client's row: is_superuser is not true or false".into()),
-        };
+        let is_superuser = is_true(&self.word("is_superuser"));
         let groups = self.text("groups").unwrap_or_default().split(',').map(str::trim);
         let groups = groups.filter(|group| !group.is_empty()).map(Arc::from).collect();
         let user = claim.user_name.as_deref().map(Arc::from);
@@ -70,13 +66,50 @@ impl Row {
         {
             return Err("a rule has an address, which stands in acl.file only");
         }
+        let topics = self.text("topic").map(String::from).into_iter();
+        if self.bytes("permission").is_none() && self.bytes("allow").is_some() {
+            return Ok(self.numbered_entry(topics));
+        }
         Ok(Entry {
             permission: self.word("permission"),
             action: self.word("action"),
-            topics: self.text("topic").map(String::from).into_iter().collect(),
+            topics: topics.collect(),
             qos: self.word("qos"),
             retain: self.word("retain"),
         })
+    }
+
+    /// As the tables of EMQX 4 have it: `allow` 0 or 1, `access` 1 (subscribe), 2 (publish) or 3,
+    /// and `%c` and `%u` in the topic.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    fn numbered_entry(&self, topics: impl Iterator<Item = String>) -> Entry {
+        let named = |topic: String| topic.replace("%c", "${clientid}").replace("%u", "${username}");
+        let permission = match self.word("allow").as_str() {
+            "1" | "t" | "true" => "allow",
+            "0" | "f" | "false" => "deny",
+            // What is not understood is said by what reads it.
+            _ => "?",
+        };
+        let permission = permission.into();
+        let action = action_word(&self.word("access")).into();
+        Entry { permission, action, topics: topics.map(named).collect(), ..Entry::default() }
+    }
+}
+
+/// What EMQX takes for true. Anything else is false: nobody becomes a superuser by a word that
+/// nobody knows.
+pub(crate) fn is_true(word: &str) -> bool {
+    // A BIT of MySQL is a byte.
+    matches!(word, "t" | "true" | "\u{1}") || word.parse::<u64>().is_ok_and(|number| number > 0)
+}
+
+/// What EMQX 4 has as a number.
+fn action_word(word: &str) -> &str {
+    match word {
+        "1" => "subscribe",
+        "2" => "publish",
+        "3" => "all",
+        other => other,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Redis: a client is a hash, and so are its rules.
 
 use super::resp::{Conn, Said, Way, no_sense};
-use super::{ANSWER_BYTES_MAX, Row, permissions};
+use super::{ANSWER_BYTES_MAX, Row, action_word, permissions};
 use crate::acl::entry::Entry;
 use crate::identity::password::Form;
 use crate::identity::remote::template::{Template, Value, Values};
@@ -28,7 +28,7 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// `HMGET KEY FIELD...` or `HGETALL KEY`
+    /// `HMGET KEY FIELD...`, `HGET KEY FIELD`, `GET KEY` or `HGETALL KEY`
     pub(crate) fn parse(text: &str) -> Result<Command, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let name = words.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
@@ -36,9 +36,13 @@ impl Command {
             ("HMGET", [_, _, fields @ ..]) if !fields.is_empty() => {
                 Some(fields.iter().map(ToString::to_string).collect())
             }
+            ("HGET", [_, _, field]) => Some(vec![field.to_string()]),
+            // As mosquitto-go-auth has it: the value is the hash.
+            ("GET", [_, _]) => Some(vec!["password_hash".to_string()]),
             ("HGETALL", [_, _]) => None,
             _ => {
-                let why = "no command that we send, use HMGET KEY FIELD... or HGETALL KEY";
+                let why = "no command that we send, use HMGET KEY FIELD..., HGET KEY FIELD, GET \
+                           KEY or HGETALL KEY";
                 return Err(why.into());
             }
         };
@@ -62,7 +66,10 @@ impl Command {
 
     async fn row(&self, conn: &mut Conn, values: Values<'_>) -> Result<Row, Trouble> {
         let words: Vec<Vec<u8>> = self.words.iter().map(|word| word.fill(values)).collect();
-        let Said::List(all) = conn.ask(&words).await? else { return Err(no_sense()) };
+        let all = match conn.ask(&words).await? {
+            Said::List(all) => all,
+            one => vec![one],
+        };
         let mut texts = Vec::new();
         for said in all {
             texts.push(match said {
@@ -115,7 +122,7 @@ impl Redis {
                 }
                 false => Entry {
                     permission: "allow".into(),
-                    action: text.to_lowercase(),
+                    action: action_word(&text.to_lowercase()).into(),
                     ..Entry::default()
                 },
             };
@@ -142,8 +149,10 @@ impl Identifies for Redis {
         "redis"
     }
 
+    /// A client may have a password and be known by its id or by its certificate alone.
     fn is_for(&self, claim: &Claim) -> bool {
-        claim.user_name.is_some() && claim.password.is_some()
+        let needs_name = self.ask.words.iter().any(|word| word.has(Value::UserName));
+        claim.password.is_some() && (claim.user_name.is_some() || !needs_name)
     }
 }
 
@@ -181,7 +190,7 @@ mod tests {
     fn only_hashes_are_read() {
         assert!(Command::parse("hmget user:${username} password_hash salt").is_ok());
         assert!(Command::parse_rules("HGETALL acl:${clientid}").is_ok());
-        for wrong in ["", "GET x", "HMGET x", "HGETALL", "HGETALL x y", "FLUSHALL"] {
+        for wrong in ["", "GET", "HGET x", "HMGET x", "HGETALL", "HGETALL x y", "FLUSHALL"] {
             assert!(Command::parse(wrong).unwrap_err().starts_with("no command"), "{wrong}");
         }
         assert!(Command::parse("HGETALL ${user}").is_err());

@@ -114,8 +114,10 @@ impl<D: Database> Identifies for Tables<D> {
         D::NAME
     }
 
+    /// A client may have a password and be known by its id or by its certificate alone.
     fn is_for(&self, claim: &Claim) -> bool {
-        claim.user_name.is_some() && claim.password.is_some()
+        let needs_name = self.user.values.contains(&Value::UserName);
+        claim.password.is_some() && (claim.user_name.is_some() || !needs_name)
     }
 }
 

@@ -5,7 +5,7 @@ use super::super::draft::Draft;
 use super::super::listener;
 use super::super::row::{Row, Said, all, far, made, no, own};
 use super::super::rules;
-use super::super::tables::{headers, map, method, plain_user};
+use super::super::tables::{headers, map, method, plain_user, status_url};
 use super::super::tree::{Entry, Node, Tree};
 use super::super::units::{alone, bytes, count, seconds, seconds_in_ms, text};
 use super::{
@@ -75,13 +75,13 @@ pub(in crate::import) const ROWS: &[Row] = &[
     made("auth.acl.terms",
         "rules of `acl.file`", |draft, entry| { rules::terms(draft, entry.node); Ok(()) }),
     made("auth.acl.rules", "rules of `acl.file`", objects),
-    all("auth.http_auth.auth_req.url", "auth.http_url", text),
+    made("auth.http_auth.auth_req.url", "`auth.http_url`, `auth.http_answer`", status_url),
     made("auth.http_auth.auth_req.method", "`auth.http_method`", method),
     made("auth.http_auth.auth_req.headers", "`auth.http_headers`, `auth.http_method`", headers),
     all("auth.http_auth.auth_req.params", "auth.http_params", map),
     no("auth.http_auth.super_req.**",
         "the answer about a client says who is a superuser: is_superuser"),
-    all("auth.http_auth.acl_req.url", "acl.http_url", text),
+    made("auth.http_auth.acl_req.url", "`acl.http_url`, `acl.http_answer`", status_url),
     made("auth.http_auth.acl_req.method", "`acl.http_method`", method),
     made("auth.http_auth.acl_req.headers", "`acl.http_headers`, `acl.http_method`", headers),
     all("auth.http_auth.acl_req.params", "acl.http_params", map),

@@ -6,7 +6,7 @@ use super::super::hocon;
 use super::super::listener;
 use super::super::row::{Row, all, far, made, no, own};
 use super::super::rules;
-use super::super::tables::{header, method, numbered_user, pairs};
+use super::super::tables::{header, method, numbered_user, pairs, status_url};
 use super::super::tree::Entry;
 use super::super::units::{alone, count, is_true, kibibytes, seconds, seconds_in_ms, text};
 use super::nanomq::{RULES, SEND_QUEUE, WEBHOOK, deny_action, log_file, log_folder};
@@ -58,12 +58,12 @@ pub(in crate::import) const ROWS: &[Row] = &[
     made("log.file", "`log.file`", log_file),
     no("log.rotation.**", "logrotate moves the file and sends SIGHUP, which opens it anew"),
     made("auth.http.enable", "without it nobody is asked", http_enable),
-    all("auth.http.auth_req.url", "auth.http_url", text),
+    made("auth.http.auth_req.url", "`auth.http_url`, `auth.http_answer`", status_url),
     made("auth.http.auth_req.method", "`auth.http_method`", method),
     made("auth.http.auth_req.headers.*", "`auth.http_headers`, `auth.http_method`", header),
     all("auth.http.auth_req.params", "auth.http_params", pairs),
     no("auth.http.super_req.**", "the answer about a client says who is a superuser: is_superuser"),
-    all("auth.http.acl_req.url", "acl.http_url", text),
+    made("auth.http.acl_req.url", "`acl.http_url`, `acl.http_answer`", status_url),
     made("auth.http.acl_req.method", "`acl.http_method`", method),
     made("auth.http.acl_req.headers.*", "`acl.http_headers`, `acl.http_method`", header),
     all("auth.http.acl_req.params", "acl.http_params", pairs),

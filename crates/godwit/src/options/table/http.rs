@@ -1,7 +1,7 @@
 //! Options of the servers that are asked by HTTP.
 
 use super::Row;
-use crate::identity::remote::call::Form;
+use crate::identity::remote::call::{AnswerForm, Form};
 use crate::identity::remote::http::{SCHEMES, check_header};
 use crate::identity::remote::template::Template;
 use crate::identity::remote::url::{Url, has_dot_segments};
@@ -25,6 +25,16 @@ const WISH_PARAMS: Kind = Kind::Map {
 const METHODS: Kind = Kind::Choice(&["get", "post_form", "post_json"]);
 const SECONDS: Kind =
     Kind::Number { min: 0, max: 86_400, unit: Unit::Of("seconds"), word: Some(("off", 0)) };
+
+const ANSWERS: Kind = Kind::Choice(&["json", "status", "text"]);
+
+fn answer_form(value: &Value) -> AnswerForm {
+    match value.text() {
+        "status" => AnswerForm::Status,
+        "text" => AnswerForm::Text,
+        _ => AnswerForm::Json,
+    }
+}
 
 type Parse = fn(&str) -> Result<Template, String>;
 
@@ -74,6 +84,19 @@ fn form(value: &Value) -> Form {
 
 /// Of the server that is asked what a client may do.
 pub(super) const ACL: &[Row] = &[
+    Row {
+        key: "acl.http_answer",
+        kind: ANSWERS,
+        default: "json",
+        live: true,
+        short: "what of an answer says whether the client may",
+        long: "`json`: as `acl.http_url` says. `status`: 200 allows whatever stands in it, but an \
+               object with a `result`, `deny` or `ignore`, which deny; any other status below 500 \
+               denies, as at EMQX 4 and NanoMQ. `text`: 200 with `ok` allows, as at \
+               mosquitto-go-auth.",
+        source: "",
+        set: |settings, value| settings.security.permits.answer = answer_form(value),
+    },
     Row {
         key: "acl.http_cache_s",
         kind: SECONDS,
@@ -156,6 +179,20 @@ pub(super) const ROWS: &[Row] = &[
         set: |settings, value| settings.security.http.takes_rules = value.bool(),
     },
     Row {
+        key: "auth.http_answer",
+        kind: ANSWERS,
+        default: "json",
+        live: true,
+        short: "what of an answer says whether the client may connect",
+        long: "`json`: an object with `result`, as EMQX 5 has it, or with `ok`, as \
+               mosquitto-go-auth; or `result` in a form. `status`: 200 allows whatever stands in \
+               it, but an object with a `result`, which counts, `deny`, which denies, and \
+               `ignore`; any other status below 500 denies, as at EMQX 4 and NanoMQ. `text`: 200 \
+               with `ok` allows, as at mosquitto-go-auth, and any other text denies.",
+        source: "",
+        set: |settings, value| settings.security.http.answer = answer_form(value),
+    },
+    Row {
         key: "auth.http_cache_s",
         kind: SECONDS,
         default: "off",
@@ -210,10 +247,12 @@ pub(super) const ROWS: &[Row] = &[
         short: "server that is asked by HTTP whether a client may connect",
         long: "`http://` or `https://`, a user and a password in it are sent as Basic \
                authentication. Behind the host it may have placeholders, as in \
-               `auth.http_params`. It answers as EMQX has it: 200 with `{\"result\": \"allow\"}`, \
-               `\"deny\"` or `\"ignore\"`, and `is_superuser`, `groups`, `acl`, `expire_at`; 204 \
-               allows, 401 and 403 deny. Anything else is no answer, and then nobody is let in. \
-               docs/security.md explains it.",
+               `auth.http_params`. It answers as `auth.http_answer` says, by default as EMQX 5 has \
+               it: 200 with `{\"result\": \"allow\"}`, `\"deny\"` or `\"ignore\"`, and \
+               `is_superuser`, `groups`, `acl`, `expire_at`; 204 allows, 401 and 403 deny, any \
+               other 4xx leaves the client to the next that is asked. Anything else is no answer, \
+               and then nobody is let in. It is asked about every client, also about one that \
+               brings nothing but its client id. docs/security.md explains it.",
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.http.call.url = read_url(value, parse_client),
     },

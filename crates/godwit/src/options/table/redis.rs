@@ -24,10 +24,10 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "command for what a client may do",
         long: "`HGETALL KEY`: a field is a topic filter, which may have `${clientid}` and \
-               `${username}`, and its value publish, subscribe or all, or an object of JSON with \
-               `action` and, if wanted, `qos` and `retain`. Fields have no order, so they can only \
-               allow. They are read when the client connects. The rules of `acl.file` come after \
-               them, and what no rule allows is refused.",
+               `${username}`, and its value publish, subscribe or all (or 2, 1 or 3), \
+               or an object of JSON with `action` and, if wanted, `qos` and `retain`. Fields have \
+               no order, so they can only allow. They are read when the client connects. The \
+               rules of `acl.file` come after them, and what no rule allows is refused.",
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| {
             settings.security.redis.rules = Command::parse_rules(value.text()).ok();
@@ -52,7 +52,8 @@ pub(super) const ROWS: &[Row] = &[
         default: "HMGET mqtt_user:${username} password_hash salt is_superuser",
         live: true,
         short: "command for a client's hashed password",
-        long: "`HMGET KEY FIELD...` or `HGETALL KEY`, with the fields `password_hash` and, if \
+        long: "`HMGET KEY FIELD...`, `HGET KEY FIELD`, `HGETALL KEY`, or `GET KEY` of the hash \
+               itself, with the fields `password_hash` and, if \
                wanted, `salt`, `is_superuser` and `groups` (with commas between them). In the key \
                may be `${username}`, `${clientid}`, `${peerhost}`, `${listener}`, `${cert_cn}` and \
                `${cert_subject}`. A client without a hash is left to the others.",

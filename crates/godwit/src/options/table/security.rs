@@ -95,8 +95,10 @@ pub(super) const ROWS: &[Row] = &[
         live: true,
         short: "claim of a token that holds the client's own rules",
         long: "A list like `[{\"allow\": \"publish\", \"topic\": [\"a/#\"]}]`, with `qos` and \
-               `retain` as conditions; the rules of `acl.file` come after them. With a name here \
-               clients without rules may do nothing. Empty reads none.",
+               `retain` as conditions, or as EMQX has it: rules with `permission` and `action`, or \
+               an object of `pub`, `sub` and `all`, beside which nothing is allowed. The rules \
+               of `acl.file` come after them. With a name here clients without rules may do \
+               nothing. Empty reads none.",
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| settings.security.jwt_claims.permissions = value.text().into(),
     },
@@ -238,9 +240,9 @@ pub(super) const ROWS: &[Row] = &[
         default: "auto",
         live: true,
         short: "threads that check passwords",
-        long: "They exist while somebody waits. The first one gets up to a quarter of a core \
-               where shards need all of them, the others what is idle. `auto` is one for each core, \
-               up to 4. A password of `godwit passwd` takes some 6 ms and 12 MiB of one.",
+        long: "They exist while somebody waits. The first one gets up to a third of a core \
+               where shards need all of them, the others what is idle. `auto` is one for each \
+               core, up to 4. A password of `godwit passwd` takes some 4 ms and 8 MiB of one.",
         source: "",
         set: |settings, value| settings.security.limits.threads = usize::from(value.u16()),
     },

@@ -19,9 +19,9 @@ pub(super) const ROWS: &[Row] = &[
         default: "tagged",
         live: true,
         short: "how passwords are hashed in the tables of other servers",
-        long: "`tagged` is a hash that says what it is: `$argon2id$`, `$2b$` (bcrypt), `$7$` and \
-               `$6$`. The others are hexadecimal digits, with a column `salt` beside them, as EMQX \
-               has them; a single SHA is weak. Plain text is not read.",
+        long: "`tagged` is a hash that says what it is: `$argon2id$`, `$2b$` (bcrypt), `$7$`, \
+               `$6$` and `PBKDF2$`. The others are hexadecimal digits, with a column `salt` \
+               beside them, as EMQX has them; a single SHA is weak. Plain text is not read.",
         source: "",
         set: |settings, value| {
             settings.security.password_form.kind = match value.text() {
