@@ -108,6 +108,10 @@ pub enum Note {
     },
     /// Nobody waits to be accepted any more.
     AcceptResumed,
+    /// Somebody changed the time of day, as NTP does after a start: forward by so much, or back.
+    TimeOfDayStepped {
+        by_ms: i64,
+    },
     /// The process did not run for so long: it was stopped, or its host slept.
     ProcessPaused {
         ms: u64,

@@ -15,6 +15,8 @@ use mqtt::{PacketId, QoS, Version};
 pub(crate) mod kind {
     /// How often the store was opened, and where its last process had what.
     pub(crate) const BOOT: u8 = b'b';
+    /// What the clocks said when a process began, or when the time of day was changed last.
+    pub(crate) const CLOCK: u8 = b'c';
     /// A message that is to be published later, as format 4 had it: its number.
     pub(crate) const DELAYED: u8 = b'd';
     /// A subscription: the session's number, the filter.

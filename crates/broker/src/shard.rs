@@ -96,6 +96,8 @@ pub struct Shard {
     sweep_at: Option<Now>,
     /// The last pause of the process.
     pub(crate) pause: ProcessPause,
+    /// What the time of day is beside `now`.
+    pub(crate) time_of_day_offset_ms: i64,
     /// When the next `$SYS` round is due.
     pub(crate) sys_at: Now,
     pub(crate) not_opened: Seldom,
@@ -178,6 +180,7 @@ impl Shard {
             started: now,
             sweep_at: None,
             pause: ProcessPause::default(),
+            time_of_day_offset_ms: 0,
             sys_at: now,
             not_opened: Seldom::default(),
             scratch: Scratch::default(),

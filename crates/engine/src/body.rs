@@ -272,6 +272,7 @@ impl Body {
     /// Only what the rings hold of it.
     pub(crate) fn take_what_others_say(&mut self, now: Instant) {
         self.now = self.clock.at(now);
+        self.look_at_time_of_day();
         self.set_time_of_quic(now);
         self.look_at_disk();
         self.take_parcels();

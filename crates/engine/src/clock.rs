@@ -8,8 +8,8 @@
 //!
 //! No correction of the time of day moves the first two.
 
-use broker::Now;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use broker::{ClockReading, Now};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,11 +20,13 @@ pub(crate) struct Clock(Arc<ClockState>);
 #[derive(Debug)]
 struct ClockState {
     start: Instant,
-    start_ms: u64,
+    start_ms: AtomicU64,
     /// What the host had slept by then, in all.
     asleep_at_start: Duration,
     /// What it has slept since, in milliseconds.
     asleep_ms: AtomicU64,
+    /// The time of day less `Now`.
+    time_of_day_offset_ms: AtomicI64,
     /// The other clocks were read last at this time after the start.
     read_at_ms: AtomicU64,
 }
@@ -33,17 +35,36 @@ struct ClockState {
 const READ_EVERY_MS: u64 = 100;
 
 impl Clock {
-    /// From the time of day on: times mean something to rules, and to the next process.
+    /// From the time of day on, until `resume`.
     pub(crate) fn starting() -> Clock {
-        let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let start = Instant::now();
+        let start_ms = time_of_day_ms();
         Clock(Arc::new(ClockState {
-            start,
-            start_ms: today.as_millis() as u64,
+            start: Instant::now(),
+            start_ms: AtomicU64::new(start_ms),
             asleep_at_start: slept(),
             asleep_ms: AtomicU64::new(0),
+            time_of_day_offset_ms: AtomicI64::new(0),
             read_at_ms: AtomicU64::new(0),
         }))
+    }
+
+    /// Goes on where the clock of an earlier process was, before any shard has the time.
+    pub(crate) fn resume(&self, kept: &ClockReading) {
+        let current = self.reading();
+        let start_ms = self.0.start_ms.load(Relaxed);
+        let ahead_ms = kept.resume(&current).wrapping_sub(current.now_ms);
+        self.0.start_ms.store(start_ms.wrapping_add(ahead_ms), Relaxed);
+        self.read_time_of_day(Instant::now());
+    }
+
+    /// What all clocks say.
+    pub(crate) fn reading(&self) -> ClockReading {
+        ClockReading {
+            now_ms: self.now().0,
+            time_of_day_ms: time_of_day_ms(),
+            uptime_ms: uptime().as_millis() as u64,
+            host_start: host_start(),
+        }
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -59,7 +80,12 @@ impl Clock {
     pub(crate) fn at(&self, moment: Instant) -> Now {
         let clock = &*self.0;
         let awake_ms = (moment - clock.start).as_millis() as u64;
-        Now(clock.start_ms + awake_ms + clock.asleep_ms.load(Relaxed))
+        let start_ms = clock.start_ms.load(Relaxed);
+        Now(start_ms.wrapping_add(awake_ms + clock.asleep_ms.load(Relaxed)))
+    }
+
+    pub(crate) fn time_of_day_offset_ms(&self) -> i64 {
+        self.0.time_of_day_offset_ms.load(Relaxed)
     }
 
     /// Reads the other clocks, if it is time to.
@@ -73,25 +99,49 @@ impl Clock {
         clock.read_at_ms.store(awake_ms, Relaxed);
         let asleep = slept().saturating_sub(clock.asleep_at_start);
         clock.asleep_ms.fetch_max(asleep.as_millis() as u64, Relaxed);
+        self.read_time_of_day(moment);
     }
+
+    fn read_time_of_day(&self, moment: Instant) {
+        let offset_ms = time_of_day_ms().wrapping_sub(self.at(moment).0) as i64;
+        self.0.time_of_day_offset_ms.store(offset_ms, Relaxed);
+    }
+}
+
+fn time_of_day_ms() -> u64 {
+    let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    today.as_millis() as u64
 }
 
 /// How long the host has slept since it started: one clock counts that, the other does not. The
 /// two are read one after the other, so what is below a millisecond means nothing.
-#[cfg(target_os = "linux")]
 fn slept() -> Duration {
-    use rustix::time::{ClockId, clock_gettime};
-    let duration = |id| {
-        let time = clock_gettime(id);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    };
-    let awake = duration(ClockId::Monotonic);
-    duration(ClockId::Boottime).saturating_sub(awake)
+    #[cfg(target_os = "linux")]
+    let awake = read(rustix::time::ClockId::Monotonic);
+    #[cfg(not(target_os = "linux"))]
+    let awake = uptime();
+    uptime().saturating_sub(awake)
 }
 
-#[cfg(not(target_os = "linux"))]
-fn slept() -> Duration {
-    Duration::ZERO
+/// How long the host has run, its sleep included where the system counts that.
+fn uptime() -> Duration {
+    #[cfg(target_os = "linux")]
+    return read(rustix::time::ClockId::Boottime);
+    #[cfg(not(target_os = "linux"))]
+    read(rustix::time::ClockId::Monotonic)
+}
+
+fn read(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What Linux draws whenever it starts: random(4). Zero on other systems.
+fn host_start() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits = text.trim().replace('-', "");
+    let number = u128::from_str_radix(&digits, 16).unwrap_or_default();
+    number.to_be_bytes()
 }
 
 #[cfg(test)]
@@ -105,6 +155,20 @@ mod tests {
         let before = clock.at(moment);
         clock.0.asleep_ms.store(3_600_000, Relaxed);
         assert_eq!(clock.at(moment).0 - before.0, 3_600_000);
+    }
+
+    #[test]
+    fn a_clock_goes_on_where_an_earlier_one_was() {
+        let clock = Clock::starting();
+        let kept = ClockReading { now_ms: 5_000, ..clock.reading() };
+        clock.resume(&kept);
+        let now = clock.now().0;
+        assert!((5_000..60_000).contains(&now), "{now}");
+        let today = now as i64 + clock.time_of_day_offset_ms();
+        assert!(time_of_day_ms() as i64 - today < 60_000, "the time of day is as it was");
+        if cfg!(target_os = "linux") {
+            assert_ne!(clock.reading().host_start, [0; 16]);
+        }
     }
 
     #[test]

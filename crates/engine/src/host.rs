@@ -156,6 +156,7 @@ impl Host {
 
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
+        self.pauses = PauseWatch::new(self.pauses.clock());
         let (mut load, mut told) = (Load::new(Instant::now(), 0), Load::new(Instant::now(), 0));
         while self.alive.load(SeqCst) > 0 {
             let mut came_back = false;

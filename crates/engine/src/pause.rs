@@ -1,4 +1,6 @@
-//! Pauses of the process, as a shard's thread finds them out: it wakes later than it wanted to.
+//! Pauses of the process and changes of the time of day, as a shard's thread finds them out.
+//!
+//! After a pause it wakes later than it wanted to.
 //! Until every socket that has something was read, no timer fires: whoever spoke in time is heard
 //! before the question is asked whether anybody spoke.
 
@@ -49,6 +51,10 @@ impl PauseWatch {
     pub(crate) fn new(clock: Clock) -> PauseWatch {
         let turn_at = clock.now();
         PauseWatch { clock, turn_at, planned: None, catch_up: None }
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock.clone()
     }
 
     /// The thread is about to wait for so long; how long it may.
@@ -130,6 +136,17 @@ impl Body {
         let ms = pause.until.0 - pause.from.0;
         if ms >= LOGGED_MS && self.id == ShardId(0) {
             (self.log)(&Note::ProcessPaused { ms });
+        }
+    }
+
+    /// The time of day may have been changed since the last turn.
+    pub(crate) fn look_at_time_of_day(&mut self) {
+        let Some(by_ms) = self.shard.set_time_of_day(self.clock.time_of_day_offset_ms()) else {
+            return;
+        };
+        if self.id == ShardId(0) {
+            self.shard.keep_clock(&self.clock.reading());
+            (self.log)(&Note::TimeOfDayStepped { by_ms });
         }
     }
 

@@ -116,20 +116,19 @@ impl Server {
         let listeners = setup.listeners.into_iter().map(|own| own.socket.into_acceptor());
         let mut listeners = listeners.collect::<Result<_, _>>().map_err(Fault::Listener)?;
         let log: Log = setup.log.into();
-        let mut all = make_shards(shards, &setup.options, setup.seed, &clock);
-        let (mut disk, mut report, refusing) = (None, None, Arc::new(AtomicUsize::new(0)));
-        if let Some(shelter) = setup.store {
-            let (opened, found) = open(shelter, &bells, &log)?;
-            let mut shelf = Shelf::new(opened.handle(), log.clone(), refusing.clone());
-            let restored = broker::restore(&mut all, &shelf, clock.now());
-            let (restored, changes) = restored.map_err(|why| match why {
-                NotRestored::OtherFormat => Fault::OtherFormat,
-                NotRestored::Unreadable => Fault::Unreadable,
-            })?;
-            let seq = shelf.begin(changes);
-            all.iter_mut().for_each(|shard| shard.began_with(seq));
-            (report, disk) = (Some((found, restored)), Some(opened));
+        let refusing = Arc::new(AtomicUsize::new(0));
+        let opened = setup.store.map(|shelter| open(shelter, &bells, &log)).transpose()?;
+        let shelf = opened.as_ref().map(|(disk, _)| disk.handle());
+        let mut shelf = shelf.map(|disk| Shelf::new(disk, log.clone(), refusing.clone()));
+        if let Some(shelf) = &shelf
+            && let Some(kept) = broker::stored_clock(shelf).map_err(not_restored)?
+        {
+            clock.resume(&kept);
         }
+        let mut all = make_shards(shards, &setup.options, setup.seed, &clock);
+        let restored = shelf.as_mut().map(|shelf| restore(&mut all, shelf, &clock)).transpose()?;
+        let (disk, found) = opened.unzip();
+        let report = found.zip(restored);
         all.iter_mut().for_each(Shard::make_presets);
         let hall = Hall::new(setup.seed);
         let mut controls = Vec::new();
@@ -219,6 +218,25 @@ impl Server {
     }
 }
 
+fn not_restored(why: NotRestored) -> Fault {
+    match why {
+        NotRestored::OtherFormat => Fault::OtherFormat,
+        NotRestored::Unreadable => Fault::Unreadable,
+    }
+}
+
+/// Fills the shards with what the store has, and says how much that was.
+fn restore(all: &mut [Shard], shelf: &mut Shelf, clock: &Clock) -> Result<broker::Restored, Fault> {
+    let restored = broker::restore(all, shelf, clock.now());
+    let (restored, changes) = restored.map_err(not_restored)?;
+    let seq = shelf.begin(changes);
+    all.iter_mut().for_each(|shard| shard.began_with(seq));
+    if let Some(first) = all.first_mut() {
+        first.keep_clock(&clock.reading());
+    }
+    Ok(restored)
+}
+
 fn spawn_host(host: Host) -> Result<JoinHandle<()>, Fault> {
     let thread = thread::Builder::new().name("shards".into()).stack_size(STACK_BYTES);
     thread.spawn(move || watch(host.run())).map_err(Fault::Thread)
@@ -248,6 +266,7 @@ fn make_shards(shards: usize, options: &Arc<Options>, seed: u64, clock: &Clock) 
         let mut shard =
             Shard::new(id, shards, options, interest, memory, seed, chance, clock.now());
         shard.time_rules(Clock::ns);
+        shard.set_time_of_day(clock.time_of_day_offset_ms());
         shard
     };
     (0..shards).map(shard).collect()

@@ -38,12 +38,7 @@ pub(crate) fn log(note: &Note) {
         Note::AcceptFailed { .. } | Note::AcceptPaused { .. } | Note::AcceptResumed => {
             accepting(note);
         }
-        Note::ProcessPaused { ms } => {
-            warn!(
-                target: "godwit::serve", ms,
-                "the process did not run: sockets were read before timeouts were checked"
-            );
-        }
+        Note::ProcessPaused { .. } | Note::TimeOfDayStepped { .. } => clocks(note),
         Note::StoreFailing { .. }
         | Note::StoreRecovered
         | Note::StoreFull
@@ -69,6 +64,25 @@ pub(crate) fn log(note: &Note) {
             let way = if *sent { "sent" } else { "received" };
             info!(target: "godwit::trace", %client_id, %peer, %packet, "{way}");
         }
+    }
+}
+
+fn clocks(note: &Note) {
+    match note {
+        Note::TimeOfDayStepped { by_ms } => {
+            let by_s = *by_ms as f64 / 1000.0;
+            warn!(
+                target: "godwit::serve", by_s,
+                "the time of day was changed: waits and what is stored are not affected"
+            );
+        }
+        Note::ProcessPaused { ms } => {
+            warn!(
+                target: "godwit::serve", ms,
+                "the process did not run: sockets were read before timeouts were checked"
+            );
+        }
+        _ => {}
     }
 }
 

@@ -60,4 +60,4 @@ pub use seen::{FIELDS, Field, FieldRow, Seen};
 pub use template::Template;
 pub use text::{Refused, split};
 pub use value::{Map, Value};
-pub use windows::{AGGREGATES, AggregateRow, Gathering, Offer, VALUES_MAX, Window};
+pub use windows::{AGGREGATES, AggregateRow, Gathering, Offer, VALUES_MAX, Window, WindowTime};

@@ -304,7 +304,8 @@ impl Shard {
         });
         for (at, message) in gathered.messages.iter().enumerate() {
             let topic = self.sessions.get(id).said(message.topic()).to_string();
-            let (at_ms, number) = (message.view().at().0.to_string(), (at + 1).to_string());
+            let at_ms = self.time_of_day_ms(message.view().at().0).to_string();
+            let number = (at + 1).to_string();
             let mut own = vec![
                 ("cache_topic", &*topic),
                 ("cache_at_ms", &*at_ms),

@@ -209,7 +209,7 @@ impl Shard {
         let mut who = session.map(|id| self.who(id)).unwrap_or_default();
         who.client_id = said.into();
         let mut more = note.fields();
-        let now = self.now.0 as i64;
+        let now = self.time_of_day_ms(self.now.0);
         match note {
             Note::Connected { peer, .. } => {
                 who.address = Some(host_of(*peer));

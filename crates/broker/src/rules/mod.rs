@@ -471,8 +471,8 @@ impl Shard {
             peerhost: who.address.as_deref(),
             properties: Properties::trusted(draft.properties),
             id: &who.id,
-            timestamp_ms: self.now.0 as i64,
-            now_ms: self.now.0 as i64,
+            timestamp_ms: self.time_of_day_ms(self.now.0),
+            now_ms: self.time_of_day_ms(self.now.0),
             more,
             ..Seen::default()
         }

@@ -16,7 +16,7 @@ use crate::slab::Slab;
 use crate::timer::Timer;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use rules::{Budget, Gathering, Seen, Value};
+use rules::{Budget, Gathering, Seen, Value, WindowTime};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -290,8 +290,9 @@ impl Shard {
         let (at, all, now) = (of.at, self.ruling.all.clone(), self.now);
         let Some(rule) = all.get(at as usize) else { return };
         let (mut rows, before) = (Vec::new(), ruled.budget.steps);
+        let time = WindowTime { now: now.0, time_of_day_offset_ms: self.time_of_day_offset_ms };
         let closed = self.windows.change(slot, rule, |gathering| {
-            gathering.close(&rule.plan, now.0, &mut ruled.budget, &mut rows)
+            gathering.close_at(&rule.plan, time, &mut ruled.budget, &mut rows)
         });
         rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         if let Some(Err(failed)) = closed {

@@ -52,6 +52,8 @@ mod storms;
 #[path = "../../src/identity/contract/web.rs"]
 mod stub;
 mod tap;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod times;
 mod tls;
 mod tls_forms;
 mod topics;

@@ -57,6 +57,20 @@ pub struct Offer {
     pub values: Vec<Value<'static>>,
 }
 
+/// When something happens to a window: by the clock that its length is measured by, which nobody
+/// changes, and what the time of day is beside that.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowTime {
+    pub now: u64,
+    pub time_of_day_offset_ms: i64,
+}
+
+impl WindowTime {
+    fn of_day(self, time: u64) -> i64 {
+        (time as i64).saturating_add(self.time_of_day_offset_ms)
+    }
+}
+
 /// What is known of a key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gathering {
@@ -197,7 +211,7 @@ impl Gathering {
         }
     }
 
-    /// The window is over: appends its row, if HAVING holds, and keeps what the next needs.
+    /// The same where `now` is the time of day.
     pub fn close<'a>(
         &mut self,
         plan: &'a Plan,
@@ -205,6 +219,18 @@ impl Gathering {
         budget: &mut Budget,
         out: &mut Vec<Map<'a>>,
     ) -> Result<(), Failed> {
+        self.close_at(plan, WindowTime { now, time_of_day_offset_ms: 0 }, budget, out)
+    }
+
+    /// The window is over: appends its row, if HAVING holds, and keeps what the next needs.
+    pub fn close_at<'a>(
+        &mut self,
+        plan: &'a Plan,
+        time: WindowTime,
+        budget: &mut Budget,
+        out: &mut Vec<Map<'a>>,
+    ) -> Result<(), Failed> {
+        let now = time.now;
         let Some(window) = plan.window() else { return Ok(()) };
         let Some(due) = self.due(plan).or(Some(now)) else { return Ok(()) };
         let first = self.panes.front().map_or(now, |pane| pane.from);
@@ -218,7 +244,7 @@ impl Gathering {
         let is_stale = matches!(window, Window::Sliding { .. }) && now >= due;
         let made = match is_stale {
             true => Ok(()),
-            false => self.make_row(plan, (start, end), now, budget, out),
+            false => self.make_row(plan, (start, end), time, budget, out),
         };
         match window {
             Window::Hopping { long, hop } => {
@@ -235,7 +261,7 @@ impl Gathering {
         &self,
         plan: &'a Plan,
         (start, end): (u64, u64),
-        now: u64,
+        time: WindowTime,
         budget: &mut Budget,
         out: &mut Vec<Map<'a>>,
     ) -> Result<(), Failed> {
@@ -251,15 +277,15 @@ impl Gathering {
         let mut values = Vec::with_capacity(totals.len());
         for (total, asked) in totals.into_iter().zip(&grouping.asked) {
             values.push(match asked.row.kind {
-                Kind::Start => Value::Int(start as i64),
-                Kind::End => Value::Int(end as i64),
+                Kind::Start => Value::Int(time.of_day(start)),
+                Kind::End => Value::Int(time.of_day(end)),
                 kind => total.finish(kind, asked.part, budget)?,
             });
         }
         let seen = Seen {
             has_message: false,
-            now_ms: now as i64,
-            timestamp_ms: now as i64,
+            now_ms: time.of_day(time.now),
+            timestamp_ms: time.of_day(time.now),
             ..Seen::default()
         };
         Frame::new(seen, budget, values).window_row(plan, grouping.having.as_ref(), out)

@@ -155,10 +155,16 @@ impl Message {
     }
 }
 
-/// Also where the clock stands or is put back.
+/// A clock that is put back by less is waited for.
+const PUT_BACK_NS: u64 = 60_000_000_000;
+
+/// Also where the clock stands or is put back by a little.
 fn rising_ns(timestamp_ms: u64) -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
-    let next = |last: u64| (last + 1).max(timestamp_ms.saturating_mul(1_000_000));
+    let now = timestamp_ms.saturating_mul(1_000_000);
+    // By so much that it was wrong before.
+    let is_put_back = |last: u64| last.saturating_sub(now) > PUT_BACK_NS;
+    let next = |last: u64| if is_put_back(last) { now } else { (last + 1).max(now) };
     let last = LAST.fetch_update(Relaxed, Relaxed, |last| Some(next(last)));
     last.map_or_else(next, next)
 }

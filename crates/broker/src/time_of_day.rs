@@ -1,0 +1,152 @@
+//! The time of day beside `Now`. `Now` is what waits and lifetimes are measured by: it goes on in
+//! the store from one process to the next, and no correction of the clock moves it. The time of day
+//! is `Now` and an offset, which the engine keeps right, and is looked at where it is written.
+
+use crate::journal::{Space, Stored};
+use crate::records::kind;
+use crate::restore::NotRestored;
+use crate::shard::Shard;
+
+/// What the clocks said at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockReading {
+    pub now_ms: u64,
+    /// Milliseconds since 1970.
+    pub time_of_day_ms: u64,
+    /// Since the host has started, its sleep included.
+    pub uptime_ms: u64,
+    /// Drawn anew whenever the host starts; zero where there is none.
+    pub host_start: [u8; 16],
+}
+
+/// A correction of the time of day that is smaller is not one that anybody has to learn of.
+const STEP_MS: u64 = 500;
+/// 2026-01-01. No clock that is right says less: hosts without a clock of their own start in 1970,
+/// or at the date of their firmware.
+const PLAUSIBLE_FROM_MS: u64 = 1_767_225_600_000;
+const RECORD_LEN: usize = 40;
+
+impl ClockReading {
+    /// What `Now` is in a process that finds this reading of an earlier one in its store, where
+    /// the clocks say `current`, whose own `now_ms` does not count.
+    ///
+    /// Since the same start of the host the time that has passed is known exactly, whatever the
+    /// time of day was or is. Over a start of the host only the time of day can tell; where it is
+    /// implausible at either end, or has gone back, no time has passed: what is stored lives
+    /// longer, and never shorter.
+    pub fn resume(&self, current: &ClockReading) -> u64 {
+        let is_same_start = self.host_start != [0; 16] && self.host_start == current.host_start;
+        let passed_ms = match current.uptime_ms.checked_sub(self.uptime_ms) {
+            Some(passed_ms) if is_same_start => passed_ms,
+            _ if self.is_plausible() && current.is_plausible() => {
+                current.time_of_day_ms.saturating_sub(self.time_of_day_ms)
+            }
+            _ => 0,
+        };
+        self.now_ms.saturating_add(passed_ms)
+    }
+
+    fn is_plausible(&self) -> bool {
+        self.time_of_day_ms >= PLAUSIBLE_FROM_MS
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(RECORD_LEN);
+        for number in [self.now_ms, self.time_of_day_ms, self.uptime_ms] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.host_start);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<ClockReading> {
+        let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let host_start = bytes.get(24..RECORD_LEN)?.try_into().ok()?;
+        Some(ClockReading {
+            now_ms: number(0)?,
+            time_of_day_ms: number(8)?,
+            uptime_ms: number(16)?,
+            host_start,
+        })
+    }
+}
+
+/// What the clocks said when an earlier process wrote it down; none where none did.
+pub fn stored_clock(stored: &dyn Stored) -> Result<Option<ClockReading>, NotRestored> {
+    let value = stored.get(Space::Sessions, &[kind::CLOCK])?;
+    Ok(value.and_then(|value| ClockReading::decode(&value)))
+}
+
+impl Shard {
+    /// The time of day is `Now` and so much. Says by how much it was changed, where somebody did.
+    pub fn set_time_of_day(&mut self, offset_ms: i64) -> Option<i64> {
+        let changed = offset_ms.wrapping_sub(self.time_of_day_offset_ms);
+        self.time_of_day_offset_ms = offset_ms;
+        (changed.unsigned_abs() >= STEP_MS).then_some(changed)
+    }
+
+    /// Keeps a reading for the next process, where there is a store: one a start and one a change
+    /// of the time of day are enough.
+    pub fn keep_clock(&mut self, reading: &ClockReading) {
+        if self.sessions.journal.is_on {
+            let journal = &mut self.sessions.journal;
+            journal.change(Space::Sessions, vec![kind::CLOCK], Some(reading.encode()));
+        }
+    }
+
+    /// What a time of `Now` is to people and other systems, in milliseconds since 1970.
+    pub(crate) fn time_of_day_ms(&self, at_ms: u64) -> i64 {
+        i64::try_from(at_ms).unwrap_or(i64::MAX).saturating_add(self.time_of_day_offset_ms).max(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: u64 = PLAUSIBLE_FROM_MS + 43_200_000;
+    const HOUR: u64 = 3_600_000;
+
+    fn reading(now_ms: u64, time_of_day_ms: u64, uptime_ms: u64, host: u8) -> ClockReading {
+        ClockReading { now_ms, time_of_day_ms, uptime_ms, host_start: [host; 16] }
+    }
+
+    fn resumed(kept: ClockReading, time_of_day_ms: u64, uptime_ms: u64, host: u8) -> u64 {
+        kept.resume(&reading(7, time_of_day_ms, uptime_ms, host))
+    }
+
+    #[test]
+    fn since_the_same_start_of_the_host_the_time_of_day_does_not_matter() {
+        let kept = reading(100, 1_000, 50, 1);
+        for time_of_day in [0, 1_000, NOON, u64::MAX] {
+            assert_eq!(resumed(kept, time_of_day, 60_050, 1), 60_100, "{time_of_day}");
+        }
+    }
+
+    #[test]
+    fn over_a_start_of_the_host_plausible_times_of_day_tell_what_has_passed() {
+        let kept = reading(NOON, NOON, 50, 1);
+        assert_eq!(resumed(kept, NOON + HOUR, 10, 2), NOON + HOUR);
+        // `Now` began elsewhere.
+        let kept = reading(500, NOON, 50, 1);
+        assert_eq!(resumed(kept, NOON + HOUR, 10, 2), 500 + HOUR);
+    }
+
+    #[test]
+    fn a_time_of_day_that_cannot_be_right_makes_nobody_older() {
+        let from_1970 = reading(90_000, 90_000, 50, 1);
+        assert_eq!(resumed(from_1970, NOON, 10, 2), 90_000);
+        assert_eq!(resumed(reading(NOON, NOON, 50, 1), 90_000, 10, 2), NOON);
+        assert_eq!(resumed(reading(NOON, NOON, 50, 1), NOON - HOUR, 10, 2), NOON, "it went back");
+        // A host that does not say when it started; one whose uptime is another's.
+        assert_eq!(resumed(reading(9, 9, 50, 0), NOON, 60, 0), 9);
+        assert_eq!(resumed(reading(9, NOON, 50, 1), NOON + HOUR, 40, 1), 9 + HOUR);
+    }
+
+    #[test]
+    fn a_reading_comes_back_as_it_was() {
+        let kept = reading(1, u64::MAX, 3, 4);
+        assert_eq!(ClockReading::decode(&kept.encode()), Some(kept));
+        assert_eq!(ClockReading::decode(&kept.encode()[1..]), None);
+    }
+}
