@@ -257,6 +257,26 @@ impl Outbox {
         write
     }
 
+    /// Gives back what only a burst needs, where nothing stands in it. Lanes with no more room than
+    /// `lane_kept` stay.
+    pub fn release(&mut self, lane_kept: usize) {
+        let all = self.lanes.iter_mut().chain(&mut self.held);
+        for lane in all.filter(|lane| lane.is_empty() && lane.capacity() > lane_kept) {
+            *lane = VecDeque::new();
+        }
+        if self.writes_len == 0 {
+            (self.writes, self.arena) = (Vec::new(), Vec::new());
+        }
+        if self.effects.is_empty() && self.notes.is_empty() {
+            (self.effects, self.notes) = (Vec::new(), Vec::new());
+        }
+    }
+
+    /// Whether a lane has more room than `lane_kept`.
+    pub fn is_large(&self, lane_kept: usize) -> bool {
+        self.lanes.iter().any(|lane| lane.capacity() > lane_kept)
+    }
+
     /// After the engine has performed everything but the lanes. Buffers stay for the next tick;
     /// those that one burst made large do not.
     pub fn clear(&mut self) {

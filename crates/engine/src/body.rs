@@ -17,6 +17,7 @@ use crate::docket::{Control, Docket};
 use crate::door::Door;
 use crate::intake::TAIL_COPIED_MAX;
 use crate::layers::Broken;
+use crate::release::BurstRelease;
 use crate::ring::{Parcel, Rings};
 use crate::salvo::{self, Salvo, Sent};
 use crate::seat::Hall;
@@ -89,6 +90,8 @@ pub(crate) struct Body {
     pub(crate) left_behind: bool,
     /// ... until then.
     pub(crate) gives_back_from: Now,
+    /// When what a burst made large is looked at.
+    pub(crate) release: BurstRelease,
     /// Sockets that the broker does not know yet, with the time when it must.
     pub(crate) opening: VecDeque<(Now, u32)>,
     /// The shard that got the last connection whose greeting is work.
@@ -105,7 +108,7 @@ pub(crate) struct Body {
     /// More waits for the disk than the store likes.
     pub(crate) crowded: bool,
     pub(crate) buffer: Box<[u8]>,
-    gathered: Vec<u8>,
+    pub(crate) gathered: Vec<u8>,
     salvo: Salvo,
     /// What one read said, for a connection that passes layers, and what is written through them.
     pub(crate) plain: Vec<u8>,
@@ -176,6 +179,7 @@ impl Body {
             leaving: VecDeque::new(),
             left_behind: false,
             gives_back_from: Now::default(),
+            release: BurstRelease::default(),
             opening: VecDeque::new(),
             dealt: 0,
             handshakes: Duration::ZERO,
@@ -346,7 +350,7 @@ impl Body {
         for from in 0..self.rings.inbound.len() {
             let Some(mut ring) = self.rings.inbound[from].take() else { continue };
             while !self.out.is_full()
-                && let Ok(parcel) = ring.pop()
+                && let Some(parcel) = ring.pop()
             {
                 match parcel {
                     Parcel::Cross(cross) => {
@@ -356,6 +360,8 @@ impl Body {
                     }
                     Parcel::Socket { socket, peer } => self.arrive(*socket, peer),
                     Parcel::Quic(word) => self.hear_of_quic(*word),
+                    // The ring follows it by itself.
+                    Parcel::Next(_) => {}
                 }
             }
             self.rings.inbound[from] = Some(ring);
@@ -437,8 +443,10 @@ impl Body {
         self.push_homeward();
         self.blocked = !self.homeward.is_empty() || out.lanes.iter().any(|lane| !lane.is_empty());
         self.work += out.deliveries as u64 * WORK_OF_DELIVERY;
+        self.release.work += 1 + out.deliveries;
         out.clear();
         self.out = out;
+        self.look_at_release();
         self.free_places();
         // What the writes found out is the next tick's input, and so is what the store holds.
         for reading in std::mem::take(&mut self.readings) {

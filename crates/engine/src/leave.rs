@@ -2,6 +2,7 @@
 
 use crate::body::Body;
 use crate::quic::Word;
+use crate::release::{LANE_KEPT, RELEASE_MS};
 use crate::ring::Parcel;
 use broker::{Now, Peer, ShardId};
 
@@ -21,10 +22,13 @@ impl Body {
                 continue;
             }
             let Some(ring) = &mut self.rings.outbound[to] else { continue };
-            let slots = ring.slots().min(lane.len());
+            let slots = ring.room_for(lane.len()).min(lane.len());
             for cross in lane.drain(..slots) {
-                // There is room: nobody else pushes.
-                let _ = ring.push(Parcel::Cross(cross));
+                ring.put(Parcel::Cross(cross));
+            }
+            if ring.is_grown() || lane.capacity() > LANE_KEPT {
+                let at = Now(self.now.0 + RELEASE_MS);
+                self.release.at.get_or_insert(at);
             }
             match &self.rings.bells[to] {
                 _ if slots == 0 => {}
@@ -89,8 +93,11 @@ impl Body {
         while let Some((home, parcel)) = self.homeward.pop_front() {
             let Some(ring) = &mut self.rings.outbound[home] else { continue };
             let pushed = ring.push(parcel);
+            if ring.is_grown() {
+                self.release.at.get_or_insert(Now(self.now.0 + RELEASE_MS));
+            }
             self.rings.bells[home].ring();
-            if let Err(rtrb::PushError::Full(parcel)) = pushed {
+            if let Err(parcel) = pushed {
                 return self.homeward.push_front((home, parcel));
             }
         }

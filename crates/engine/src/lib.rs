@@ -19,6 +19,7 @@ mod leave;
 mod pause;
 pub mod proxy;
 pub mod quic;
+mod release;
 mod ring;
 mod salvo;
 mod seat;

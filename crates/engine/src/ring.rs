@@ -1,8 +1,10 @@
 //! What travels from one shard to another, and the waking of shards that sleep.
 //!
-//! A ring has one producer and one consumer. Sleeping and waking follow one rule: the consumer
-//! says that it sleeps before it looks into its rings a last time, the producer looks whether the
-//! consumer sleeps after it has pushed. One of the two then sees the other.
+//! A ring has one producer and one consumer, and is as large as what has stood in it: a producer
+//! that finds it full goes on in a larger one, and says so in the last slot of the old one. Neither
+//! ever waits for the other. Sleeping and waking follow one rule: the consumer says that it sleeps
+//! before it looks into its rings a last time, the producer looks whether the consumer sleeps after
+//! it has pushed. One of the two then sees the other.
 
 use crate::quic::Word;
 use crate::socket::Socket;
@@ -25,7 +27,114 @@ pub(crate) enum Parcel {
         peer: Option<Peer>,
     },
     Quic(Box<Word>),
+    /// The last one of a ring: what follows is in another, of another size.
+    Next(Box<Consumer<Parcel>>),
 }
+
+/// The end of a ring where a shard puts what is for another shard.
+#[derive(Debug)]
+pub(crate) struct RingSender {
+    ring: Producer<Parcel>,
+    /// Slots of it in all.
+    slots: usize,
+    /// More than a quarter of the slots were in use at some time since `shrink`.
+    is_needed: bool,
+}
+
+impl RingSender {
+    fn new(slots: usize) -> (RingSender, RingReceiver) {
+        let (ring, end) = RingBuffer::new(slots);
+        (RingSender { ring, slots, is_needed: false }, RingReceiver { ring: end })
+    }
+
+    /// How many parcels have room, where so many are wanted. One slot is for `Parcel::Next`.
+    #[inline]
+    pub(crate) fn room_for(&mut self, wanted: usize) -> usize {
+        let free = self.ring.slots();
+        self.is_needed |= self.slots - free + wanted > self.slots / 4;
+        match free <= wanted && self.slots < limits::RING_SLOTS {
+            true => self.grow(wanted),
+            false => free.saturating_sub(1),
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, wanted: usize) -> usize {
+        let mut slots = self.slots * GROWTH;
+        while slots <= wanted && slots < limits::RING_SLOTS {
+            slots *= GROWTH;
+        }
+        self.go_on_in(slots);
+        self.ring.slots().saturating_sub(1)
+    }
+
+    /// Puts a parcel where `room_for` found room.
+    #[inline]
+    pub(crate) fn put(&mut self, parcel: Parcel) {
+        // Nobody else puts anything here.
+        let _ = self.ring.push(parcel);
+    }
+
+    /// Gives the parcel back where there is no room.
+    pub(crate) fn push(&mut self, parcel: Parcel) -> Result<(), Parcel> {
+        if self.room_for(1) == 0 {
+            return Err(parcel);
+        }
+        self.put(parcel);
+        Ok(())
+    }
+
+    /// Everything from now on stands in a ring of this size.
+    fn go_on_in(&mut self, slots: usize) -> bool {
+        let (next, end) = RingSender::new(slots.min(limits::RING_SLOTS));
+        if self.ring.push(Parcel::Next(Box::new(end.ring))).is_err() {
+            return false;
+        }
+        *self = next;
+        true
+    }
+
+    /// Whether it takes more than it did at the beginning.
+    pub(crate) fn is_grown(&self) -> bool {
+        self.slots > SLOTS_MIN
+    }
+
+    /// Gives memory back that was not needed since this was asked last. Says whether the receiver
+    /// has to look.
+    pub(crate) fn shrink(&mut self) -> bool {
+        let in_use = self.slots - self.ring.slots();
+        let was_needed = std::mem::take(&mut self.is_needed) || in_use > 0;
+        self.is_grown() && !was_needed && self.go_on_in(SLOTS_MIN)
+    }
+}
+
+/// The other end.
+#[derive(Debug)]
+pub(crate) struct RingReceiver {
+    ring: Consumer<Parcel>,
+}
+
+impl RingReceiver {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Parcel> {
+        loop {
+            match self.ring.pop() {
+                Ok(Parcel::Next(next)) => self.ring = *next,
+                Ok(parcel) => return Some(parcel),
+                Err(rtrb::PopError::Empty) => return None,
+            }
+        }
+    }
+}
+
+/// What a ring has before anything stands in it, and after that has been long ago.
+const SLOTS_MIN: usize = 16;
+/// How much larger the next one is.
+const GROWTH: usize = 8;
 
 /// How to wake the thread that runs one shard. Its neighbours' threads write theirs as often, and
 /// processors fetch lines of 64 bytes in pairs.
@@ -112,8 +221,8 @@ impl Bell {
 /// One shard's ends of all rings.
 #[derive(Debug)]
 pub(crate) struct Rings {
-    pub(crate) inbound: Vec<Option<Consumer<Parcel>>>,
-    pub(crate) outbound: Vec<Option<Producer<Parcel>>>,
+    pub(crate) inbound: Vec<Option<RingReceiver>>,
+    pub(crate) outbound: Vec<Option<RingSender>>,
     pub(crate) bells: Arc<[Bell]>,
 }
 
@@ -130,7 +239,7 @@ impl Rings {
         let mut all: Vec<Rings> = (0..shards).map(empty).collect();
         for from in 0..shards {
             for to in (0..shards).filter(|&to| to != from) {
-                let (producer, consumer) = RingBuffer::new(limits::RING_SLOTS);
+                let (producer, consumer) = RingSender::new(SLOTS_MIN);
                 all[from].outbound[to] = Some(producer);
                 all[to].inbound[from] = Some(consumer);
             }
@@ -140,5 +249,94 @@ impl Rings {
 
     pub(crate) fn has_input(&self) -> bool {
         self.inbound.iter().flatten().any(|ring| !ring.is_empty())
+    }
+}
+
+impl Rings {
+    pub(crate) fn are_grown(&self) -> bool {
+        self.outbound.iter().flatten().any(RingSender::is_grown)
+    }
+
+    /// Gives memory back that was not needed since this was asked last. Whoever is at the other
+    /// end wakes, to let go of it.
+    pub(crate) fn shrink(&mut self) {
+        for (ring, bell) in self.outbound.iter_mut().zip(self.bells.iter()) {
+            if ring.as_mut().is_some_and(RingSender::shrink) {
+                bell.ring();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parcel(number: u64) -> Parcel {
+        Parcel::Cross(Cross::Kept { first: number, last: number })
+    }
+
+    fn number(parcel: Option<Parcel>) -> Option<u64> {
+        match parcel? {
+            Parcel::Cross(Cross::Kept { first, .. }) => Some(first),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_ring_grows_with_what_stands_in_it_and_keeps_the_order() {
+        let (mut sender, mut receiver) = RingSender::new(SLOTS_MIN);
+        let mut pushed = 0;
+        while sender.push(parcel(pushed)).is_ok() {
+            pushed += 1;
+        }
+        assert_eq!(sender.slots, limits::RING_SLOTS);
+        assert!(pushed >= limits::RING_SLOTS as u64 - 1, "only {pushed} have room");
+        for expected in 0..pushed {
+            assert_eq!(number(receiver.pop()), Some(expected));
+        }
+        assert!(receiver.is_empty() && receiver.pop().is_none());
+        assert!(sender.push(parcel(7)).is_ok());
+        assert_eq!(number(receiver.pop()), Some(7));
+    }
+
+    #[test]
+    fn a_ring_whose_room_is_not_needed_any_more_is_small_again() {
+        let (mut sender, mut receiver) = RingSender::new(SLOTS_MIN);
+        (0..100).for_each(|at| sender.push(parcel(at)).expect("it grows"));
+        assert!(!sender.shrink(), "something stands in it");
+        (0..100).for_each(|at| assert_eq!(number(receiver.pop()), Some(at)));
+        assert!(sender.shrink() && !sender.is_grown() && !sender.shrink());
+        sender.push(parcel(100)).expect("it has room");
+        assert_eq!(number(receiver.pop()), Some(100));
+        assert_eq!(receiver.ring.buffer().capacity(), SLOTS_MIN);
+    }
+
+    /// Both ends on threads of their own, while the ring changes all the time.
+    #[test]
+    fn nothing_is_lost_or_overtaken_between_two_threads() {
+        const PARCELS: u64 = 200_000;
+        let (mut sender, mut receiver) = RingSender::new(SLOTS_MIN);
+        let producer = std::thread::spawn(move || {
+            for at in 0..PARCELS {
+                let mut next = parcel(at);
+                while let Err(back) = sender.push(next) {
+                    next = back;
+                    std::thread::yield_now();
+                }
+                if at % 1_000 == 0 {
+                    sender.shrink();
+                }
+            }
+        });
+        for expected in 0..PARCELS {
+            let mut next = receiver.pop();
+            while next.is_none() {
+                std::thread::yield_now();
+                next = receiver.pop();
+            }
+            assert_eq!(number(next), Some(expected));
+        }
+        producer.join().expect("no panic");
     }
 }

@@ -70,7 +70,7 @@ impl Body {
         let opening = self.opening.front().map(|(at, _)| self.extend_opening(*at));
         let gives_back = self.left_behind.then_some(self.gives_back_from);
         let own = leaving.into_iter().chain(opening).chain(self.stop_at);
-        let own = own.chain(accepts).chain(again).chain(gives_back);
+        let own = own.chain(accepts).chain(again).chain(gives_back).chain(self.release.at);
         let next = self.shard.next_tick().into_iter().chain(own).min();
         // Whole milliseconds round down: without the one more the last turn would spin.
         let (instant, now) = (now, self.clock.at(now));

@@ -278,7 +278,7 @@ impl Body {
         {
             match ring.push(parcel) {
                 Ok(()) => return self.rings.bells[to].ring(),
-                Err(rtrb::PushError::Full(back)) => parcel = back,
+                Err(back) => parcel = back,
             }
         }
         self.homeward.push_back((to, parcel));
