@@ -124,4 +124,22 @@ mod tests {
         assert_eq!(text, r#"{"t":"a/b","x":"a 0","p":"say \"a,b\"\r\nand more"}"#);
         assert!(Columns::parse(&["${topic}".into()]).is_err());
     }
+
+    #[test]
+    fn what_has_no_value_is_null_in_json_and_empty_elsewhere() {
+        let columns = ["a=${payload.gone}", "b=${payload.null}", "c=at ${payload.gone}", "d=\"\""];
+        let columns = Columns::parse(&columns.map(String::from)).unwrap();
+        let message = Message { payload: br#"{"null":null}"#.to_vec(), ..Message::default() };
+        let (mut json, mut csv, mut words) = (Vec::new(), Vec::new(), Vec::new());
+        columns.write_json(&message, &mut json);
+        columns.write_csv(&message, &mut csv);
+        columns.push_words(&message, &mut words);
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        assert_eq!(text(json), r#"{"a":null,"b":null,"c":"at ","d":"\"\""}"#);
+        assert_eq!(text(csv), ",,at ,\"\"\"\"\"\"\r\n");
+        assert_eq!(
+            words.into_iter().map(text).collect::<Vec<_>>()[..6],
+            ["a", "", "b", "", "c", "at "]
+        );
+    }
 }

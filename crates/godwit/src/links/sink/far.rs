@@ -29,6 +29,8 @@ pub(super) struct Setback {
 pub(super) enum What {
     /// It would be refused again.
     Refused(String),
+    /// The options give nothing to write of it, so nobody is asked.
+    Unwritable(String),
     /// Nobody is there, or not in order.
     Down { why: String, after: Option<Duration> },
 }

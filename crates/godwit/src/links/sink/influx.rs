@@ -4,8 +4,11 @@
 //! ```text
 //! MEASUREMENT,TAG=VALUE,... FIELD=VALUE,... NANOSECONDS
 //! ```
+//!
+//! A tag or a field with a placeholder that has no value is left out.
 
 use super::columns;
+use super::influx_time::PointTime;
 use super::message::{Field, Message, Value};
 use super::template::{Template, Tongue, text_of};
 use serde_json::Value as Json;
@@ -15,6 +18,7 @@ pub(crate) struct Lines {
     pub(crate) measurement: Template,
     pub(crate) tags: Vec<(String, Template)>,
     pub(crate) fields: Vec<(String, Shape)>,
+    pub(crate) time: Option<PointTime>,
 }
 
 /// What a field is, by how its template is written.
@@ -33,6 +37,7 @@ impl Lines {
         measurement: &str,
         tags: &[String],
         fields: &[String],
+        time: Option<PointTime>,
     ) -> Result<Lines, String> {
         let named = |text: &String| {
             columns::parse(text).map(|(name, template)| (escaped(&name, NAME), template))
@@ -41,15 +46,18 @@ impl Lines {
             measurement: Template::parse(measurement)?,
             tags: tags.iter().map(named).collect::<Result<_, _>>()?,
             fields: fields.iter().map(|text| field(text)).collect::<Result<_, _>>()?,
+            time,
         })
     }
 
-    /// Says whether there is a line: without a field or a measurement there is none.
-    pub(crate) fn write(&self, message: &Message, out: &mut Vec<u8>) -> bool {
-        let filled = |template: &Template, special| escaped(&plain(template, message), special);
+    /// Appends the line of a message, or says why the message has none.
+    pub(crate) fn write(&self, message: &Message, out: &mut Vec<u8>) -> Result<(), String> {
+        let filled = |template: &Template, special| {
+            escaped(&whole(template, message).unwrap_or_default(), special)
+        };
         let mut line = filled(&self.measurement, MEASUREMENT);
         if line.is_empty() {
-            return false;
+            return Err(NO_MEASUREMENT.into());
         }
         for (name, template) in &self.tags {
             let value = filled(template, NAME);
@@ -65,11 +73,14 @@ impl Lines {
             }
         }
         if mark == ' ' {
-            return false;
+            return Err(NO_FIELD.into());
         }
-        line.push_str(&format!(" {}", message.taken_ns));
+        let own = self.time.as_ref().map_or(Ok(None), |time| time.of(message))?;
+        let nanoseconds =
+            own.unwrap_or_else(|| i64::try_from(message.taken_ns).unwrap_or(i64::MAX));
+        line.push_str(&format!(" {nanoseconds}"));
         out.extend_from_slice(line.as_bytes());
-        true
+        Ok(())
     }
 }
 
@@ -88,7 +99,7 @@ impl Shape {
                 Value::Json(json) => json.as_i64().map(|number| format!("{number}i")),
                 _ => None,
             },
-            Shape::Text(template) => Some(quoted(&plain(template, message))),
+            Shape::Text(template) => whole(template, message).map(|text| quoted(&text)),
         }
     }
 }
@@ -124,11 +135,18 @@ pub(super) fn field(text: &str) -> Result<(String, Shape), String> {
     Ok((escaped(&name, NAME), shape))
 }
 
-fn plain(template: &Template, message: &Message) -> String {
+/// A text whose placeholders all have values. Half of a name, or of a sentence, would be wrong.
+fn whole(template: &Template, message: &Message) -> Option<String> {
+    if !template.has_all_values(message) {
+        return None;
+    }
     let mut text = Vec::new();
     template.fill(message, Tongue::Plain, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
+
+const NO_FIELD: &str = "none of influx.fields has a value in this message";
+const NO_MEASUREMENT: &str = "influx.measurement has no value in this message";
 
 const MEASUREMENT: &[char] = &[',', ' '];
 /// Of a tag or a field, and a tag's value.
@@ -165,11 +183,11 @@ mod tests {
     fn line(fields: &[&str], topic: &str, payload: &str) -> String {
         let owned = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         let tags = owned(&["a b=${topic}", "none=${clientid}"]);
-        let lines = Lines::parse("m ${topic[1]}", &tags, &owned(fields)).unwrap();
+        let lines = Lines::parse("m ${topic[1]}", &tags, &owned(fields), None).unwrap();
         let payload = payload.as_bytes().to_vec();
         let message = Message { topic: topic.into(), payload, taken_ns: 7, ..Message::default() };
         let mut out = Vec::new();
-        let is_one = lines.write(&message, &mut out);
+        let is_one = lines.write(&message, &mut out).is_ok();
         assert_eq!(is_one, !out.is_empty());
         String::from_utf8(out).unwrap()
     }
@@ -183,7 +201,10 @@ mod tests {
             (r#"{"x":true}"#, r#"x=true,t="true",q=0i"#),
             (r#"{"x":"a\\\"b"}"#, r#"x="a\\\"b",t="a\\\"b",q=0i"#),
             (r#"{"x":[1]}"#, r#"x="[1]",t="[1]",q=0i"#),
-            (r#"{"x":null}"#, r#"t="",q=0i"#),
+            (r#"{"x":""}"#, r#"x="",t="",q=0i"#),
+            (r#"{"x":null}"#, "q=0i"),
+            (r#"{"y":1}"#, "q=0i"),
+            ("no json", "q=0i"),
         ] {
             let expected = format!("m\\ a,a\\ b=a {expected} 7");
             assert_eq!(line(&fields, "a", payload), expected);
@@ -193,6 +214,43 @@ mod tests {
         assert_eq!(line(&whole, "a", "true"), "m\\ a,a\\ b=a p=true 7");
         assert_eq!(line(&whole, "a", "x y"), "m\\ a,a\\ b=a p=\"x y\" 7");
         assert_eq!(line(&["p=${payload.gone}"], "a", "5"), "", "no field, no line");
+    }
+
+    /// Each row: tags, fields, payload, and the line or why there is none.
+    #[test]
+    fn what_has_no_value_is_left_out() {
+        const FULL: &str = r#"{"a":1,"b":"two"}"#;
+        for (tags, fields, payload, expected) in [
+            ("d=${payload.b}", "x=${payload.a}", FULL, "m,d=two x=1"),
+            ("d=${payload.c}", "x=${payload.a}", FULL, "m x=1"),
+            ("d=of-${payload.c}", "x=${payload.a}", FULL, "m x=1"),
+            ("d=of-${payload.b}", "x=${payload.a}", FULL, "m,d=of-two x=1"),
+            ("d=x", "x=\"${payload.a} of ${payload.b}\"", FULL, "m,d=x x=\"1 of two\""),
+            ("d=x", "x=\"${payload.a} of ${payload.c}\"", FULL, NO_FIELD),
+            ("d=x", "x=at ${payload.c}", FULL, NO_FIELD),
+            ("d=x", "x=${payload.b}i", FULL, NO_FIELD),
+            ("d=x", "x=${payload.a[0]}", FULL, NO_FIELD),
+            ("d=x", "x=\"${properties.user.unit}\"", FULL, NO_FIELD),
+            ("d=x", "x=${payload.a}", "no json", NO_FIELD),
+            ("d=x", "x=${payload.a}", "", NO_FIELD),
+            ("d=x", "x=${payload.a}", r#"{"a":null}"#, NO_FIELD),
+            ("d=x", "x=constant", "no json", "m,d=x x=\"constant\""),
+            ("d=x", "x=\"${clientid}\"", FULL, NO_FIELD),
+        ] {
+            let lines = Lines::parse("m", &[tags.into()], &[fields.into()], None).unwrap();
+            let bytes = payload.as_bytes().to_vec();
+            let message =
+                Message { topic: "t".into(), payload: bytes, taken_ns: 7, ..Message::default() };
+            let mut out = Vec::new();
+            let found = match lines.write(&message, &mut out) {
+                Ok(()) => String::from_utf8(out).unwrap().strip_suffix(" 7").unwrap().to_string(),
+                Err(why) => why,
+            };
+            assert_eq!(found, expected, "{tags} {fields} {payload}");
+        }
+        let lines = Lines::parse("m-${payload.c}", &[], &["x=1".into()], None).unwrap();
+        let message = Message { payload: FULL.into(), ..Message::default() };
+        assert_eq!(lines.write(&message, &mut Vec::new()), Err(NO_MEASUREMENT.into()));
     }
 
     #[test]

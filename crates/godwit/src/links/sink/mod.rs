@@ -16,6 +16,7 @@ mod columns;
 mod far;
 mod files;
 mod influx;
+mod influx_time;
 mod intake;
 mod kafka;
 pub(crate) mod message;
@@ -341,8 +342,15 @@ impl Sink {
                     self.tally.set_error(format!("{}: {why}", self.settings.target));
                     size = (size - taken) / 2;
                 }
-                What::Refused(why) if self.settings.refused_stops => {
+                What::Refused(why) | What::Unwritable(why) if self.settings.refused_stops => {
                     return Err(Ended::Refused(why));
+                }
+                // Another try would change nothing.
+                What::Unwritable(why) => {
+                    self.pass_over(&batch[0], &why);
+                    intake.acknowledge(&batch[..1]).await.map_err(Ended::Failed)?;
+                    batch.drain(..1);
+                    size = batch.len();
                 }
                 What::Refused(why) => {
                     self.pass_over(&batch[0], &why);

@@ -1,10 +1,11 @@
 //! The table of a sink's options.
 
 use super::settings::{
-    FileFormat, SinkSettings, check_column, check_database, check_template, check_type, influx_url,
+    FileFormat, SinkSettings, check_column, check_database, check_point_time, check_template,
+    check_type, influx_url,
 };
 use super::web::{self, Together};
-use super::{influx, kafka, nats};
+use super::{influx, influx_time, kafka, nats};
 use crate::identity::remote::http;
 use crate::identity::remote::url::Url;
 use crate::identity::tables::resp;
@@ -448,9 +449,33 @@ const OWN: &[Row<SinkSettings>] = &[
         short: "the fields of a line; one that is not there is left out",
         long: "`x=${payload.x}` is what it is in JSON: a number (a float), true or false, or a \
                string. `x=${payload.x}i` is an integer, `x=\"${payload.x}\"` a string whatever \
-               it is.",
+               it is. A text with a placeholder that has no value is not there, and a message \
+               without any field has no line.",
         source: "",
         set: |sink, value| sink.given.influx.fields = value.list().to_vec(),
+    },
+    Row {
+        key: "influx.time",
+        kind: Kind::Text { of: "${payload.at} and the like", check: check_point_time },
+        default: "",
+        live: true,
+        short: "the time of a line, from the message; empty: when the sink took the message",
+        long: "A number of `influx.time_unit`s since 1970, with a fraction or without, or a time \
+               of RFC 3339. A message without the value gets the sink's time; one whose value is \
+               not a time is refused. Lines of one series with one time are one point to \
+               InfluxDB, and the last one stays.",
+        source: "",
+        set: |sink, value| sink.given.influx.time = value.text().into(),
+    },
+    Row {
+        key: "influx.time_unit",
+        kind: Kind::Choice(influx_time::UNIT_NAMES),
+        default: "ms",
+        live: true,
+        short: "what a number of influx.time counts",
+        long: "",
+        source: "",
+        set: |sink, value| sink.given.influx.time_unit = value.text().into(),
     },
     Row {
         key: "redis.url",

@@ -2,6 +2,7 @@
 
 use super::columns::{self, Columns};
 use super::influx::Lines;
+use super::influx_time::PointTime;
 use super::kafka::KafkaSettings;
 use super::kafka::options::KafkaGiven;
 use super::message::Field;
@@ -94,6 +95,8 @@ pub(super) struct InfluxGiven {
     pub(super) measurement: String,
     pub(super) tags: Vec<String>,
     pub(super) fields: Vec<String>,
+    pub(super) time: String,
+    pub(super) time_unit: String,
 }
 
 /// Where it leads to.
@@ -318,7 +321,8 @@ impl InfluxGiven {
         if self.measurement.is_empty() || self.fields.is_empty() {
             return Err("influx.url needs influx.measurement and influx.fields".to_string());
         }
-        let lines = Lines::parse(&self.measurement, &self.tags, &self.fields)?;
+        let time = PointTime::parse(&self.time, &self.time_unit)?;
+        let lines = Lines::parse(&self.measurement, &self.tags, &self.fields, time)?;
         let url = influx_url(&self.url)?;
         let kind = ("content-type".to_string(), Secret(b"text/plain; charset=utf-8"[..].into()));
         let mut headers = vec![kind];
@@ -361,6 +365,10 @@ pub(super) fn check_database(text: &str) -> Result<(), String> {
 
 pub(super) fn check_template(text: &str) -> Result<(), String> {
     Template::parse(text).map(drop)
+}
+
+pub(super) fn check_point_time(text: &str) -> Result<(), String> {
+    PointTime::parse(text, "").map(drop)
 }
 
 pub(super) fn check_type(text: &str) -> Result<(), String> {

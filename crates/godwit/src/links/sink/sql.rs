@@ -100,3 +100,29 @@ fn bound(message: &Message, field: &Field) -> Option<Vec<u8>> {
         value => Some(text_of(&value).into_owned().into_bytes()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_value_is_null_and_an_empty_text_is_not() {
+        let payload = br#"{"null":null,"text":"","number":1.5,"is":true}"#.to_vec();
+        let message = Message { payload, topic: "a".into(), ..Message::default() };
+        for (name, expected) in [
+            ("payload.gone", None),
+            ("payload.null", None),
+            ("payload.text.deeper", None),
+            ("topic[2]", None),
+            ("clientid", None),
+            ("properties.user.unit", None),
+            ("payload.text", Some("")),
+            ("payload.number", Some("1.5")),
+            ("payload.is", Some("true")),
+        ] {
+            let field = Field::parse(name).unwrap();
+            let expected = expected.map(|text| text.as_bytes().to_vec());
+            assert_eq!(bound(&message, &field), expected, "{name}");
+        }
+    }
+}

@@ -143,6 +143,14 @@ impl Template {
         all
     }
 
+    /// Whether every placeholder in it has a value. A JSON null is not a value.
+    pub(crate) fn has_all_values(&self, message: &Message) -> bool {
+        self.pieces.iter().all(|piece| match piece {
+            Piece::Text(_) => true,
+            Piece::Field { field, .. } => message.value(field) != Value::Nothing,
+        })
+    }
+
     /// Where it is a single placeholder.
     pub(crate) fn only_field(&self) -> Option<&Field> {
         match &self.pieces[..] {

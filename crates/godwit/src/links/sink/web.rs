@@ -78,33 +78,34 @@ impl Web {
 
     pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
         if self.settings.together != Together::Alone {
-            let (body, count) = self.together(batch);
+            let (body, count, unwritable) = self.together(batch);
             if count > 0 {
                 self.send(body).await.map_err(|what| Setback { taken: 0, what })?;
             }
-            if count < batch.len() {
-                return Err(Setback { taken: count, what: What::Refused(NO_LINE.into()) });
-            }
-            return Ok(());
+            return match unwritable {
+                Some(why) => Err(Setback { taken: count, what: What::Unwritable(why) }),
+                None => Ok(()),
+            };
         }
         for (taken, message) in batch.iter().enumerate() {
             let mut body = Vec::new();
-            self.write(message, &mut body);
+            let written = self.write(message, &mut body);
+            written.map_err(|why| Setback { taken, what: What::Unwritable(why) })?;
             self.send(body).await.map_err(|what| Setback { taken, what })?;
         }
         Ok(())
     }
 
-    /// And how many of the batch are in it, from the front.
-    fn together(&self, batch: &[Arc<Message>]) -> (Vec<u8>, usize) {
+    /// The body, how many of the batch are in it, from the front, and why the next one is not.
+    fn together(&self, batch: &[Arc<Message>]) -> (Vec<u8>, usize, Option<String>) {
         let is_array = self.settings.together == Together::Array;
         let mut body = if is_array { vec![b'['] } else { Vec::new() };
         for (at, message) in batch.iter().enumerate() {
             if is_array && at > 0 {
                 body.push(b',');
             }
-            if !self.write(message, &mut body) {
-                return (body, at);
+            if let Err(why) = self.write(message, &mut body) {
+                return (body, at, Some(why));
             }
             if !is_array {
                 body.push(b'\n');
@@ -113,17 +114,17 @@ impl Web {
         if is_array {
             body.push(b']');
         }
-        (body, batch.len())
+        (body, batch.len(), None)
     }
 
-    /// Says whether there is anything to say of it.
-    fn write(&self, message: &Message, out: &mut Vec<u8>) -> bool {
+    /// Appends a message, or says why there is nothing to write of it.
+    fn write(&self, message: &Message, out: &mut Vec<u8>) -> Result<(), String> {
         match &self.settings.body {
             Body::Columns(columns) => columns.write_json(message, out),
             Body::Template(template) => template.fill(message, self.settings.tongue, out),
             Body::Lines(lines) => return lines.write(message, out),
         }
-        true
+        Ok(())
     }
 
     async fn send(&mut self, body: Vec<u8>) -> Result<(), What> {
@@ -176,7 +177,6 @@ fn outcome(refused: &[u16], status: u16, after: Option<Duration>, body: &[u8]) -
     }
 }
 
-const NO_LINE: &str = "none of influx.fields has a value, or there is no measurement";
 /// Of an answer that says no, for the log.
 const SAID_BYTES_MAX: usize = 200;
 

@@ -176,3 +176,39 @@ fn influxdb_of_2_is_asked_as_it_wants() {
     let headers: Vec<String> = asked[0].headers.iter().map(|one| one.to_lowercase()).collect();
     assert!(headers.iter().any(|header| header == token), "{headers:?}");
 }
+
+/// Lines as a server gets them: the fields that a message has, its own time, and no line at all for
+/// a message that has nothing to write. Such a message waits for no further try.
+#[test]
+fn a_line_has_what_the_message_has_and_its_own_time() {
+    let web = Web::start(0, None, |_| Said::Json(204, String::new()));
+    let text = format!(
+        "[[sink]]\nname = \"s\"\nfilters = [\"s/#\"]\nrefused_tries = 10\nretry_min_ms = 10000\n\
+         influx.url = \"{}/write?db=x\"\ninflux.measurement = \"m\"\n\
+         influx.tags = [\"d=${{topic[2]}}\", \"unit=in ${{payload.unit}}\"]\n\
+         influx.fields = ['t=${{payload.t}}', 's=\"${{payload.s}}\"', 'n=${{payload.n}}i']\n\
+         influx.time = \"${{payload.at}}\"\ninflux.time_unit = \"s\"\n",
+        web.url().trim_end_matches('/')
+    );
+    let edge = Edge::start("sink-influx-lines", &text, &[]);
+    edge.wait_for_value("state", |value| value == "1");
+    for (topic, payload) in [
+        ("s/a", r#"{"t":21,"at":1700000000}"#),
+        ("s/b", "no json"),
+        ("s/c", r#"{"at":1700000000}"#),
+        ("s/d", r#"{"t":null,"s":"","at":"2023-11-14T22:13:20.5Z","unit":"K"}"#),
+        ("s/e", r#"{"t":1,"at":"yesterday"}"#),
+        ("s/f", r#"{"n":7,"s":"x","at":1700000000.25}"#),
+    ] {
+        edge.publish(&["-t", topic, "-m", payload, "-q", "1"]);
+    }
+    edge.wait_for_value("out/messages", |value| value == "3");
+    edge.wait_for_value("dropped/refused", |value| value == "3");
+    let bodies: String = web.asked().iter().map(|asked| asked.body.clone()).collect();
+    let expected = [
+        "m,d=a t=21 1700000000000000000",
+        "m,d=d,unit=in\\ K s=\"\" 1700000000500000000",
+        "m,d=f s=\"x\",n=7i 1700000000250000000",
+    ];
+    assert_eq!(bodies.lines().collect::<Vec<_>>(), expected);
+}

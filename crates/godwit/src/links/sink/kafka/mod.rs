@@ -160,7 +160,10 @@ impl Kafka {
     }
 
     fn write(&self, message: &Message) -> Written {
-        let key = self.settings.key.as_ref().map(|key| {
+        // Records without the value would share one partition, and replace each other where a topic
+        // keeps the last of each key.
+        let known = self.settings.key.as_ref().filter(|key| key.has_all_values(message));
+        let key = known.map(|key| {
             let mut out = Vec::new();
             key.fill(message, Tongue::Bytes, &mut out);
             out

@@ -115,7 +115,8 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         live: true,
         short: "the key of a record; those of one key keep their order, in one partition",
         long: "The partition is the one where Kafka's own clients put the key. Without, a record \
-               has no key, and each batch goes to another partition.",
+               has no key, and each batch goes to another partition; so does a record whose key \
+               has a placeholder without a value.",
         source: "",
         set: |sink, value| sink.given.kafka.key = value.text().into(),
     },
