@@ -64,7 +64,7 @@ pub(crate) fn list(arguments: &[OsString]) -> ExitCode {
         "--markdown" => print(&text::markdown()),
         "--sample" => print(&text::sample()),
         "--help" => print(&format!("{LIST_HELP}{}", flags::help(LIST_FLAGS))),
-        _ => print(&text::help()),
+        _ => print(&text::list()),
     }
 }
 

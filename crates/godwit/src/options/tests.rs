@@ -579,3 +579,18 @@ fn generated_docs_are_fresh() {
 }
 
 const MEMORY: u64 = 12_345_678;
+
+/// What `godwit options` calls every option is every option, those of tables too.
+#[cfg(all(feature = "bridge", feature = "sink", feature = "gateway"))]
+#[test]
+fn the_list_has_every_option_of_the_page() {
+    let list = text::list();
+    let page = text::markdown();
+    let keys = page.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(" `"));
+    let keys: Vec<&str> = keys.filter_map(|line| line.strip_suffix('`')).collect();
+    assert!(keys.len() > 200 && keys.contains(&"influx.time"), "{}", keys.len());
+    for key in keys {
+        let has = list.lines().any(|line| line.split_whitespace().next() == Some(key));
+        assert!(has, "{key}");
+    }
+}

@@ -6,16 +6,58 @@ use std::fmt::Write as _;
 /// The options as `--help` lists them.
 pub(crate) fn help() -> String {
     let mut help = String::new();
-    let width = rows().map(|row| row.key.len()).max().unwrap_or(0);
-    for row in rows() {
+    help_lines(rows(), &mut help);
+    help
+}
+
+/// Every option, those of tables as well, which a file alone can have.
+pub(crate) fn list() -> String {
+    let mut list = help();
+    table_lists(&mut list);
+    list
+}
+
+fn help_lines<'a, S: 'a>(rows: impl Iterator<Item = &'a Row<S>>, out: &mut String) {
+    let rows: Vec<&Row<S>> = rows.collect();
+    let width = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
+    for row in rows {
         let default = match row.default {
             "" => String::new(),
             default => format!(" [{default}]"),
         };
         let line = format!("  {:width$}  {}{default}", row.key, row.short);
-        help.push_str(&wrap(&line, &" ".repeat(width + 4)));
+        out.push_str(&wrap(&line, &" ".repeat(width + 4)));
     }
-    help
+}
+
+/// The options of one kind of table, under the table's name.
+fn table_list<S>(name: &str, rows: &[Row<S>], out: &mut String) {
+    let _ = write!(out, "\nEach [[{name}]] has:\n");
+    help_lines(rows.iter(), out);
+}
+
+fn table_lists(out: &mut String) {
+    use super::topics::{AUTO_SUBSCRIBE, CACHE, PRESET, REWRITE};
+    table_list("rewrite", REWRITE, out);
+    table_list("auto_subscribe", AUTO_SUBSCRIBE, out);
+    table_list("preset", PRESET, out);
+    table_list("cache", CACHE, out);
+    table_list("rule", super::rules::ROWS, out);
+    #[cfg(feature = "bridge")]
+    {
+        use crate::links::bridge::settings::{ROWS, RULE_ROWS};
+        table_list("bridge", ROWS, out);
+        table_list("bridge.out]] and [[bridge.in", RULE_ROWS, out);
+    }
+    #[cfg(feature = "sink")]
+    table_list("sink", crate::links::sink::settings::ROWS, out);
+    #[cfg(feature = "gateway")]
+    {
+        use crate::links::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
+        table_list("gateway", ROWS, out);
+        table_list("gateway.out", OUT_ROWS, out);
+        table_list("gateway.in", IN_ROWS, out);
+    }
 }
 
 /// docs/options.md
