@@ -18,6 +18,8 @@ pub(crate) struct Flag {
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     used: Vec<(&'static str, String)>,
+    /// Those that have their defaults.
+    unsaid: Vec<&'static str>,
     /// What is no flag, in its order.
     pub(crate) words: Vec<String>,
 }
@@ -59,6 +61,7 @@ pub(crate) fn read(tables: &[&'static [Flag]], arguments: &[String]) -> Result<L
         let name = flag.names[flag.names.len() - 1];
         if !line.has(name) {
             line.used.push((name, flag.default.into()));
+            line.unsaid.push(name);
         }
     }
     if wrongs.is_empty() { Ok(line) } else { Err(wrongs) }
@@ -100,6 +103,11 @@ impl Line {
         self.used.iter().any(|(used, _)| *used == name)
     }
 
+    /// Whether the command line said it, and not the table.
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        self.has(name) && !self.unsaid.contains(&name)
+    }
+
     /// The last word counts.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.all(name).last()
@@ -116,7 +124,9 @@ impl Line {
 
     /// `None` where neither the line nor the table gives one.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
-        let wrong = |value: &str| format!("{name} {value}: use a number that fits");
+        let wrong = |value: &str| {
+            format!("{name} {value}: use a number that fits, in digits and without a unit")
+        };
         self.text(name).map(|value| value.parse().map_err(|_| wrong(value))).transpose()
     }
 
@@ -136,6 +146,33 @@ impl Line {
             Some(number) => Err(format!("{name} {number}: use a number from 0 on")),
             None => Ok(None),
         }
+    }
+
+    /// Milliseconds: `10`, as emqtt_bench has them, or with a unit: `10ms`, `1.5s`, `2m`.
+    pub(crate) fn milliseconds(&self, name: &str) -> Result<Option<f64>, String> {
+        let wrong = |value: &str| {
+            format!(
+                "{name} {value}: use a number from 0 on, milliseconds as 10, or with a unit: \
+                 10ms, 1.5s, 2m"
+            )
+        };
+        let read = |value: &str| match value.parse::<f64>() {
+            Ok(ms) => (ms >= 0.0 && ms.is_finite()).then_some(ms),
+            Err(_) => seconds(value).map(|seconds| seconds * 1_000.0),
+        };
+        self.text(name).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
+    }
+
+    /// Whole seconds that fit, with a unit or without.
+    pub(crate) fn whole_seconds<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, String> {
+        let wrong = |value: &str| {
+            format!("{name} {value}: use whole seconds that fit, as 300, or a unit: 300s, 5m, 1h")
+        };
+        let read = |value: &str| {
+            let seconds = seconds(value).filter(|seconds| seconds.fract() == 0.0)?;
+            T::try_from(seconds as u64).ok()
+        };
+        self.text(name).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
     /// Seconds: `90`, `1.5`, `90s`, `500ms`, `5m`, `1h`.
@@ -230,6 +267,25 @@ mod tests {
         assert_eq!(wrongs, expected);
         let line = line("-c many").expect("read, not understood");
         assert!(line.number::<u64>("--count").is_err());
+    }
+
+    #[test]
+    fn numbers_of_emqtt_bench_may_have_units() {
+        let of = |text: &str| line(text).expect("read").milliseconds("--count");
+        let all = ["10", "10ms", "1.5s", "2m", "0", "0.5"].map(|n| of(&format!("-c {n}")));
+        assert_eq!(all, [10.0, 10.0, 1_500.0, 120_000.0, 0.0, 0.5].map(|ms| Ok(Some(ms))));
+        for wrong in ["-5", "10d", "ten", "inf"] {
+            assert!(of(&format!("--count={wrong}")).unwrap_err().contains("10ms, 1.5s"), "{wrong}");
+        }
+        let of = |text: &str| line(text).expect("read").whole_seconds::<u16>("--count");
+        assert_eq!(["300", "5m"].map(|n| of(&format!("-c {n}"))), [Ok(Some(300)), Ok(Some(300))]);
+        assert!(of("-c 500ms").is_err() && of("-c 24h").is_err());
+    }
+
+    #[test]
+    fn a_default_is_not_what_was_said() {
+        let line = line("-c 200").expect("a good line");
+        assert!(line.is_given("--count") && !line.is_given("--retain"));
     }
 
     #[test]

@@ -61,3 +61,13 @@ pub(crate) const LATENESS_US_MAX: u64 = 10_000;
 
 /// Or where the host was busier than this on average.
 pub(crate) const HOST_CPU_MAX: f64 = 0.95;
+
+/// Shares of the processors' time that a hypervisor gave to others, or that other processes used,
+/// from which on a report says so, and from which on a comparison of brokers does not count.
+pub(crate) const STOLEN_NOTED: f64 = 0.02;
+pub(crate) const STOLEN_MAJOR: f64 = 0.10;
+pub(crate) const OTHERS_NOTED: f64 = 0.10;
+pub(crate) const OTHERS_MAJOR: f64 = 0.30;
+
+/// Rows of a JTL at most. A test with more samples has them together, several in a row.
+pub(crate) const JTL_ROWS_MAX: u64 = 2_000_000;

@@ -114,8 +114,8 @@ pub(crate) enum Body {
     /// Padding behind our stamp, if the stamp fits.
     Sized(usize),
     Literal(Vec<u8>),
-    /// Text with places for time and chance.
-    Template(String),
+    /// Text with places for time and chance, and how long a `%RANDOM%` of it is.
+    Template(String, usize),
     /// emqtt_bench's header fields, eight bytes each, then padding.
     Fields(Vec<Field>, usize),
 }

@@ -2,6 +2,7 @@
 //! within every limit whose processor use is nearest to the one asked for.
 
 use crate::flags::{Flag, Line, help, read};
+use crate::limits::{OTHERS_NOTED, STOLEN_NOTED};
 use crate::plan::Target;
 use crate::report::{self, Subject, number};
 use crate::scenario::{Change, Scenario};
@@ -21,6 +22,10 @@ struct Step {
     load: f64,
     /// Of the whole host, in per cent: 100 less idle.
     cpu: f64,
+    /// What of it neither the broker nor the tester had, in per cent, where that is known: time of
+    /// other processes, and time that a hypervisor gave to others.
+    others: Option<f64>,
+    stolen: Option<f64>,
     /// Of the broker, where it can be watched.
     memory_mb: Option<f64>,
     mean_ms: f64,
@@ -87,7 +92,19 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     match recommended(&steps, order.limits.cpu) {
         _ if was_interrupted => ExitCode::FAILURE,
         Some(_) => ExitCode::SUCCESS,
-        None => crate::fail(NONE),
+        None => crate::fail(&why_none(&steps)),
+    }
+}
+
+/// What to do where no step can be recommended.
+fn why_none(steps: &[Step]) -> String {
+    let note = steps.first().and_then(Step::host_note);
+    match note {
+        Some(note) => format!(
+            "no step was within the limits, and with the first one {note}: use a host that has \
+             nothing else to do, or begin lower with --from"
+        ),
+        None => NONE.into(),
     }
 }
 
@@ -193,6 +210,8 @@ impl Step {
             rate,
             load: published + number(report, "/rates/received"),
             cpu: number(report, "/target_use/host_cpu/mean") * 100.0,
+            others: percent(report, "/target_use/host_others/mean"),
+            stolen: percent(report, "/target_use/host_stolen/mean"),
             memory_mb: report
                 .pointer("/target_use/memory_kb/max")
                 .and_then(Value::as_f64)
@@ -207,16 +226,50 @@ impl Step {
         step
     }
 
+    /// Where the host was busy with something else, that is said beside what went wrong.
     fn why_broken(&self, limits: &Limits) -> Option<String> {
-        if self.lost > limits.lost {
-            return Some(format!("{:.0} deliveries lost", self.lost));
-        }
-        if let Some(max) = limits.p99_ms.filter(|max| self.p99_ms > *max) {
-            return Some(format!("p99 above {max} ms"));
-        }
         let achieved = self.achieved * 100.0;
-        (achieved < ACHIEVED_MIN).then(|| format!("only {achieved:.0} % of the rate was reached"))
+        let max = limits.p99_ms.filter(|max| self.p99_ms > *max);
+        let why = match max {
+            _ if self.lost > limits.lost => format!("{:.0} deliveries lost", self.lost),
+            Some(max) => format!("p99 above {max} ms"),
+            None if achieved < ACHIEVED_MIN => {
+                format!("only {achieved:.0} % of the rate was reached")
+            }
+            None => return self.why_host_ends_it(limits),
+        };
+        Some(match self.host_note() {
+            Some(note) => format!("{why}, and {note}"),
+            None => why,
+        })
     }
+
+    /// The host is above the limit, and would not be with the broker and the tester alone.
+    fn why_host_ends_it(&self, limits: &Limits) -> Option<String> {
+        let max = limits.cpu + OVERSHOOT;
+        let is_foreign = self.cpu > max && self.cpu - self.foreign() <= max;
+        let note = self.host_note().filter(|_| is_foreign)?;
+        Some(format!("the host, not the load, was busy: {note}"))
+    }
+
+    /// Per cent of the processors' time that neither the broker nor the tester had.
+    fn foreign(&self) -> f64 {
+        self.others.unwrap_or(0.0) + self.stolen.unwrap_or(0.0)
+    }
+
+    /// What else the host was busy with, where that is enough to change figures.
+    fn host_note(&self) -> Option<String> {
+        let others = self.others.filter(|others| *others > OTHERS_NOTED * 100.0);
+        let others = others.map(|others| format!("other processes used {others:.0} %"));
+        let stolen = self.stolen.filter(|stolen| *stolen > STOLEN_NOTED * 100.0);
+        let stolen = stolen.map(|stolen| format!("the host gave others {stolen:.1} % (steal)"));
+        let all: Vec<String> = others.into_iter().chain(stolen).collect();
+        (!all.is_empty()).then(|| format!("{} of the processors' time", all.join(", and ")))
+    }
+}
+
+fn percent(report: &Value, path: &str) -> Option<f64> {
+    report.pointer(path).and_then(Value::as_f64).map(|share| share * 100.0)
 }
 
 fn recommended(steps: &[Step], cpu: f64) -> Option<&Step> {
@@ -237,6 +290,7 @@ fn json(order: &Order, steps: &[Step], reports: &[Value]) -> String {
             "achieved": step.achieved,
             "broken": step.broken,
             "is_recommended": recommended == Some(step),
+            "host_note": step.host_note(),
         });
         report
     });
@@ -267,10 +321,17 @@ fn markdown(order: &Order, steps: &[Step], reports: &[Value]) -> String {
         Some(step) => writeln!(
             out,
             "Recommended load: {:.0} msg/s in and out (rate {:.3}) at {:.0} % CPU, {:.2} ms mean, \
-             {:.2} ms p99. It is the step nearest to {cpu} %.",
-            step.load, step.rate, step.cpu, step.mean_ms, step.p99_ms
+             {:.2} ms p99. It is the step nearest to {cpu} %.{}",
+            step.load,
+            step.rate,
+            step.cpu,
+            step.mean_ms,
+            step.p99_ms,
+            step.host_note().map_or(String::new(), |note| format!(
+                " The host was not free for it: {note}. The load may be higher on a free host."
+            ))
         ),
-        None => writeln!(out, "No load is recommended: {NONE}."),
+        None => writeln!(out, "No load is recommended: {}.", why_none(steps)),
     };
     if let Some(report) = reports.last() {
         let _ = writeln!(out, "\nWhat follows is of the last step.\n");
@@ -281,9 +342,9 @@ fn markdown(order: &Order, steps: &[Step], reports: &[Value]) -> String {
 
 fn table(steps: &[Step]) -> String {
     let mut table = String::from(
-        "| rate | load, msg/s in and out | CPU, % (1 - idle) | memory, MB | mean, ms | p99, ms \
-         | |\n\
-         |--:|--:|--:|--:|--:|--:|---|\n",
+        "| rate | load, msg/s in and out | CPU, % (1 - idle) | of it other processes, % | of it \
+         stolen, % | memory, MB | mean, ms | p99, ms | |\n\
+         |--:|--:|--:|--:|--:|--:|--:|--:|---|\n",
     );
     for step in steps {
         table += &row(step);
@@ -293,12 +354,15 @@ fn table(steps: &[Step]) -> String {
 }
 
 fn row(step: &Step) -> String {
+    let known = |figure: Option<f64>| figure.map_or("-".into(), |figure| format!("{figure:.1}"));
     format!(
-        "| {:.3} | {:.0} | {:.1} | {} | {:.2} | {:.2} | {} |",
+        "| {:.3} | {:.0} | {:.1} | {} | {} | {} | {:.2} | {:.2} | {} |",
         step.rate,
         step.load,
         step.cpu,
-        step.memory_mb.map_or("-".into(), |megabytes| format!("{megabytes:.1}")),
+        known(step.others),
+        known(step.stolen),
+        known(step.memory_mb),
         step.mean_ms,
         step.p99_ms,
         step.broken.as_deref().unwrap_or("")
@@ -354,6 +418,8 @@ mod tests {
             rate,
             load: rate * 1_000.0,
             cpu,
+            others: None,
+            stolen: None,
             memory_mb: Some(1.0),
             mean_ms: 1.0,
             p99_ms: 2.0,
@@ -382,5 +448,53 @@ mod tests {
         assert!(step(1.0, 50.0, 0.0, 0.9).why_broken(&limits).is_some());
         let tight = Limits { p99_ms: Some(1.0), ..limits };
         assert!(step(1.0, 50.0, 0.0, 1.0).why_broken(&tight).is_some());
+    }
+
+    /// Each row: CPU, other processes, steal, what was reached, and what is said.
+    #[test]
+    fn a_busy_host_is_told_from_a_busy_load() {
+        let limits = Limits { cpu: 75.0, p99_ms: None, lost: 0.0 };
+        let (others, stolen) = ("other processes used 60 %", "the host gave others 25.0 % (steal)");
+        for (cpu, other, steal, achieved, says) in [
+            (95.0, None, None, 1.0, None),
+            (95.0, Some(5.0), Some(0.5), 1.0, None),
+            (
+                95.0,
+                Some(60.0),
+                None,
+                1.0,
+                Some(format!("the host, not the load, was busy: {others}")),
+            ),
+            (
+                95.0,
+                None,
+                Some(25.0),
+                1.0,
+                Some(format!("the host, not the load, was busy: {stolen}")),
+            ),
+            (99.0, Some(12.0), None, 1.0, None),
+            (70.0, Some(60.0), None, 1.0, None),
+            (
+                70.0,
+                Some(60.0),
+                None,
+                0.5,
+                Some(format!("only 50 % of the rate was reached, and {others}")),
+            ),
+            (99.0, None, None, 0.5, Some("only 50 % of the rate was reached".to_string())),
+        ] {
+            let one = Step { others: other, stolen: steal, ..step(1.0, cpu, 0.0, achieved) };
+            let found = one.why_broken(&limits);
+            match says {
+                None => assert_eq!(found, None, "{one:?}"),
+                Some(says) => {
+                    let found = found.expect("it is broken");
+                    assert!(found.starts_with(&says), "{found}");
+                }
+            }
+        }
+        let busy = Step { others: Some(60.0), ..step(1.0, 95.0, 0.0, 1.0) };
+        assert!(why_none(&[busy]).contains("nothing else to do"));
+        assert_eq!(why_none(&[step(1.0, 95.0, 0.0, 1.0)]), NONE);
     }
 }

@@ -184,6 +184,23 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The kind of request that failed, by the name of its sampler; `None` where a connection that
+    /// was made before ended.
+    pub(crate) fn request(&self) -> Option<&'static str> {
+        match self {
+            Failure::PubAck(_) => Some("Pub"),
+            Failure::SubAck(_) => Some("Subscribe"),
+            Failure::ConnAck(_)
+            | Failure::ConnectTimedOut
+            | Failure::NoDescriptor
+            | Failure::NoLocalPort => Some("Connect"),
+            Failure::Io(io::ErrorKind::ConnectionRefused) => Some("Connect"),
+            _ => None,
+        }
+    }
+}
+
 impl From<Violation> for Failure {
     fn from(violation: Violation) -> Failure {
         Failure::Violation(format!("{violation:?}"))

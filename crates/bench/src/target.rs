@@ -1,33 +1,70 @@
 //! Where brokers are: URLs and lists of hosts become addresses and what carries MQTT to them.
 
 use crate::plan::{Carrier, Target};
-use carrier::{Layers, Manner, Scheme, Trust};
+use carrier::{Layers, Manner, Scheme, TCP, Trust};
+use rustls::SupportedProtocolVersion;
 use rustls::client::Resumption;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 /// `SCHEME://host:port`, `SCHEME://host`, `host:port` or `host`. Anyone's certificate is taken.
 pub(crate) fn from_url(url: &str) -> Result<Target, String> {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("tcp", url));
-    let Some(scheme) = Scheme::of(scheme) else {
-        return Err(format!("{url}: {scheme} is not spoken here, but {}", Scheme::names()));
-    };
-    let rest = rest.trim_end_matches('/');
-    let is_bare_v6 = rest.matches(':').count() > 1 && !rest.starts_with('[');
-    let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) if !is_bare_v6 && !rest.ends_with(']') => {
-            let port = port.parse().map_err(|_| format!("{url}: {port} is no port"))?;
-            (host, port)
-        }
-        _ => (rest, scheme.port),
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let place = Place::read(url)?;
+    let scheme = place.scheme.unwrap_or(TCP);
     let trust = Trust { insecure: true, ..Trust::default() };
-    resolve(host, port, scheme, &carrier(scheme, &trust)?)
+    let carrier = carrier(scheme, &trust, rustls::DEFAULT_VERSIONS)?;
+    resolve(place.host, place.port.unwrap_or(scheme.port), scheme, &carrier)
 }
 
-pub(crate) fn carrier(scheme: Scheme, trust: &Trust) -> Result<Carrier, String> {
-    let mut tls = scheme.is_tls.then(|| trust.config()).transpose()?;
+/// The parts of a URL, of which only the host has to be there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Place<'a> {
+    pub(crate) scheme: Option<Scheme>,
+    pub(crate) host: &'a str,
+    pub(crate) port: Option<u16>,
+}
+
+impl Place<'_> {
+    pub(crate) fn read(url: &str) -> Result<Place<'_>, String> {
+        let (scheme, rest) = match url.split_once("://") {
+            Some((name, rest)) => (Some(name), rest),
+            None => (None, url),
+        };
+        let named = scheme.map(|name| {
+            let unknown = || format!("{url}: {name} is not spoken here, but {}", Scheme::names());
+            Scheme::of(name).ok_or_else(unknown)
+        });
+        let scheme = named.transpose()?;
+        let rest = match (scheme, rest.split_once('/')) {
+            (Some(scheme), Some((rest, path))) if path == "mqtt" && scheme.is_websocket => rest,
+            (_, Some((rest, ""))) => rest,
+            (_, Some((_, path))) => {
+                return Err(format!("{url}: leave out /{path}, the path of a WebSocket is /mqtt"));
+            }
+            (_, None) => rest,
+        };
+        if rest.contains('@') {
+            return Err(format!("{url}: a user and a password have flags of their own here"));
+        }
+        let is_bare_v6 = rest.matches(':').count() > 1 && !rest.starts_with('[');
+        let (host, port) = match rest.rsplit_once(':') {
+            Some((host, port)) if !is_bare_v6 && !rest.ends_with(']') => {
+                (host, Some(port.parse().map_err(|_| format!("{url}: {port} is no port"))?))
+            }
+            _ => (rest, None),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Ok(Place { scheme, host, port })
+    }
+}
+
+/// `versions` are those of TLS, where the scheme has it.
+pub(crate) fn carrier(
+    scheme: Scheme,
+    trust: &Trust,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<Carrier, String> {
+    let mut tls = scheme.is_tls.then(|| trust.config_of(versions)).transpose()?;
     if let Some(tls) = &mut tls {
         // Clients are strangers to each other: none comes with a session of another's.
         Arc::make_mut(tls).resumption = Resumption::disabled();
@@ -74,6 +111,9 @@ mod tests {
         assert_eq!(address("wss://127.0.0.1/"), Ok("127.0.0.1:8084".into()));
         assert_eq!(from_url("ssl://127.0.0.1").map(|t| t.url), Ok("tls://127.0.0.1:8883".into()));
         assert_eq!(address("quic://127.0.0.1"), Ok("127.0.0.1:14567".into()));
+        assert_eq!(address("ws://127.0.0.1:1/mqtt"), Ok("127.0.0.1:1".into()));
+        assert!(address("ws://127.0.0.1/other").unwrap_err().contains("leave out /other"));
+        assert!(address("mqtt://me:secret@127.0.0.1").unwrap_err().contains("flags of their own"));
         assert!(address("http://127.0.0.1").is_err());
         assert!(address("127.0.0.1:http").is_err());
     }

@@ -47,6 +47,9 @@ pub(crate) enum Figure {
     HostCpu,
     /// Time of all processors that a hypervisor gave to others, 0 to 1.
     HostStolen,
+    /// Time of all processors that processes other than the broker and this one used, 0 to 1.
+    /// Absent where the broker is not watched, since its time could not be told from theirs.
+    HostOthers,
     HostMemoryKb,
     NetIn,
     NetOut,
@@ -65,6 +68,7 @@ pub(crate) const FIGURES: &[(Figure, &str)] = &[
     (Figure::DiskWritten, "disk_written_per_s"),
     (Figure::HostCpu, "host_cpu"),
     (Figure::HostStolen, "host_stolen"),
+    (Figure::HostOthers, "host_others"),
     (Figure::HostMemoryKb, "host_memory_kb"),
     (Figure::NetIn, "net_in_per_s"),
     (Figure::NetOut, "net_out_per_s"),
@@ -100,6 +104,8 @@ impl Sample {
 #[derive(Clone, Debug, Default)]
 struct Look {
     ticks: Option<u64>,
+    /// Of this process, which is the tester or an agent.
+    own_ticks: Option<u64>,
     switches: Option<u64>,
     disk: Option<(u64, u64)>,
     host: Option<HostTicks>,
@@ -140,6 +146,7 @@ impl Watch {
             (Figure::DiskWritten, per_s(now.disk.map(|disk| disk.1), last.disk.map(|disk| disk.1))),
             (Figure::HostCpu, of_host(|ticks| ticks.busy)),
             (Figure::HostStolen, of_host(|ticks| ticks.stolen)),
+            (Figure::HostOthers, others(&now, &last)),
             (Figure::HostMemoryKb, count(host_memory_kb())),
             (Figure::NetIn, net(0)),
             (Figure::PacketsIn, net(1)),
@@ -162,12 +169,24 @@ impl Look {
         };
         Look {
             ticks: sum(&processes, |pid| ticks(&read(pid, "stat")?)),
+            own_ticks: read(std::process::id(), "stat").and_then(|stat| ticks(&stat)),
             switches: sum(&processes, switches),
             disk: of_disk("read_bytes:").zip(of_disk("write_bytes:")),
             host: fs::read_to_string("/proc/stat").ok().and_then(|stat| host_ticks(&stat)),
             net: devices.map(|devices| net(&devices)),
         }
     }
+}
+
+/// The share of all processors that other processes had between two looks.
+fn others(now: &Look, last: &Look) -> Option<f64> {
+    let (host, before) = (now.host.as_ref()?, last.host.as_ref()?);
+    let since = |now: u64, last: u64| now.saturating_sub(last);
+    let broker = since(now.ticks?, last.ticks?);
+    let own = since(now.own_ticks?, last.own_ticks?);
+    let all = since(host.all, before.all).max(1);
+    let others = since(host.processes, before.processes).saturating_sub(broker + own);
+    Some(others as f64 / all as f64)
 }
 
 /// The process itself, or all of its container.
@@ -287,6 +306,8 @@ fn switches(pid: u32) -> Option<u64> {
 struct HostTicks {
     busy: u64,
     stolen: u64,
+    /// User, nice and system: what processes used. Interrupts belong to nobody.
+    processes: u64,
     all: u64,
 }
 
@@ -297,7 +318,8 @@ fn host_ticks(stat: &str) -> Option<HostTicks> {
     // user nice system idle iowait irq softirq steal; guests are counted in user already.
     let all: u64 = ticks.iter().take(8).sum();
     let idle = ticks.get(3)? + ticks.get(4)?;
-    Some(HostTicks { busy: all - idle, stolen: *ticks.get(7)?, all })
+    let processes = ticks.iter().take(3).sum();
+    Some(HostTicks { busy: all - idle, stolen: *ticks.get(7)?, processes, all })
 }
 
 fn host_memory_kb() -> Option<u64> {
@@ -329,7 +351,7 @@ mod tests {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 2200 0 0 0 40 2 0 0 20 0 3 0";
         assert_eq!(ticks(stat), Some(42));
         let host = host_ticks("cpu  10 1 5 80 4 0 0 7 0 0\ncpu0 1");
-        assert_eq!(host, Some(HostTicks { busy: 23, stolen: 7, all: 107 }));
+        assert_eq!(host, Some(HostTicks { busy: 23, stolen: 7, processes: 16, all: 107 }));
         let devices =
             "Inter-| x\n face |bytes\n lo: 5 2 0 0 0 0 0 0 6 3 0\neth0: 10 1 0 0 0 0 0 0 1 1";
         assert_eq!(net(devices), [15, 3, 7, 4]);
@@ -362,6 +384,22 @@ mod tests {
         assert!(sample.of(Figure::Descriptors) > Some(2.0));
         assert!(sample.of(Figure::Cpu).is_some() && sample.of(Figure::HostCpu).is_some());
         assert_eq!(Sample::from_json(&sample.to_json()), sample);
+    }
+
+    #[test]
+    fn what_others_used_is_what_the_broker_and_the_tester_did_not() {
+        let look = |broker, own, processes, all| Look {
+            ticks: Some(broker),
+            own_ticks: Some(own),
+            host: Some(HostTicks { busy: 0, stolen: 0, processes, all }),
+            ..Look::default()
+        };
+        let before = look(100, 50, 1_000, 5_000);
+        assert_eq!(others(&look(130, 60, 1_090, 5_200), &before), Some(0.25));
+        // The kernel counts in steps: less than nothing is nothing.
+        assert_eq!(others(&look(130, 60, 1_030, 5_200), &before), Some(0.0));
+        let unwatched = Look { ticks: None, ..look(0, 60, 1_090, 5_200) };
+        assert_eq!(others(&unwatched, &before), None);
     }
 
     #[test]

@@ -9,7 +9,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,9 +33,17 @@ impl Trust {
     }
 
     pub fn config(&self) -> Result<Arc<ClientConfig>, String> {
+        self.config_of(rustls::DEFAULT_VERSIONS)
+    }
+
+    /// Of these versions of TLS alone.
+    pub fn config_of(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Result<Arc<ClientConfig>, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
+        let builder = builder.with_protocol_versions(versions).map_err(|e| e.to_string())?;
         let builder = if self.insecure {
             let anyone = Arc::new(Anyone { provider: Arc::clone(&provider) });
             builder.dangerous().with_custom_certificate_verifier(anyone)

@@ -1,6 +1,11 @@
 //! `conn`, `pub` and `sub`: emqtt_bench's flags and output lines, so that scripts carry over, and
 //! what its users miss: an end by duration or count, a summary, an exit code, JSON.
 
+mod flags;
+mod lines;
+
+use self::flags::{OURS, PUB, SHARED, SUB, check_refused};
+use self::lines::Lines;
 use crate::conduct::Row;
 use crate::flags::{Flag, Line, help, read};
 use crate::limits::{DRAIN_S_DEFAULT, PAYLOAD_BYTES_MAX, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT};
@@ -8,13 +13,14 @@ use crate::metrics::Metrics;
 use crate::plan::{Body, Field, Group, Pace, Plan, Publishing, Start, Target};
 use crate::report::{self, Subject};
 use crate::session::{self, Ending};
-use crate::tally::{COUNTS, Sampler, Tally};
-use crate::target;
+use crate::tally::Tally;
+use crate::target::{self, Place};
 use crate::watch::Whom;
-use carrier::{Scheme, Trust};
+use carrier::{Scheme, TCP, Trust};
 use mqtt::{QoS, Version};
+use rustls::SupportedProtocolVersion;
+use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
-use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -77,12 +83,13 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
         Err(why) => return crate::refuse(&[format!("--restapi {why}")]),
     };
     let workers = plan.threads;
-    let interval = line.text("--interval").unwrap_or("0");
+    let interval_ms = 1_000.0 / plan.connects_per_s;
     let addresses = plan.local.len().max(1);
-    let mut lines = Lines::new(ending.json.as_deref() == Some(Path::new("-")));
+    let is_silent = line.text("--log_to") == Some("null");
+    let mut lines = Lines::new(ending.json.as_deref() == Some(Path::new("-")), is_silent);
     lines.put(&format!(
         "Start with {workers} workers, addrs pool size: {addresses} and req interval: \
-         {interval} ms\n\n"
+         {interval_ms} ms\n\n"
     ));
     let mut see = |row: &Row, total: &Tally| {
         lines.print(row, total);
@@ -92,11 +99,19 @@ fn run(kind: Kind, arguments: &[String]) -> ExitCode {
         Ok(report) => report,
         Err(why) => return crate::fail(&why),
     };
-    let is_counted = line.number::<u64>("--limit").ok().flatten().is_some_and(|n| n > 0);
-    if kind == Kind::Pub && is_counted && report["interrupted"] == Value::Bool(false) {
-        lines.put("publish complete\n");
+    if let Some(limit) = line.number::<u64>("--limit").ok().flatten().filter(|n| *n > 0) {
+        lines.put(&completion(&report, limit));
     }
     session::end(&report, &ending)
+}
+
+/// What became of a planned number of messages.
+fn completion(report: &Value, limit: u64) -> String {
+    let published = report::number(report, "/counts/pub") as u64;
+    match published {
+        n if n >= limit => "publish complete\n".into(),
+        n => format!("publish not complete: {n} of {limit} messages were published\n"),
+    }
 }
 
 /// What a command line asks for.
@@ -122,15 +137,16 @@ fn order(kind: Kind, line: Line) -> Result<Order, String> {
 
 fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
     if let Some(word) = line.words.first() {
-        return Err(format!("{word}: only flags are expected here"));
+        let instead = match word.contains("://") {
+            true => format!("write -h {word}"),
+            false => {
+                format!("only flags are expected here, see `godwit-bench {} --help`", kind.name())
+            }
+        };
+        return Err(format!("{word}: {instead}"));
     }
-    for (flag, why) in ABSENT {
-        let is_wanted = line.text(flag).is_some_and(|value| !["false", "0"].contains(&value));
-        if is_wanted {
-            return Err(format!("{flag}: {why}"));
-        }
-    }
-    let interval_ms = line.not_negative("--interval")?.unwrap_or(10.0);
+    check_refused(line)?;
+    let interval_ms = line.milliseconds("--interval")?.unwrap_or(10.0);
     let per_s = match line.not_negative("--connrate")?.unwrap_or(0.0) {
         rate if rate > 0.0 => rate,
         _ => 1_000.0 / interval_ms.max(0.001),
@@ -159,8 +175,7 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
 }
 
 fn targets(line: &Line) -> Result<Vec<Target>, String> {
-    let port = line.number("--port")?.unwrap_or(1883);
-    let hosts = line.text("--host").unwrap_or("localhost").split(',');
+    let port: u16 = line.number("--port")?.unwrap_or(TCP.port);
     let file = |flag| line.text(flag).map(str::to_string);
     let authorities = file("--cacertfile");
     let trust = Trust {
@@ -170,13 +185,42 @@ fn targets(line: &Line) -> Result<Vec<Target>, String> {
         certificate: file("--certfile"),
         key: file("--keyfile"),
     };
-    let scheme = scheme(line)?;
-    let carrier = target::carrier(scheme, &trust)?;
-    hosts.map(|host| target::resolve(host.trim(), port, scheme, &carrier)).collect()
+    let versions = tls_versions(line)?;
+    let hosts = line.text("--host").unwrap_or("localhost").split(',');
+    let one = |host: &str| {
+        let place = Place::read(host)?;
+        let scheme = scheme(line, &place)?;
+        let carrier = target::carrier(scheme, &trust, versions)?;
+        let port = place.port.unwrap_or(match place.scheme {
+            Some(scheme) if !line.is_given("--port") => scheme.port,
+            _ => port,
+        });
+        target::resolve(place.host, port, scheme, &carrier)
+    };
+    hosts.map(|host| one(host.trim())).collect()
 }
 
-fn scheme(line: &Line) -> Result<Scheme, String> {
-    let name = match (line.text("--quic"), line.is_on("--ws"), line.is_on("--ssl")) {
+/// The versions of TLS that are offered, in emqtt_bench's names.
+fn tls_versions(line: &Line) -> Result<&'static [&'static SupportedProtocolVersion], String> {
+    match line.text("--ssl-version") {
+        None => Ok(rustls::DEFAULT_VERSIONS),
+        Some("tlsv1.2") => Ok(TLS12_ALONE),
+        Some("tlsv1.3") if line.text("--quic") != Some("true") => Ok(TLS13_ALONE),
+        Some("tlsv1.3") => Ok(rustls::DEFAULT_VERSIONS),
+        Some(other) => Err(format!(
+            "--ssl-version {other}: use tlsv1.2 or tlsv1.3; older ones, and tlsv1.3 without its \
+             compatibility mode, are not spoken here"
+        )),
+    }
+}
+
+static TLS12_ALONE: &[&SupportedProtocolVersion] = &[&TLS12];
+static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&TLS13];
+
+/// What a URL says, or the flags; both where they agree.
+fn scheme(line: &Line, place: &Place<'_>) -> Result<Scheme, String> {
+    let is_tls = line.is_on("--ssl") || line.has("--ssl-version");
+    let name = match (line.text("--quic"), line.is_on("--ws"), is_tls) {
         (Some("true"), true, _) => return Err("--quic and --ws: use one of them".into()),
         (Some("true"), false, _) => "quic",
         (Some("false") | None, true, true) => "wss",
@@ -185,7 +229,20 @@ fn scheme(line: &Line) -> Result<Scheme, String> {
         (Some("false") | None, false, false) => "tcp",
         (Some(other), ..) => return Err(format!("--quic {other}: use true or false")),
     };
-    Scheme::of(name).ok_or_else(|| format!("{name} is not spoken"))
+    let said = Scheme::of(name).ok_or_else(|| format!("{name} is not spoken"))?;
+    if name == "quic" && line.text("--ssl-version") == Some("tlsv1.2") {
+        return Err("--ssl-version tlsv1.2: QUIC has TLS 1.3 alone".into());
+    }
+    match place.scheme {
+        None => Ok(said),
+        Some(own) if name == "tcp" || own == said => Ok(own),
+        // A plain URL with --ssl is the same with TLS.
+        Some(own) if name == "tls" && !own.is_quic => Ok(own.secured()),
+        Some(own) => Err(format!(
+            "{}: the URL says {} and the flags say {name}: use one of them",
+            place.host, own.name
+        )),
+    }
 }
 
 fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
@@ -207,9 +264,9 @@ fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
         user_name: line.text("--username").map(str::to_string),
         password: line.text("--password").map(str::to_string),
         version,
-        keep_alive_s: line.number("--keepalive")?.unwrap_or(300),
+        keep_alive_s: line.whole_seconds("--keepalive")?.unwrap_or(300),
         clean_start,
-        session_expiry_s: line.number("--session-expiry")?.unwrap_or(0),
+        session_expiry_s: line.whole_seconds("--session-expiry")?.unwrap_or(0),
         connect_retries: line.number("--num-retry-connect")?.unwrap_or(0),
         reconnects: line.number("--reconnect")?.unwrap_or(0),
         ..Group::default()
@@ -241,7 +298,7 @@ fn client_id(kind: Kind, line: &Line, seed: u64) -> String {
 
 fn publishing(line: &Line) -> Result<Publishing, String> {
     let topic = line.text("--topic").ok_or("pub needs --topic")?.to_string();
-    let interval_ms = line.not_negative("--interval_of_msg")?.unwrap_or(1_000.0);
+    let interval_ms = line.milliseconds("--interval_of_msg")?.unwrap_or(1_000.0);
     let size = line.number("--size")?.unwrap_or(256);
     if interval_ms > 0.0 && 1_000.0 / interval_ms > PUBLISHER_PER_S_MAX {
         return Err(format!("--interval_of_msg {interval_ms}: 0 is as fast as it goes"));
@@ -256,13 +313,14 @@ fn publishing(line: &Line) -> Result<Publishing, String> {
             Some(file) => Body::Template(
                 std::fs::read_to_string(file)
                     .map_err(|error| format!("--message {file}: {error}"))?,
+                size,
             ),
         },
         None if !fields.is_empty() => Body::Fields(fields, size),
         None => Body::Sized(size),
     };
     let limit: u64 = line.number("--limit")?.unwrap_or(0);
-    let wait = |name| line.number(name).map(Option::unwrap_or_default);
+    let wait = |name| line.milliseconds(name).map(|ms| ms.unwrap_or_default() as u64);
     Ok(Publishing {
         topic,
         qos: qos(line)?,
@@ -295,70 +353,6 @@ fn fields(line: &Line) -> Result<Vec<Field>, String> {
         .collect()
 }
 
-/// emqtt_bench's lines: each second those counters that changed.
-#[derive(Debug)]
-struct Lines {
-    began_ns: u64,
-    /// On stdout, unless the report is to be there.
-    is_on_stderr: bool,
-    is_terminal: bool,
-}
-
-impl Lines {
-    fn new(is_on_stderr: bool) -> Lines {
-        let is_terminal = match is_on_stderr {
-            true => std::io::stderr().is_terminal(),
-            false => std::io::stdout().is_terminal(),
-        };
-        Lines { began_ns: 0, is_on_stderr, is_terminal }
-    }
-
-    fn print(&mut self, row: &Row, total: &Tally) {
-        if self.began_ns == 0 {
-            self.began_ns = row.from_ns;
-        }
-        let elapsed = span((row.until_ns - self.began_ns) / 1_000_000_000);
-        let seconds = (row.until_ns - row.from_ns).max(1) as f64 / 1e9;
-        let start = if self.is_terminal { "\r" } else { "" };
-        let mut text = String::new();
-        for (count, name) in COUNTS {
-            let n = row.tally.count(*count);
-            if n == 0 || name.contains("bytes") {
-                continue;
-            }
-            let (total, rate) = (total.count(*count), n as f64 / seconds);
-            text += &format!("{start}{elapsed} {name} total={total} rate={rate:.2}/sec\n");
-        }
-        for (sampler, name) in [(Sampler::Pub, "publish_latency"), (Sampler::Sub, "e2e_latency")] {
-            let times = row.tally.times(sampler);
-            if !times.is_empty() {
-                let mean = times.mean() / 1e3;
-                let p99 = times.value_at_quantile(0.99) as f64 / 1e3;
-                text += &format!("{start}{elapsed} {name} avg={mean:.3}ms p99={p99:.3}ms\n");
-            }
-        }
-        self.put(&text);
-    }
-
-    fn put(&self, text: &str) {
-        // Whoever closed it has seen enough; the exit code still tells.
-        let _ = match self.is_on_stderr {
-            true => std::io::stderr().write_all(text.as_bytes()),
-            false => std::io::stdout().write_all(text.as_bytes()),
-        };
-    }
-}
-
-/// `1h2m3s`
-fn span(seconds: u64) -> String {
-    let (h, m, s) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    match (h, m) {
-        (0, 0) => format!("{s}s"),
-        (0, _) => format!("{m}m{s}s"),
-        _ => format!("{h}h{m}m{s}s"),
-    }
-}
-
 pub(crate) fn summary(report: &Value) -> String {
     let mut text = String::new();
     for sampler in report::list(report, "/samplers") {
@@ -377,278 +371,5 @@ pub(crate) fn summary(report: &Value) -> String {
     text
 }
 
-const SHARED: &[Flag] = &[
-    Flag {
-        names: &["-h", "--host"],
-        value: "HOSTS",
-        default: "localhost",
-        doc: "comma list, taken in turn",
-    },
-    Flag { names: &["-p", "--port"], value: "PORT", default: "1883", doc: "" },
-    Flag { names: &["-V", "--version"], value: "V", default: "5", doc: "3, 4 (3.1.1) or 5" },
-    Flag { names: &["-c", "--count"], value: "N", default: "200", doc: "clients" },
-    Flag {
-        names: &["-R", "--connrate"],
-        value: "N",
-        default: "0",
-        doc: "connections a second; 0: see -i",
-    },
-    Flag { names: &["-i", "--interval"], value: "MS", default: "10", doc: "between connections" },
-    crate::run::IFADDR,
-    Flag { names: &["--prefix"], value: "TEXT", default: "", doc: "of client ids" },
-    Flag {
-        names: &["--shortids"],
-        value: "",
-        default: "false",
-        doc: "client ids are prefix and number",
-    },
-    Flag {
-        names: &["-n", "--startnumber"],
-        value: "N",
-        default: "0",
-        doc: "first client's number less one",
-    },
-    Flag {
-        names: &["--num-retry-connect"],
-        value: "N",
-        default: "0",
-        doc: "for clients that were never connected",
-    },
-    Flag {
-        names: &["--reconnect"],
-        value: "N",
-        default: "0",
-        doc: "for clients that lost their connection",
-    },
-    Flag { names: &["-u", "--username"], value: "NAME", default: "", doc: "with %i and %rand_N" },
-    Flag { names: &["-P", "--password"], value: "TEXT", default: "", doc: "" },
-    Flag { names: &["-k", "--keepalive"], value: "S", default: "300", doc: "" },
-    Flag { names: &["-C", "--clean"], value: "BOOL", default: "true", doc: "" },
-    Flag { names: &["-x", "--session-expiry"], value: "S", default: "0", doc: "MQTT 5" },
-    Flag { names: &["-S", "--ssl"], value: "", default: "false", doc: "" },
-    Flag {
-        names: &["--cacertfile"],
-        value: "FILE",
-        default: "",
-        doc: "verify the server; else anyone is taken",
-    },
-    Flag { names: &["--certfile"], value: "FILE", default: "", doc: "our own certificate" },
-    Flag { names: &["--keyfile"], value: "FILE", default: "", doc: "its key" },
-    Flag { names: &["--ws"], value: "", default: "false", doc: "" },
-    Flag {
-        names: &["--quic"],
-        value: "HOW",
-        default: "false",
-        doc: "true or false; TLS's files are its",
-    },
-    Flag {
-        names: &["--restapi"],
-        value: "PLACE",
-        default: "",
-        doc: "[IP:]PORT that serves /metrics to Prometheus",
-    },
-    Flag { names: &["--prometheus"], value: "", default: "", doc: "taken; --restapi says where" },
-    Flag { names: &["-l", "--lowmem"], value: "", default: "", doc: "taken and not needed" },
-    Flag { names: &["-d", "--dist"], value: "", default: "", doc: "taken and not needed" },
-    Flag {
-        names: &["--force-major-gc-interval"],
-        value: "N",
-        default: "",
-        doc: "taken and not needed",
-    },
-    Flag {
-        names: &["-Q", "--qoe"],
-        value: "HOW",
-        default: "",
-        doc: "taken: the summary always has the latencies",
-    },
-    Flag { names: &["--qoelog"], value: "FILE", default: "", doc: "refused: see --json" },
-    Flag { names: &["--load-qst"], value: "FILE", default: "", doc: "refused: there is no 0-RTT" },
-    Flag {
-        names: &["--ssl-version"],
-        value: "V",
-        default: "",
-        doc: "refused: the newest that both know is taken",
-    },
-    Flag { names: &["--ciphers"], value: "LIST", default: "", doc: "refused" },
-    Flag { names: &["--signature-algs"], value: "LIST", default: "", doc: "refused" },
-    Flag { names: &["--keyex-algs"], value: "LIST", default: "", doc: "refused" },
-    Flag { names: &["--log_to"], value: "WHERE", default: "", doc: "taken and not needed" },
-];
-
-const OURS: &[Flag] = &[
-    Flag { names: &["--duration"], value: "SPAN", default: "", doc: "end after 90s, 5m, 1h" },
-    Flag { names: &["--threads"], value: "N", default: "1", doc: "load threads" },
-    Flag { names: &["--window"], value: "N", default: "", doc: "deliveries under way with -I 0" },
-    Flag { names: &["--pid"], value: "PID", default: "", doc: "the broker's process, to watch" },
-    Flag {
-        names: &["--json"],
-        value: "FILE",
-        default: "",
-        doc: "write the whole report, - for stdout",
-    },
-];
-
-const PUB: &[Flag] = &[
-    Flag {
-        names: &["-t", "--topic"],
-        value: "TOPIC",
-        default: "",
-        doc: "with %u %c %i %s %rand_N anywhere",
-    },
-    Flag {
-        names: &["-I", "--interval_of_msg"],
-        value: "MS",
-        default: "1000",
-        doc: "a client; 0: as fast as taken",
-    },
-    Flag {
-        names: &["-s", "--size"],
-        value: "BYTES",
-        default: "256",
-        doc: "payload; from 16 on it is stamped",
-    },
-    Flag {
-        names: &["-m", "--message"],
-        value: "TEXT",
-        default: "",
-        doc: "payload, or template://FILE",
-    },
-    Flag { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
-    Flag { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
-    Flag {
-        names: &["-L", "--limit"],
-        value: "N",
-        default: "0",
-        doc: "messages of all clients together",
-    },
-    Flag {
-        names: &["-F", "--inflight"],
-        value: "N",
-        default: "1",
-        doc: "unacknowledged a client; 0: no bound",
-    },
-    Flag {
-        names: &["-w", "--wait-before-publishing"],
-        value: "",
-        default: "false",
-        doc: "until all are connected",
-    },
-    Flag {
-        names: &["--min-random-wait"],
-        value: "MS",
-        default: "0",
-        doc: "before the first message",
-    },
-    Flag { names: &["--retry-interval"], value: "S", default: "", doc: "refused unless 0" },
-    Flag { names: &["--keep-connected"], value: "BOOL", default: "", doc: "refused unless false" },
-    Flag {
-        names: &["--topics-payload"],
-        value: "FILE",
-        default: "",
-        doc: "refused: write a scenario and run it",
-    },
-    Flag { names: &["--max-random-wait"], value: "MS", default: "0", doc: "" },
-    Flag { names: &["--payload-hdrs"], value: "LIST", default: "", doc: "cnt64,ts" },
-];
-
-const SUB: &[Flag] = &[
-    Flag {
-        names: &["-t", "--topic"],
-        value: "FILTER",
-        default: "",
-        doc: "may be repeated; with %u %c %i",
-    },
-    Flag { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
-    Flag {
-        names: &["--payload-hdrs"],
-        value: "LIST",
-        default: "",
-        doc: "cnt64,ts: read the latency from ts",
-    },
-];
-
-/// emqtt_bench's flags that are refused rather than ignored: the test would not be what it says.
-const ABSENT: &[(&str, &str)] = &[
-    ("--load-qst", "tickets of 0-RTT are not kept here"),
-    ("--qoelog", "see --json, which has every second"),
-    ("--ssl-version", "the newest that both know is taken"),
-    ("--ciphers", CIPHERS),
-    ("--signature-algs", CIPHERS),
-    ("--keyex-algs", CIPHERS),
-    ("--topics-payload", "write a scenario and run it: godwit-bench show NAME prints one"),
-    ("--retry-interval", "nothing is sent twice here: what is not acknowledged is counted"),
-    ("--keep-connected", "publishers leave with the test; use conn for idle connections"),
-];
-const CIPHERS: &str = "the strongest that both know are taken";
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan_of(kind: Kind, text: &str) -> Result<Plan, String> {
-        let arguments: Vec<String> = text.split_whitespace().map(str::to_string).collect();
-        let line = read(&kind.tables(), &arguments).map_err(|wrongs| wrongs.join("; "))?;
-        plan(kind, &line)
-    }
-
-    #[test]
-    fn defaults_are_those_of_emqtt_bench() {
-        let plan = plan_of(Kind::Pub, "-h 127.0.0.1 -t a/%i").expect("a good line");
-        let group = &plan.groups[0];
-        let publishing = group.publish.as_ref().expect("it publishes");
-        assert_eq!((group.clients, group.keep_alive_s, group.version), (200, 300, Version::V5));
-        assert_eq!(publishing.pace, Pace::EveryNs(1_000_000_000));
-        assert_eq!((publishing.inflight, &publishing.body), (1, &Body::Sized(256)));
-        assert_eq!((plan.connects_per_s, plan.start, plan.measure_s), (100.0, Start::Each, None));
-    }
-
-    #[test]
-    fn flags_say_what_is_done() {
-        let line = "-h 127.0.0.1,127.0.0.2 -p 1884 -V 4 -c 5 -R 50 -n 10 --prefix p --shortids \
-                    -t x -I 0 -q 2 -L 7 -F 0 -w --payload-hdrs cnt64,ts -s 4 --ifaddr 127.0.0.9 \
-                    --num-retry-connect 3 --reconnect 4 --min-random-wait 5 --max-random-wait 6 -r";
-        let plan = plan_of(Kind::Pub, line).expect("a good line");
-        let urls: Vec<&str> = plan.targets.iter().map(|target| target.url.as_str()).collect();
-        assert_eq!(urls, ["tcp://127.0.0.1:1884", "tcp://127.0.0.2:1884"]);
-        let group = &plan.groups[0];
-        assert_eq!((group.client_id.as_str(), group.number_first), ("p%i", 11));
-        assert_eq!((group.connect_retries, group.reconnects), (3, 4));
-        let publishing = group.publish.as_ref().expect("it publishes");
-        assert_eq!(publishing.pace, Pace::AsTaken);
-        assert_eq!((publishing.messages_max, publishing.inflight), (Some(7), 0));
-        assert_eq!((publishing.wait_ms, publishing.retain), ((5, 6), true));
-        assert_eq!(publishing.body, Body::Fields(vec![Field::Count, Field::Milliseconds], 4));
-        assert_eq!((plan.start, plan.local.len(), plan.connects_per_s), (Start::Together, 1, 50.0));
-    }
-
-    #[test]
-    fn what_is_not_done_is_refused() {
-        for (kind, line) in [
-            (Kind::Pub, "-t x -S --certfile a"),
-            (Kind::Pub, "-t x -q 3"),
-            (Kind::Pub, ""),
-            (Kind::Sub, ""),
-            (Kind::Conn, "--quic options.eterm"),
-            (Kind::Conn, "--quic true --ws"),
-            (Kind::Conn, "--ifaddr eth0"),
-            (Kind::Conn, "-V 6"),
-            (Kind::Conn, "now"),
-            (Kind::Conn, "-i -1"),
-            (Kind::Conn, "-R -1"),
-            (Kind::Conn, "-C perhaps"),
-            (Kind::Pub, "-t x -I -5"),
-            (Kind::Pub, "-t x -I 0.000001"),
-            (Kind::Pub, "-t x -s 999999999999"),
-        ] {
-            let line = format!("-h 127.0.0.1 {line}");
-            assert!(plan_of(kind, &line).is_err(), "{line}");
-        }
-        assert!(plan_of(Kind::Conn, "-h 127.0.0.1 --quic false").is_ok());
-    }
-
-    #[test]
-    fn time_is_written_as_emqtt_bench_writes_it() {
-        assert_eq!([5, 62, 3_723].map(span), ["5s", "1m2s", "1h2m3s"]);
-    }
-}
+mod tests;

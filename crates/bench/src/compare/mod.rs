@@ -66,8 +66,11 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     };
     let results = all(&comparison);
     let markdown = markdown(&comparison, &results);
-    let json = || results.iter().map(|result| result.row.clone()).collect::<Value>();
-    let forms: [&dyn Fn() -> String; 2] = [&|| markdown.clone(), &|| format!("{:#}\n", json())];
+    let rows = || results.iter().map(|result| result.row.clone()).collect::<Vec<Value>>();
+    let forms: [&dyn Fn() -> String; 3] =
+        [&|| markdown.clone(), &|| format!("{:#}\n", Value::Array(rows())), &|| {
+            report::html(&rows())
+        }];
     if let Err(why) = session::put_forms(&line, &FORMS, &forms, &markdown) {
         return crate::fail(&why);
     }
@@ -122,6 +125,7 @@ fn all(comparison: &Comparison) -> Vec<OneRun> {
                     // On a terminal the broker has got the signal, too.
                     row["interrupted"] = Value::Bool(true);
                 }
+                row["comparison"] = json!({ "task": at, "round": round });
                 results.push(OneRun { task: at, broker: entry.name.clone(), row });
                 if is_last {
                     return results;
@@ -228,7 +232,8 @@ fn launch(entry: &Entry, brokers: usize, is_beyond: bool) -> Result<Vec<Launched
 }
 
 fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
-    let mut out = String::from("# Comparison\n\n");
+    let rows: Vec<Value> = results.iter().map(|result| result.row.clone()).collect();
+    let mut out = format!("# Comparison\n\n{}", report::conclusion(&rows));
     let first = &comparison.brokers[0].name;
     let _ = match comparison.rounds {
         1 => writeln!(out, "One round on one host. Ratios are to {first}.\n"),
@@ -409,7 +414,11 @@ const COLUMNS: &[Column] = &[
     },
     Column {
         name: "lost",
-        of: |row| row.get("messages").map(|_| number(row, "/messages/lost")),
+        // Where nothing was expected, nobody knows.
+        of: |row| {
+            let is_judged = number(row, "/messages/expected") > 0.0;
+            is_judged.then(|| number(row, "/messages/lost"))
+        },
         digits: 0,
         has_ratio: false,
     },
@@ -426,14 +435,26 @@ const COLUMNS: &[Column] = &[
         has_ratio: false,
     },
     Column { name: "stolen %", of: stolen_percent, digits: 1, has_ratio: false },
+    Column {
+        name: "others %",
+        of: |row| Some(row.pointer("/target_use/host_others/mean")?.as_f64()? * 100.0),
+        digits: 1,
+        has_ratio: false,
+    },
 ];
 
 const FLAGS: &[Flag] = &[
     Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
     Flag { names: &["--json"], value: "FILE", default: "", doc: "every run's whole report" },
+    Flag {
+        names: &["--html"],
+        value: "FILE",
+        default: "",
+        doc: "who won, as one page with charts",
+    },
 ];
 
-const FORMS: [&str; 2] = ["--markdown", "--json"];
+const FORMS: [&str; 3] = ["--markdown", "--json", "--html"];
 
 const EXAMPLE: &str = r#"
 A file:

@@ -17,7 +17,7 @@ impl Payload {
         let bytes = match body {
             Body::Sized(len) => vec![PADDING; *len],
             Body::Literal(bytes) => bytes.clone(),
-            Body::Template(text) => text.clone().into_bytes(),
+            Body::Template(text, _) => text.clone().into_bytes(),
             Body::Fields(fields, len) => vec![PADDING; 8 * fields.len() + len],
         };
         Payload { body: body.clone(), bytes, count: 0, chance: Chance::new(seed) }
@@ -29,8 +29,8 @@ impl Payload {
         match &self.body {
             Body::Sized(_) => stamp.write(&mut self.bytes),
             Body::Literal(_) => {}
-            Body::Template(text) => {
-                self.bytes = self.chance.template(text, now_ns).into_bytes();
+            Body::Template(text, random_bytes) => {
+                self.bytes = self.chance.template(text, *random_bytes, now_ns).into_bytes();
             }
             Body::Fields(fields, _) => {
                 for (field, into) in fields.iter().zip(self.bytes.chunks_exact_mut(8)) {
@@ -55,10 +55,11 @@ impl Body {
 }
 
 impl Chance {
-    fn template(&mut self, text: &str, now_ns: u64) -> String {
+    /// Times are emqtt_bench's; what is random is of hexadecimal digits, so that a text stays one.
+    fn template(&mut self, text: &str, random_bytes: usize, now_ns: u64) -> String {
         let mut text = text.to_string();
         let times = [
-            ("%TIMESTAMP%", now_ns / 1_000_000_000),
+            ("%TIMESTAMP%", now_ns / 1_000_000),
             ("%TIMESTAMPMS%", now_ns / 1_000_000),
             ("%TIMESTAMPUS%", now_ns / 1_000),
             ("%TIMESTAMPNS%", now_ns),
@@ -68,12 +69,21 @@ impl Chance {
                 text = text.replace(place, &value.to_string());
             }
         }
-        for place in ["%UNIQUE%", "%RANDOM%"] {
+        for (place, bytes) in [("%UNIQUE%", 16), ("%RANDOM%", random_bytes)] {
             while text.contains(place) {
-                text = text.replacen(place, &format!("{:016x}", self.next() << 11), 1);
+                text = text.replacen(place, &self.digits(bytes), 1);
             }
         }
         text
+    }
+
+    fn digits(&mut self, bytes: usize) -> String {
+        let mut digits = String::with_capacity(bytes + 16);
+        while digits.len() < bytes {
+            digits += &format!("{:016x}", self.next() << 11 | self.next() & 0x7FF);
+        }
+        digits.truncate(bytes);
+        digits
     }
 }
 
@@ -114,11 +124,11 @@ mod tests {
 
     #[test]
     fn every_place_of_a_template_is_filled() {
-        let body = Body::Template("%TIMESTAMPMS% %TIMESTAMP% %RANDOM% %RANDOM%".into());
+        let body = Body::Template("%TIMESTAMPMS% %TIMESTAMP% %RANDOM% %RANDOM%".into(), 20);
         let mut payload = Payload::new(&body, 1);
         let text = String::from_utf8(payload.next(STAMP, 2_345_000_000).to_vec()).expect("text");
         let parts: Vec<&str> = text.split(' ').collect();
-        assert_eq!(parts[..2], ["2345", "2"]);
-        assert!(parts[2] != parts[3] && parts[2].len() == 16, "{text}");
+        assert_eq!(parts[..2], ["2345", "2345"]);
+        assert!(parts[2] != parts[3] && parts[2].len() == 20, "{text}");
     }
 }

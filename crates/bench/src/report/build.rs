@@ -1,9 +1,11 @@
 //! From an outcome to the document. Latencies are milliseconds, rates are a second.
 
 use super::host::{command_of, host};
-use super::samplers::{failed_in, known_percentiles, ms, overview, percentiles, samplers};
-use crate::conduct::{Outcome, Row, Stream};
-use crate::limits::{HOST_CPU_MAX, LATENESS_US_MAX, OWN_CPU_MAX, STREAMS_LISTED_MAX};
+use super::samplers::{failed_in, ms, of_second, overview, percentiles, samplers};
+use crate::conduct::{Outcome, Phases, Row, Stream};
+use crate::limits::{
+    HOST_CPU_MAX, LATENESS_US_MAX, OTHERS_NOTED, OWN_CPU_MAX, STOLEN_NOTED, STREAMS_LISTED_MAX,
+};
 use crate::plan::{Group, Plan, Start};
 use crate::tally::{COUNTS, Count, Sampler, Tally};
 use crate::template;
@@ -41,7 +43,7 @@ pub(crate) fn build(
         .iter()
         .map(|row| {
             let within = |(at, _): &&(u64, Sample)| *at >= row.from_ns && *at < row.until_ns;
-            second(row, phases.began, samples.iter().find(within))
+            second(row, phases, samples.iter().find(within))
         })
         .collect();
     let used = target_use(outcome, samples);
@@ -152,7 +154,9 @@ fn counts(tally: &Tally) -> Value {
 
 fn failures(tally: &Tally) -> Value {
     let failures = tally.failures.iter();
-    let rows = failures.map(|(failure, n)| json!({ "what": failure.to_string(), "count": n }));
+    let rows = failures.map(|(failure, n)| {
+        json!({ "what": failure.to_string(), "count": n, "request": failure.request() })
+    });
     rows.collect()
 }
 
@@ -179,11 +183,23 @@ fn listed(streams: &[Stream]) -> Value {
     rows.collect()
 }
 
-fn second(row: &Row, began: u64, sample: Option<&(u64, Sample)>) -> Value {
+/// A phase that did not come begins at zero.
+fn phase_of(row: &Row, phases: &Phases) -> &'static str {
+    match row.from_ns {
+        at if phases.start == 0 || at < phases.start => "connect",
+        at if at < phases.measure_from => "warm_up",
+        at if at < phases.publish_until => "measure",
+        _ => "drain",
+    }
+}
+
+fn second(row: &Row, phases: &Phases, sample: Option<&(u64, Sample)>) -> Value {
     let span = seconds(row.from_ns, row.until_ns).max(0.001);
     let rate = |count: Count| (row.tally.count(count) as f64 / span).round();
     let mut value = json!({
-        "t": seconds(began, row.from_ns),
+        "t": seconds(phases.began, row.from_ns),
+        "span": span,
+        "phase": phase_of(row, phases),
         "live": row.live,
         "connects": rate(Count::ConnectSucc),
         "published": rate(Count::Pub),
@@ -192,13 +208,18 @@ fn second(row: &Row, began: u64, sample: Option<&(u64, Sample)>) -> Value {
         "lost_connections": row.tally.count(Count::Lost),
         "succeeded": rate(Count::PubSucc) + rate(Count::Recv),
         "failed": failed_in(&row.tally),
-        "connect_ms": known_percentiles(row.tally.times(Sampler::Connect)),
-        "sub_ms": known_percentiles(row.tally.times(Sampler::Sub)),
-        "pub_ms": known_percentiles(row.tally.times(Sampler::Pub)),
+        "connect_ms": of_second(row.tally.times(Sampler::Connect)),
+        "subscribe_ms": of_second(row.tally.times(Sampler::Subscribe)),
+        "pub_ms": of_second(row.tally.times(Sampler::Pub)),
+        "sub_ms": of_second(row.tally.times(Sampler::Sub)),
+        "reconnect_ms": of_second(row.tally.times(Sampler::Reconnect)),
         "thread_cpu_max": row.thread_cpu_max,
     });
-    if let (Some((_, sample)), Some(value)) = (sample, value.as_object_mut()) {
-        value.insert("target".into(), sample.to_json());
+    if !row.tally.failures.is_empty() {
+        value["failures"] = failures(&row.tally);
+    }
+    if let Some((_, sample)) = sample {
+        value["target"] = sample.to_json();
     }
     value
 }
@@ -325,6 +346,7 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<St
             outcome.total.count(Count::PubMissed)
         ));
     }
+    warnings.extend(host_shared(used));
     if let Some(busy) = used["host_cpu"]["mean"].as_f64().filter(|busy| *busy > HOST_CPU_MAX) {
         warnings.push(format!(
             "This host's processors were busy for {:.0} % of the time, with the tester, the \
@@ -339,14 +361,47 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<St
     } else if sums.tracked.received > sums.expected && plan.is_whole() {
         warnings.push("More was received than expected: subscriptions overlap.".into());
     }
+    warnings.extend(nobody_takes(plan, outcome, sums));
     warnings
 }
+
+/// Deliveries were to be seen, and no subscription is for any of them.
+fn nobody_takes(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Option<String> {
+    let mut publishing = plan.groups.iter().filter_map(|group| group.publish.as_ref());
+    let is_to_be_seen = plan.is_whole() && publishing.any(|one| one.body.is_stamped());
+    let is_sent = outcome.total.count(Count::Pub) > 0;
+    (is_to_be_seen && is_sent && sums.expected == 0).then(|| NOBODY_TAKES.into())
+}
+
+/// Time of the processors that neither the broker nor the tester had, while measuring.
+fn host_shared(used: &Value) -> Vec<String> {
+    let above = |figure: &str, noted: f64| {
+        used[figure]["mean"].as_f64().filter(|share| *share > noted).map(|share| share * 100.0)
+    };
+    let stolen = above("host_stolen", STOLEN_NOTED).map(|percent| {
+        format!(
+            "The host gave {percent:.1} % of its processors' time to others (steal): latencies \
+             hold this wait."
+        )
+    });
+    let others = above("host_others", OTHERS_NOTED).map(|percent| {
+        format!(
+            "Processes other than the broker and the tester used {percent:.1} % of the processors' \
+             time: latencies hold waiting for them."
+        )
+    });
+    stolen.into_iter().chain(others).collect()
+}
+
+const NOBODY_TAKES: &str = "No subscription of this test takes what it publishes: loss was not \
+    judged.";
 
 /// What went wrong, each a line; none means that the test passed.
 fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
     let count = |count: Count| outcome.total.count(count);
     let missing = plan.clients().saturating_sub(outcome.live_at_start);
     let missing = if plan.start == Start::Together { missing } else { 0 };
+    let nothing = nothing_published(plan, outcome);
     let rows = [
         (missing, "clients were never connected and subscribed"),
         (count(Count::Lost), "connections were lost"),
@@ -361,7 +416,15 @@ fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
     ];
     let rows = rows.iter().filter(|(n, _)| *n > 0);
     let cut = cut_short(plan, outcome);
-    cut.into_iter().chain(rows.map(|(n, what)| format!("{n} {what}"))).collect()
+    let rows = rows.map(|(n, what)| format!("{n} {what}"));
+    cut.into_iter().chain(nothing).chain(rows).collect()
+}
+
+/// A test that was to publish and did not has shown nothing, whatever else went well.
+fn nothing_published(plan: &Plan, outcome: &Outcome) -> Option<String> {
+    let is_to_publish = plan.groups.iter().any(|group| group.publish.is_some());
+    let is_nothing = is_to_publish && outcome.total.count(Count::Pub) == 0;
+    is_nothing.then(|| "nothing was published".into())
 }
 
 /// A test without a planned end ends with a signal, and is whole.

@@ -1,5 +1,7 @@
 //! The report as Markdown: overview, detail and full disclosure.
 
+use super::grouping::group;
+use super::verdict::verdict as conclude;
 use super::{list, number, text};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -17,10 +19,39 @@ pub(crate) fn markdown(report: &Value) -> String {
     out
 }
 
+/// Who won, by how much, and whether it counts.
+pub(crate) fn conclusion(reports: &[Value]) -> String {
+    let groups = group(reports);
+    let verdict = conclude(&groups);
+    let mut out = format!("**{}**\n\n", verdict.sentence);
+    for sentence in &verdict.of_loads {
+        let _ = writeln!(out, "* {sentence}");
+    }
+    if !verdict.of_loads.is_empty() {
+        out.push('\n');
+    }
+    let _ = writeln!(out, "{}\n", verdict.standing_in_words());
+    for one in &verdict.reservations {
+        let _ = writeln!(out, "* {}", one.text);
+    }
+    if !verdict.reservations.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
+/// What a run without faults may say of itself.
+fn passed(report: &Value) -> &'static str {
+    match number(report, "/messages/expected") > 0.0 {
+        true => "nothing was lost, doubled, refused or cut off",
+        false => "nothing was refused or cut off; loss was not judged",
+    }
+}
+
 fn verdict(report: &Value, out: &mut String) {
     let faults = list(report, "/faults");
     if faults.is_empty() {
-        let _ = writeln!(out, "**Passed**: nothing was lost, doubled, refused or cut off.\n");
+        let _ = writeln!(out, "**Passed**: {}.\n", passed(report));
     } else {
         let _ = writeln!(out, "**Failed**:\n");
         faults.iter().filter_map(Value::as_str).for_each(|fault| {
@@ -226,6 +257,7 @@ const USE: &[(&str, &str, f64)] = &[
     ("broker disk writes, KB a second", "disk_written_per_s", 1.0 / 1024.0),
     ("host CPU, %", "host_cpu", 100.0),
     ("host CPU given to others, %", "host_stolen", 100.0),
+    ("host CPU of other processes, %", "host_others", 100.0),
     ("host memory in use, MB", "host_memory_kb", 1.0 / 1024.0),
     ("host network in, KB a second", "net_in_per_s", 1.0 / 1024.0),
     ("host network out, KB a second", "net_out_per_s", 1.0 / 1024.0),

@@ -5,17 +5,23 @@
 mod build;
 mod command;
 mod csv;
+mod grouping;
 mod host;
-mod html;
+mod jtl;
 mod markdown;
+mod page;
+mod reservations;
 mod samplers;
+mod verdict;
+mod words;
 
 pub(crate) use build::{Subject, build};
 pub(crate) use command::run;
-pub(crate) use csv::{csv, jtl};
+pub(crate) use csv::csv;
 pub(crate) use host::host_lines;
-pub(crate) use html::html;
-pub(crate) use markdown::{disclosure, markdown};
+pub(crate) use jtl::jtl;
+pub(crate) use markdown::{conclusion, disclosure, markdown};
+pub(crate) use page::html;
 
 use serde_json::Value;
 

@@ -237,6 +237,48 @@ fn a_ramp_climbs_until_a_limit_and_recommends_a_load() {
     assert_eq!(list.as_array().map(Vec::len), Some(1));
 }
 
+/// Two more processes than processors do nothing but use them: the ramp says who was busy.
+#[test]
+fn a_ramp_says_that_the_host_was_busy_with_something_else() {
+    let broker = godwit();
+    let target = broker.address.to_string();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let others: Vec<Busy> = (0..processors + 2).map(|_| Busy::start()).collect();
+    let line = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "1", "--to", "1"];
+    let more = ["--duration", "2s", "--warm", "0s", "--cpu", "50", "--target", &target];
+    let json = scratch().join("busy.json");
+    let page = scratch().join("busy.html");
+    let paths = [&json, &page].map(|path| path.to_str().expect("text"));
+    let run = bench(&[&line[..], &more, &["--json", paths[0]]].concat());
+    drop(others);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    let says = "the host, not the load, was busy: ";
+    assert!(run.stdout.contains(says), "{}", run.stdout);
+    assert!(run.stdout.contains("of the processors' time"), "{}", run.stdout);
+    assert!(run.stderr.contains("use a host that has nothing else to do"), "{}", run.stderr);
+    assert_eq!(bench(&["report", paths[0], "--html", paths[1]]).code, Some(0));
+    let page = std::fs::read_to_string(page).expect("it was written");
+    assert!(page.contains("No load of p2p-1k-1k-1k-1k is recommended."), "{page}");
+    assert!(page.contains(says), "{page}");
+}
+
+/// A process that uses a processor, until it is dropped.
+struct Busy(std::process::Child);
+
+impl Busy {
+    fn start() -> Busy {
+        let mut shell = Command::new("sh");
+        Busy(shell.args(["-c", "while :; do :; done"]).spawn().expect("there is a shell"))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_test_without_an_end_ends_with_its_broker() {
     let broker = godwit();
@@ -460,116 +502,6 @@ fn a_server_is_verified_where_a_ca_is_given() {
     let other = format!("{CERTIFICATES}/server.pem");
     let run = conn(&["--cacertfile", &other]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
-}
-
-/// As a person sees it: the page is opened in a browser, which must draw every chart.
-#[test]
-fn a_report_draws_its_charts_in_a_browser() {
-    let broker = godwit();
-    let target = broker.address.to_string();
-    let page = scratch().join("report.html");
-    let page = page.to_str().expect("the path is text");
-    let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--duration", "1s", "--warm", "0s"];
-    let run = bench(&[&line[..], &["--rate", "20", "--target", &target, "--html", page]].concat());
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let mut chromium = Command::new("chromium");
-    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-    let Ok(shown) = chromium.arg(format!("file://{page}")).output() else {
-        return leave_out("chromium is not installed");
-    };
-    let shown = String::from_utf8_lossy(&shown.stdout);
-    assert!(shown.contains("data-drawn=\"21\""), "{shown}");
-    assert!(shown.contains("<b class=\"good\">passed</b>"), "{shown}");
-}
-
-/// Who likes it dark gets it dark, and still no black pages out of the printer, nor charts cut off.
-#[test]
-fn a_report_is_dark_where_wanted_and_light_on_paper() {
-    let page = scratch().join("paper.html");
-    let json = scratch().join("paper.json");
-    let seconds: Vec<_> =
-        (0..5).map(|t| serde_json::json!({ "t": t, "received": 7 * t })).collect();
-    let report = |broker: &str| {
-        serde_json::json!({
-            "tool": "godwit-bench",
-            "scenario": { "name": "x" },
-            "began_unix_s": 1,
-            "target": { "broker": broker },
-            "seconds": seconds,
-        })
-    };
-    let both = serde_json::json!([report("one"), report("other")]);
-    std::fs::write(&json, both.to_string()).expect("the scratch folder is ours");
-    let (page, json) = (page.to_str().expect("text"), json.to_str().expect("text"));
-    let run = bench(&["report", json, "--html", page]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let look = r#"<script>
-        const see = (name) => {
-            const style = getComputedStyle(document.documentElement);
-            const width = document.querySelector(".uplot").clientWidth;
-            document.body.dataset[name] = style.getPropertyValue("--page").trim() + " " + width;
-        };
-        // A chart takes its new size in a task of its own.
-        const later = () => new Promise((done) => setTimeout(done, 50));
-        (async () => {
-            see("before");
-            dispatchEvent(new Event("beforeprint"));
-            await later();
-            see("paper");
-            dispatchEvent(new Event("afterprint"));
-            await later();
-            see("after");
-        })();
-        </script></body>"#;
-    let text = std::fs::read_to_string(page).expect("it was written").replace("</body>", look);
-    std::fs::write(page, text).expect("the scratch folder is ours");
-    let mut chromium = Command::new("chromium");
-    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-    chromium.args(["--window-size=1150,900", "--virtual-time-budget=5000"]);
-    chromium.args(["--blink-settings=preferredColorScheme=0"]);
-    let Ok(shown) = chromium.arg(format!("file://{page}")).output() else {
-        return leave_out("chromium is not installed");
-    };
-    let shown = String::from_utf8_lossy(&shown.stdout);
-    assert!(shown.contains("data-before=\"#14181c "), "{shown}");
-    assert!(shown.contains("data-paper=\"#ffffff 330\""), "{shown}");
-    assert!(shown.contains("data-after=\"#14181c "), "{shown}");
-    // Both brokers stand in the legend of the one chart.
-    assert!(shown.contains(">one</") && shown.contains(">other</"), "{shown}");
-}
-
-/// Two rounds of two scenarios are four curves with four names.
-#[test]
-fn reports_of_one_broker_are_told_apart_on_their_page() {
-    let seconds = [0, 1].map(|t| serde_json::json!({ "t": t, "received": 7 * t }));
-    let report = |scenario: &str| {
-        serde_json::json!({
-            "tool": "godwit-bench",
-            "scenario": { "name": scenario },
-            "began_unix_s": 1,
-            "target": { "broker": "mine" },
-            "seconds": seconds,
-        })
-    };
-    let names = [scratch().join("rounds.json"), scratch().join("rounds.html")];
-    let [json, page] = names.each_ref().map(|name| name.to_str().expect("text"));
-    let shown = |reports: &[serde_json::Value]| -> Option<String> {
-        std::fs::write(json, serde_json::json!(reports).to_string()).expect("a file of ours");
-        assert_eq!(bench(&["report", json, "--html", page]).code, Some(0));
-        let mut chromium = Command::new("chromium");
-        chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-        let output = chromium.arg(format!("file://{page}")).output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let Some(all) = shown(&[report("fan"), report("pairs"), report("fan"), report("pairs")]) else {
-        return leave_out("chromium is not installed");
-    };
-    assert!(all.contains("<h1>fan, pairs</h1>"), "{all}");
-    for name in ["mine, fan", "mine, pairs", "mine, fan, run 2", "mine, pairs, run 2"] {
-        assert!(all.contains(&format!("<th>{name}</th>")), "{name}: {all}");
-    }
-    let alone = shown(&[report("fan")]).expect("it was there before");
-    assert!(alone.contains("<h1>fan</h1>") && alone.contains("<th>mine</th>"), "{alone}");
 }
 
 #[test]

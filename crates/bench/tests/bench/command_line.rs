@@ -33,13 +33,19 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["conn", "--quic", "o.eterm", "-h", "127.0.0.1"], "--quic o.eterm: use true or false"),
         (&["conn", "--quic", "true", "--ws"], "--quic and --ws: use one of them"),
         (&["run", "p2p-1k-1k-1k-1k", "--target", "http://127.0.0.1"], "http is not spoken here"),
-        (&["conn", "--load-qst", "tickets"], "--load-qst: tickets of 0-RTT are not kept"),
-        (&["conn", "--qoelog", "q.csv"], "--qoelog: see --json"),
-        (&["conn", "--ssl-version", "tlsv1.2"], "--ssl-version: the newest that both know"),
-        (&["conn", "--ciphers", "a"], "--ciphers: "),
-        (&["pub", "-t", "a", "--topics-payload", "p.json"], "--topics-payload: write a scenario"),
-        (&["pub", "-t", "a", "--retry-interval", "5"], "--retry-interval: "),
-        (&["pub", "-t", "a", "--keep-connected", "true"], "--keep-connected: "),
+        (&["conn", "--load-qst", "tickets"], "--load-qst tickets: leave it out"),
+        (&["conn", "--qoelog", "q.csv"], "--qoelog q.csv: use --json FILE"),
+        (&["conn", "-Q", "dump"], "--qoe dump: use --json FILE"),
+        (&["conn", "--ssl-version", "tlsv1.1"], "--ssl-version tlsv1.1: use tlsv1.2 or tlsv1.3"),
+        (&["conn", "--ciphers", "a"], "--ciphers a: leave it out"),
+        (&["pub", "-t", "a", "--topics-payload", "p.json"], "p.json: write a scenario with a"),
+        (&["pub", "-t", "a", "--retry-interval", "5"], "--retry-interval 5: leave it out"),
+        (&["pub", "-t", "a", "--keep-connected", "true"], "--keep-connected true: leave it out"),
+        (&["pub", "mqtt://127.0.0.1", "-t", "a"], "write -h mqtt://127.0.0.1"),
+        (
+            &["conn", "-h", "127.0.0.1", "-i", "10d"],
+            "--interval 10d: use a number from 0 on, milliseconds",
+        ),
         (&["run", "p2p-1k-1k-1k-1k", "--connrate", "0"], "--connrate 0: use a number above 0"),
         (&["run", "p2p-1k-1k-1k-1k", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
         (&["conn", "-h", "127.0.0.1", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
@@ -59,6 +65,7 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["brokers", "all"], "usage: godwit-bench brokers"),
         (&["show"], "usage: godwit-bench show NAME"),
         (&["compare"], "usage: godwit-bench compare FILE.toml"),
+        (&["compare", "x.toml", "--html"], "--html needs FILE"),
         (&["report", "no-such.json"], "no-such.json: No such file"),
         (&["fly"], "fly is no subcommand"),
         (&["conn", "--nonsense"], "--nonsense is no flag"),
@@ -115,6 +122,36 @@ fn nobody_at_home_is_no_result() {
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("no client was connected: connection_refused"), "{}", run.stderr);
     assert_eq!(run.stdout, "");
+}
+
+/// What did not happen is not said: neither by a line, nor by the report, nor by the exit code.
+#[test]
+fn nothing_published_is_not_complete() {
+    let at = ["-h", "127.0.0.1", "-p", "1", "-c", "3", "-t", "a", "-I", "10"];
+    let run = bench(&[&["pub"][..], &at, &["-L", "20"]].concat());
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(!run.stdout.contains("publish complete"), "{}", run.stdout);
+    let says = "publish not complete: 0 of 20 messages were published";
+    assert!(run.stdout.contains(says), "{}", run.stdout);
+    assert!(run.stderr.contains("FAULT: nothing was published"), "{}", run.stderr);
+    // The first is never acknowledged, and so the others wait until the time is up.
+    let broker = BadBroker::start(Fault::ForgetAckEvery(1));
+    let port = broker.address.port().to_string();
+    let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-t", "a", "-q", "1", "-I", "10"];
+    let run = bench(&[&line[..], &["-L", "20", "--duration", "500ms"]].concat());
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let says = "publish not complete: 1 of 20 messages were published";
+    assert!(run.stdout.contains(says), "{}", run.stdout);
+}
+
+/// `--log_to null` is emqtt_bench's word for no lines.
+#[test]
+fn lines_can_be_left_out() {
+    let broker = BadBroker::start(Fault::None);
+    let port = broker.address.port().to_string();
+    let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-t", "a", "-I", "10", "-L", "3"];
+    let run = bench(&[&line[..], &["--log_to", "null"]].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{}", run.stderr);
 }
 
 /// Nobody will try again, so there is nothing to wait for, though no end was given.

@@ -275,7 +275,7 @@ fn a_ramp_ends_where_something_is_lost() {
     assert_eq!(broker.peers(), ["127.0.0.6"]);
     // Ten messages a topic, then twenty, then forty: one of those is dropped.
     let last = run.stdout.lines().find(|row| row.starts_with("| 40.000 | "));
-    assert!(last.is_some_and(|row| row.ends_with("| 10 deliveries lost |")), "{}", run.stdout);
+    assert!(last.is_some_and(|row| row.contains("| 10 deliveries lost")), "{}", run.stdout);
     assert!(!run.stdout.contains("| 80.000 | "), "{}", run.stdout);
     let recommended = run.stdout.lines().find(|line| line.starts_with("Recommended load: "));
     assert!(recommended.is_some_and(|line| !line.contains("40.000")), "{}", run.stdout);

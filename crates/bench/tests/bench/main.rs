@@ -10,6 +10,7 @@ mod gateway;
 #[allow(dead_code, reason = "tests of programs use the rest")]
 #[path = "../../../godwit/src/identity/contract/installed.rs"]
 mod installed;
+mod pages;
 mod program;
 mod quic;
 mod signals;

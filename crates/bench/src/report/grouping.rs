@@ -1,0 +1,253 @@
+//! Reports sorted for a comparison: one load, the brokers that had it, and the rounds of each.
+
+use super::{list, number, text};
+use serde_json::Value;
+
+/// Everything that had the same load.
+pub(crate) struct LoadGroup<'a> {
+    /// The scenario's name, told apart from another load of the same scenario.
+    pub(crate) name: String,
+    /// What the scenario does, in its own words.
+    pub(crate) title: String,
+    /// What was made smaller or shorter.
+    pub(crate) scaled: &'a str,
+    pub(crate) kind: GroupKind,
+    pub(crate) brokers: Vec<BrokerRuns<'a>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupKind {
+    Brokers,
+    /// The steps of a ramp stand in the place of brokers.
+    Steps,
+}
+
+/// One broker's runs of one load.
+pub(crate) struct BrokerRuns<'a> {
+    pub(crate) name: String,
+    pub(crate) runs: Vec<&'a Value>,
+}
+
+impl BrokerRuns<'_> {
+    /// Of all runs that have the figure; `None` where none has it.
+    pub(crate) fn median(&self, figure: impl Fn(&Value) -> Option<f64>) -> Option<f64> {
+        median(self.sorted(figure))
+    }
+
+    /// The least and the most over the rounds.
+    pub(crate) fn range(&self, figure: impl Fn(&Value) -> Option<f64>) -> Option<(f64, f64)> {
+        let all = self.sorted(figure);
+        Some((*all.first()?, *all.last()?))
+    }
+
+    fn sorted(&self, figure: impl Fn(&Value) -> Option<f64>) -> Vec<f64> {
+        let mut all: Vec<f64> = self.runs.iter().filter_map(|run| figure(run)).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    /// What went wrong in any of the rounds: a bad round is not hidden by two good ones.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let faults = self.runs.iter().flat_map(|run| list(run, "/faults"));
+        let mut all: Vec<String> = faults.filter_map(Value::as_str).map(String::from).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// Why a run could not be made.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.runs.iter().find_map(|run| run["error"].as_str())
+    }
+}
+
+/// The middle of sorted values.
+pub(crate) fn median(sorted: Vec<f64>) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// In the order in which loads and brokers come first.
+pub(crate) fn group(reports: &[Value]) -> Vec<LoadGroup<'_>> {
+    let mut groups: Vec<(LoadKey<'_>, LoadGroup<'_>)> = Vec::new();
+    for report in reports {
+        let key = load_key(report);
+        let at = groups.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+            groups.push((key, new_group(report)));
+            groups.len() - 1
+        });
+        let group = &mut groups[at].1;
+        if group.title.is_empty() {
+            group.title = title(report);
+        }
+        if group.scaled.is_empty() {
+            group.scaled = text(report, "/scenario/scaled");
+        }
+        add(group, report);
+    }
+    let mut groups: Vec<LoadGroup<'_>> = groups.into_iter().map(|(_, group)| group).collect();
+    tell_apart(&mut groups);
+    groups
+}
+
+/// What makes two loads one: a comparison says which of its tasks a run is of.
+type LoadKey<'a> = (&'a str, Option<u64>, &'a str, bool);
+
+fn load_key(report: &Value) -> LoadKey<'_> {
+    let (name, is_ramp) = (text(report, "/scenario/name"), report["ramp"].is_object());
+    match report.pointer("/comparison/task").and_then(Value::as_u64) {
+        Some(task) => (name, Some(task), "", is_ramp),
+        // The steps of a ramp differ in what was scaled; so does a broker that could not be run.
+        None if is_ramp || report["error"].is_string() => (name, None, "", is_ramp),
+        None => (name, None, text(report, "/scenario/scaled"), is_ramp),
+    }
+}
+
+fn new_group(report: &Value) -> LoadGroup<'_> {
+    let kind = if report["ramp"].is_object() { GroupKind::Steps } else { GroupKind::Brokers };
+    let name = text(report, "/scenario/name").to_string();
+    LoadGroup { name, title: String::new(), scaled: "", kind, brokers: Vec::new() }
+}
+
+fn title(report: &Value) -> String {
+    let scenario = crate::scenario::read(text(report, "/scenario/text"));
+    scenario.map(|scenario| scenario.title).unwrap_or_default()
+}
+
+/// A further round of a comparison joins the broker's others. What else has the same name is
+/// another run of its own.
+fn add<'a>(group: &mut LoadGroup<'a>, report: &'a Value) {
+    let name = label(report);
+    let known = group.brokers.iter().position(|broker| broker.name == name);
+    match known {
+        Some(at) if is_round(group.brokers[at].runs[0]) && is_round(report) => {
+            group.brokers[at].runs.push(report);
+        }
+        known => {
+            let is_of_name = |one: &&BrokerRuns<'_>| {
+                one.name == name || one.name.starts_with(&format!("{name}, run "))
+            };
+            let before = group.brokers.iter().filter(is_of_name).count();
+            let name = match known {
+                Some(_) => format!("{name}, run {}", before + 1),
+                None => name,
+            };
+            group.brokers.push(BrokerRuns { name, runs: vec![report] });
+        }
+    }
+}
+
+/// Comparisons that were written before runs knew their rounds are known by their command.
+fn is_round(report: &Value) -> bool {
+    report["comparison"].is_object()
+        || report["error"].is_string()
+        || text(report, "/command").split_whitespace().nth(1) == Some("compare")
+}
+
+fn label(report: &Value) -> String {
+    if report["ramp"].is_object() {
+        return format!("rate {}", round_to(number(report, "/ramp/rate"), 3));
+    }
+    let broker = text(report, "/target/broker");
+    if !broker.is_empty() {
+        return broker.to_string();
+    }
+    let urls = list(report, "/target/urls").iter().filter_map(Value::as_str);
+    let urls = urls.collect::<Vec<_>>().join(", ");
+    if urls.is_empty() { "the broker".into() } else { urls }
+}
+
+/// Without zeros at its end.
+pub(crate) fn round_to(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// One scenario at two scales has two groups.
+fn tell_apart(groups: &mut [LoadGroup<'_>]) {
+    let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
+    for (at, group) in groups.iter_mut().enumerate() {
+        let nth = names[..=at].iter().filter(|name| **name == group.name).count();
+        if names.iter().filter(|name| **name == group.name).count() > 1 {
+            group.name = format!("{} ({nth})", group.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn run(scenario: &str, broker: &str, more: Value) -> Value {
+        let mut report = json!({
+            "tool": "godwit-bench",
+            "scenario": { "name": scenario },
+            "target": { "broker": broker },
+        });
+        let more = more.as_object().expect("an object").clone();
+        report.as_object_mut().expect("an object").extend(more);
+        report
+    }
+
+    fn names(groups: &[LoadGroup<'_>]) -> Vec<(String, Vec<(String, usize)>)> {
+        let brokers = |group: &LoadGroup<'_>| {
+            group.brokers.iter().map(|one| (one.name.clone(), one.runs.len())).collect()
+        };
+        groups.iter().map(|group| (group.name.clone(), brokers(group))).collect()
+    }
+
+    #[test]
+    fn rounds_of_a_comparison_are_one_broker_and_four_brokers_are_four() {
+        let mut reports = Vec::new();
+        for task in 0..2 {
+            for round in 1..=3 {
+                for broker in ["a", "b", "c", "d"] {
+                    let own = json!({ "comparison": { "task": task, "round": round } });
+                    reports.push(run("fan", broker, own));
+                }
+            }
+        }
+        let all = ["a", "b", "c", "d"].map(|name| (name.to_string(), 3)).to_vec();
+        let expected = vec![("fan (1)".to_string(), all.clone()), ("fan (2)".to_string(), all)];
+        assert_eq!(names(&group(&reports)), expected);
+    }
+
+    #[test]
+    fn runs_of_one_broker_without_a_comparison_are_told_apart() {
+        let reports = ["fan", "pairs", "fan", "fan"].map(|name| run(name, "mine", json!({})));
+        let runs = ["mine", "mine, run 2", "mine, run 3"].map(|name| (name.to_string(), 1));
+        let expected = vec![
+            ("fan".to_string(), runs.to_vec()),
+            ("pairs".to_string(), vec![("mine".to_string(), 1)]),
+        ];
+        assert_eq!(names(&group(&reports)), expected);
+    }
+
+    #[test]
+    fn steps_of_a_ramp_are_one_group() {
+        let steps = [0.1, 0.2].map(|rate| {
+            let scaled = json!({ "name": "p2p", "scaled": format!("times {rate}") });
+            run("p2p", "", json!({ "ramp": { "rate": rate }, "scenario": scaled }))
+        });
+        let groups = group(&steps);
+        assert_eq!(groups[0].kind, GroupKind::Steps);
+        let expected = ["rate 0.1", "rate 0.2"].map(|name| (name.to_string(), 1)).to_vec();
+        assert_eq!(names(&groups), [("p2p".to_string(), expected)]);
+    }
+
+    #[test]
+    fn the_middle_of_rounds_counts() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![1.0, 2.0, 9.0]), Some(2.0));
+        assert_eq!(median(vec![1.0, 2.0]), Some(1.5));
+        assert_eq!([0.1, 2.0, 100.0].map(|n| round_to(n, 3)), ["0.1", "2", "100"]);
+    }
+}

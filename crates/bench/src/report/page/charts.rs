@@ -1,0 +1,410 @@
+//! Charts of one load: bars of the main figures, and curves over the measured time. Every axis of
+//! values begins at zero. What was before measuring is not drawn.
+
+use super::super::grouping::{BrokerRuns, GroupKind, LoadGroup, median};
+use super::super::verdict::{GroupVerdict, sampler};
+use super::super::words::{amount, fixed};
+use super::super::{list, number, text};
+use super::answer::BarRow;
+use super::{escaped, series_class};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Side by side: one small figure a measure.
+pub(super) fn bars(group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) {
+    if group.brokers.len() < 2 {
+        return;
+    }
+    let _ = writeln!(out, "<div class=\"grid\">");
+    for (name, unit, better, of) in BARS {
+        let values: Vec<Option<f64>> = group.brokers.iter().map(|one| one.median(of)).collect();
+        let most = values.iter().flatten().copied().fold(0.0, f64::max);
+        if values.iter().all(Option::is_none) || *name == own.measure.name {
+            continue;
+        }
+        let _ = writeln!(out, "<figure class=\"bars\">");
+        let better = if group.kind == GroupKind::Steps || better.is_empty() {
+            String::new()
+        } else {
+            format!("; {better} is better")
+        };
+        let _ = writeln!(out, "<figcaption>{name}, {unit}{better}</figcaption>\n<ul>");
+        for (at, broker) in group.brokers.iter().enumerate() {
+            let row = BarRow { name: &broker.name, value: values[at], unit, note: "" };
+            let series = if group.kind == GroupKind::Steps { 0 } else { at };
+            let _ = writeln!(out, "<li>{}</li>", row.html(most, series));
+        }
+        let _ = writeln!(out, "</ul>\n</figure>");
+    }
+    let _ = writeln!(out, "</div>");
+}
+
+type Figure = fn(&Value) -> Option<f64>;
+
+/// Name, unit, which is better, and where it stands.
+const BARS: &[(&str, &str, &str, Figure)] = &[
+    ("Delivered", "messages/s", "longer", |run| run.pointer("/rates/received")?.as_f64()),
+    ("Median latency of deliveries", "ms", "shorter", |run| sampler(run, "Sub", "p50")),
+    ("99th percentile of delivery latency", "ms", "shorter", |run| sampler(run, "Sub", "p99")),
+    ("CPU a delivery", "\u{b5}s", "shorter", |run| {
+        run.pointer("/target_use/cpu_us_per_delivery")?.as_f64()
+    }),
+    ("Memory at most", "MB", "shorter", |run| {
+        Some(run.pointer("/target_use/memory_kb/max")?.as_f64()? / 1024.0)
+    }),
+    ("99th percentile of connect latency", "ms", "shorter", |run| sampler(run, "Connect", "p99")),
+];
+
+/// A curve's figure, second by second.
+struct Curve {
+    name: &'static str,
+    unit: &'static str,
+    path: &'static str,
+    factor: f64,
+    /// Where seconds are drawn together: the highest of them, or their mean.
+    is_peak: bool,
+    /// Connecting is drawn, too.
+    is_of_all: bool,
+}
+
+pub(super) fn over_time(group: &LoadGroup<'_>, out: &mut String) {
+    let drawn = |curves: &[Curve]| {
+        let mut charts = String::new();
+        let count = curves.iter().filter(|curve| curve.draw(group, &mut charts)).count();
+        (count, charts)
+    };
+    let (count, charts) = drawn(MAIN);
+    if count == 0 {
+        return;
+    }
+    let rounds = group.brokers.iter().map(|one| one.runs.len()).max().unwrap_or(1);
+    let rounds = match rounds {
+        1 => "",
+        _ => " A thick line is the median of the rounds, a thin one a round.",
+    };
+    let _ = writeln!(
+        out,
+        "<h3>Over the measured time</h3>\n<p class=\"note\">Seconds since measuring began; warming \
+         up is left out.{rounds}</p>\n<div class=\"grid\">\n{charts}</div>"
+    );
+    let (count, charts) = drawn(MORE);
+    if count > 0 {
+        let _ = writeln!(
+            out,
+            "<details><summary>{count} more charts: clients, bytes, broker and host</summary>\n\
+             <div class=\"grid\">\n{charts}</div>\n</details>"
+        );
+    }
+}
+
+/// Points of one line: seconds and values.
+type Points = Vec<(f64, f64)>;
+
+impl Curve {
+    /// Says whether there was anything to draw.
+    fn draw(&self, group: &LoadGroup<'_>, out: &mut String) -> bool {
+        let rounds: Vec<Vec<Points>> =
+            group.brokers.iter().map(|broker| self.rounds(broker)).collect();
+        let all = || rounds.iter().flatten().flatten();
+        let Some(most) = all().map(|(_, value)| *value).reduce(f64::max) else { return false };
+        let span = all().map(|(at, _)| *at).fold(1.0, f64::max);
+        let axis = Axis::to(most);
+        let _ = writeln!(
+            out,
+            "<figure class=\"chart\">\n<figcaption>{}, {}</figcaption>\n<div class=\"plot\">",
+            self.name, self.unit
+        );
+        for tick in axis.ticks() {
+            let _ = writeln!(
+                out,
+                "<span class=\"tick\" style=\"bottom:{:.2}%\">{}</span>",
+                tick / axis.top * 100.0,
+                fixed(tick, axis.digits())
+            );
+        }
+        let _ = writeln!(
+            out,
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
+             aria-label=\"{}\">",
+            escaped(&self.in_words(group, &rounds, span))
+        );
+        for tick in axis.ticks() {
+            let y = HEIGHT - tick / axis.top * HEIGHT;
+            let _ = writeln!(out, "<path class=\"rule\" d=\"M0 {y:.1}H{WIDTH}\"/>");
+        }
+        for (at, own) in rounds.iter().enumerate() {
+            let series = series_class(at);
+            if own.len() > 1 {
+                for round in own {
+                    let path = path(round, span, axis.top);
+                    let _ = writeln!(out, "<path class=\"line thin {series}\" d=\"{path}\"/>");
+                }
+            }
+            let path = path(&middle(own), span, axis.top);
+            let _ = writeln!(out, "<path class=\"line {series}\" d=\"{path}\"/>");
+        }
+        let _ = writeln!(
+            out,
+            "</svg>\n</div>\n<p class=\"times\"><span>0 s</span><span>{} s</span></p>",
+            amount(span)
+        );
+        self.key(group, &rounds, out);
+        let _ = writeln!(out, "</figure>");
+        true
+    }
+
+    /// The names of the lines, with their figures.
+    fn key(&self, group: &LoadGroup<'_>, rounds: &[Vec<Points>], out: &mut String) {
+        let _ = writeln!(out, "<ul class=\"key\">");
+        for (at, own) in rounds.iter().enumerate() {
+            let figures = match (middle_value(own), peak(own)) {
+                (Some(middle), Some(peak)) => {
+                    format!("<b>{}</b>, peak {}", amount(middle), amount(peak))
+                }
+                _ => "no figures".into(),
+            };
+            let _ = writeln!(
+                out,
+                "<li><svg class=\"swatch\" viewBox=\"0 0 28 8\" aria-hidden=\"true\"><path \
+                 class=\"line {}\" d=\"M0 4H28\"/></svg><span>{}</span> \
+                 <span class=\"figures\">{figures}</span></li>",
+                series_class(at),
+                escaped(&group.brokers[at].name)
+            );
+        }
+        let _ = writeln!(out, "</ul>");
+    }
+
+    /// For those who do not see the chart.
+    fn in_words(&self, group: &LoadGroup<'_>, rounds: &[Vec<Points>], span: f64) -> String {
+        let mut words = format!("{}, {}, over {} s.", self.name, self.unit, amount(span));
+        for (at, own) in rounds.iter().enumerate() {
+            let name = &group.brokers[at].name;
+            let _ = match (middle_value(own), peak(own)) {
+                (Some(middle), Some(peak)) => {
+                    write!(words, " {name}: median {}, peak {}.", amount(middle), amount(peak))
+                }
+                _ => write!(words, " {name}: no figures."),
+            };
+        }
+        words
+    }
+
+    fn rounds(&self, broker: &BrokerRuns<'_>) -> Vec<Points> {
+        let rounds = broker.runs.iter().map(|run| self.points(run));
+        rounds.filter(|points| !points.is_empty()).collect()
+    }
+
+    fn points(&self, run: &Value) -> Points {
+        let seconds = list(run, "/seconds").iter();
+        let seconds: Vec<&Value> =
+            seconds.filter(|second| self.is_of_all || is_measured(run, second)).collect();
+        let first = seconds.first().map_or(0.0, |second| number(second, "/t"));
+        let points: Points = seconds
+            .iter()
+            .filter_map(|second| {
+                let value = second.pointer(self.path)?.as_f64()? * self.factor;
+                Some((number(second, "/t") - first, value))
+            })
+            .collect();
+        self.fewer(points)
+    }
+
+    /// At most so many as can be told apart.
+    fn fewer(&self, points: Points) -> Points {
+        let size = points.len().div_ceil(POINTS_MAX).max(1);
+        let one = |some: &[(f64, f64)]| {
+            let peak = some.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+            let mean = some.iter().map(|(_, value)| value).sum::<f64>() / some.len() as f64;
+            (some[0].0, if self.is_peak { peak } else { mean })
+        };
+        points.chunks(size).map(one).collect()
+    }
+}
+
+/// Reports that were written before seconds knew their phase have the phases' lengths.
+fn is_measured(run: &Value, second: &Value) -> bool {
+    if second["phase"].is_string() {
+        return text(second, "/phase") == "measure";
+    }
+    if !run["phases_s"].is_object() {
+        return true;
+    }
+    let before = number(run, "/phases_s/connect") + number(run, "/phases_s/warm_up");
+    let at = number(second, "/t") + 0.05;
+    at >= before && at < before + number(run, "/phases_s/measure") + 0.1
+}
+
+/// The median of the rounds at each second.
+fn middle(rounds: &[Points]) -> Points {
+    if let [only] = rounds {
+        return only.clone();
+    }
+    let mut at_second: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
+    for (at, value) in rounds.iter().flatten() {
+        at_second.entry(at.round() as i64).or_default().push(*value);
+    }
+    let middle = at_second.into_iter().filter_map(|(at, mut values)| {
+        values.sort_by(f64::total_cmp);
+        Some((at as f64, median(values)?))
+    });
+    middle.collect()
+}
+
+fn middle_value(rounds: &[Points]) -> Option<f64> {
+    let mut all: Vec<f64> = rounds.iter().flatten().map(|(_, value)| *value).collect();
+    all.sort_by(f64::total_cmp);
+    median(all)
+}
+
+fn peak(rounds: &[Points]) -> Option<f64> {
+    rounds.iter().flatten().map(|(_, value)| *value).reduce(f64::max)
+}
+
+/// Where seconds are missing the line is, too; a single second is a short line.
+fn path(points: &Points, span: f64, top: f64) -> String {
+    let x = |at: f64| at / span * WIDTH;
+    let y = |value: f64| HEIGHT - value / top * HEIGHT;
+    let step = points.windows(2).map(|two| two[1].0 - two[0].0).fold(f64::MAX, f64::min);
+    let mut path = String::new();
+    let mut last = f64::MIN;
+    for (at, value) in points {
+        let command = if at - last > step * 2.5 || path.is_empty() { 'M' } else { 'L' };
+        let _ = write!(path, "{command}{:.1} {:.1}", x(*at), y(*value));
+        last = *at;
+    }
+    if points.len() == 1 {
+        path.push_str("h40");
+    }
+    path
+}
+
+/// Of values: from zero to a round number.
+struct Axis {
+    top: f64,
+    step: f64,
+}
+
+impl Axis {
+    fn to(most: f64) -> Axis {
+        let rough = if most > 0.0 { most / 3.0 } else { 1.0 / 3.0 };
+        let size = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|n| n * size).find(|step| *step >= rough);
+        let step = step.unwrap_or(size * 10.0);
+        Axis { top: (most / step).ceil().max(1.0) * step, step }
+    }
+
+    fn ticks(&self) -> impl Iterator<Item = f64> {
+        let (step, count) = (self.step, (self.top / self.step).round() as u32);
+        (0..=count).map(move |n| f64::from(n) * step)
+    }
+
+    fn digits(&self) -> usize {
+        (1.0 - self.step.log10().floor()).clamp(0.0, 6.0) as usize
+    }
+}
+
+const WIDTH: f64 = 1000.0;
+const HEIGHT: f64 = 300.0;
+const POINTS_MAX: usize = 240;
+
+const fn curve(name: &'static str, unit: &'static str, path: &'static str) -> Curve {
+    Curve { name, unit, path, factor: 1.0, is_peak: false, is_of_all: false }
+}
+
+const fn peaks(name: &'static str, path: &'static str) -> Curve {
+    Curve { is_peak: true, ..curve(name, "ms", path) }
+}
+
+const fn times(factor: f64, curve: Curve) -> Curve {
+    Curve { factor, ..curve }
+}
+
+const fn of_all(curve: Curve) -> Curve {
+    Curve { is_of_all: true, ..curve }
+}
+
+const KILO: f64 = 1.0 / 1024.0;
+const PERCENT: f64 = 100.0;
+
+const MAIN: &[Curve] = &[
+    curve("Delivered", "messages/s", "/received"),
+    peaks("99th percentile of delivery latency", "/sub_ms/p99"),
+    peaks("Median latency of deliveries", "/sub_ms/p50"),
+    curve("Broker CPU", "processors", "/target/cpu"),
+    times(KILO, curve("Broker memory", "MB", "/target/memory_kb")),
+    peaks("99th percentile of publish latency", "/pub_ms/p99"),
+];
+
+const MORE: &[Curve] = &[
+    curve("Published", "messages/s", "/published"),
+    peaks("Mean latency of deliveries", "/sub_ms/mean"),
+    peaks("Mean latency of publishing", "/pub_ms/mean"),
+    of_all(peaks("Mean latency of connecting, from the first client on", "/connect_ms/mean")),
+    of_all(curve("Clients, from the first one on", "connected", "/live")),
+    times(KILO, curve("Received", "KB/s", "/bytes_in")),
+    curve("Successful requests", "requests/s", "/succeeded"),
+    curve("Failed requests", "in a second", "/failed"),
+    times(PERCENT, curve("Host CPU in use", "% of all processors", "/target/host_cpu")),
+    times(
+        PERCENT,
+        curve("CPU given to others (steal)", "% of all processors", "/target/host_stolen"),
+    ),
+    times(PERCENT, curve("CPU of other processes", "% of all processors", "/target/host_others")),
+    times(KILO, curve("Host memory in use", "MB", "/target/host_memory_kb")),
+    curve("Broker threads", "threads", "/target/threads"),
+    curve("Broker descriptors", "open", "/target/descriptors"),
+    curve("Broker context switches", "switches/s", "/target/switches_per_s"),
+    times(KILO, curve("Broker disk writes", "KB/s", "/target/disk_written_per_s")),
+    times(KILO, curve("Host network in", "KB/s", "/target/net_in_per_s")),
+    times(KILO, curve("Host network out", "KB/s", "/target/net_out_per_s")),
+    times(PERCENT, curve("Tester's busiest thread", "% of a processor", "/thread_cpu_max")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::grouping::group;
+    use serde_json::json;
+
+    #[test]
+    fn axes_are_round_and_begin_at_zero() {
+        for (most, ticks) in [
+            (8.4, &[0.0, 5.0, 10.0][..]),
+            (1_000.0, &[0.0, 500.0, 1_000.0]),
+            (0.03, &[0.0, 0.01, 0.02, 0.03]),
+            (0.0, &[0.0, 0.5]),
+        ] {
+            let axis = Axis::to(most);
+            let found: Vec<f64> = axis.ticks().collect();
+            assert!(axis.top >= most && found[0] == 0.0);
+            let is_close = found.iter().zip(ticks).all(|(a, b)| (a - b).abs() < 1e-9);
+            assert!(found.len() == ticks.len() && is_close, "{most}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn warming_up_is_not_drawn() {
+        let second = |t: f64, phase: &str, n: f64| json!({ "t": t, "phase": phase, "received": n });
+        let report = json!({ "seconds": [
+            second(0.0, "connect", 900.0),
+            second(1.0, "warm_up", 800.0),
+            second(2.0, "measure", 10.0),
+            second(3.0, "measure", 20.0),
+            second(4.0, "drain", 700.0),
+        ]});
+        let reports = [report];
+        let groups = group(&reports);
+        assert_eq!(MAIN[0].rounds(&groups[0].brokers[0]), [vec![(0.0, 10.0), (1.0, 20.0)]]);
+        let of_all = MORE.iter().find(|curve| curve.is_of_all).expect("there is one");
+        assert_eq!(of_all.path, "/connect_ms/mean");
+    }
+
+    #[test]
+    fn long_tests_are_drawn_with_their_peaks() {
+        let points: Points = (0..1_000).map(|n| (f64::from(n), f64::from(n % 10))).collect();
+        let fewer = MAIN[1].fewer(points);
+        assert!(fewer.len() <= POINTS_MAX && fewer.iter().all(|(_, value)| *value >= 4.0));
+    }
+}

@@ -1,0 +1,108 @@
+//! What was run, with what and where: enough to run it again.
+
+use super::super::grouping::{BrokerRuns, LoadGroup};
+use super::super::{host_lines, list, text};
+use super::escaped;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+pub(super) fn write(groups: &[LoadGroup<'_>], out: &mut String) {
+    let _ = writeln!(out, "<section aria-labelledby=\"disclosure\">");
+    let _ = writeln!(out, "<h2 id=\"disclosure\">Disclosure</h2>");
+    let runs = || groups.iter().flat_map(|group| &group.brokers).flat_map(|one| &one.runs);
+    if let Some(run) = runs().find(|run| run["tool"].is_string()) {
+        let _ = writeln!(out, "<h3>Host and tester</h3>\n<dl>");
+        pair("Command", text(run, "/command"), out);
+        let began = run["began_unix_s"].as_u64().map(utc).unwrap_or_default();
+        pair("Began", &began, out);
+        for line in host_lines(run) {
+            let (name, value) = line.split_once(": ").unwrap_or((&line, ""));
+            pair(name, value, out);
+        }
+        let _ = writeln!(out, "</dl>");
+    }
+    let mut shown: Vec<&str> = Vec::new();
+    for broker in groups.iter().flat_map(|group| &group.brokers) {
+        if !shown.contains(&broker.name.as_str()) {
+            shown.push(&broker.name);
+            of_broker(broker, out);
+        }
+    }
+    scenarios(groups, out);
+    let _ = writeln!(out, "</section>");
+}
+
+fn of_broker(broker: &BrokerRuns<'_>, out: &mut String) {
+    let run = broker.runs.iter().find(|run| run["tool"].is_string()).unwrap_or(&broker.runs[0]);
+    let _ = writeln!(out, "<h3>{}</h3>\n<dl>", escaped(&broker.name));
+    let urls = list(run, "/target/urls").iter().filter_map(Value::as_str);
+    pair("Target", &urls.collect::<Vec<_>>().join(", "), out);
+    pair("Version", text(run, "/target/version"), out);
+    pair("Command", text(run, "/target/command"), out);
+    if let Some(why) = broker.error() {
+        pair("Could not be run", why, out);
+    }
+    let _ = writeln!(out, "</dl>");
+    let configuration = text(run, "/target/configuration").trim();
+    if !configuration.is_empty() {
+        let _ = writeln!(out, "<pre>{}</pre>", escaped(configuration));
+    }
+}
+
+/// Each text once, whatever scales it ran at.
+fn scenarios(groups: &[LoadGroup<'_>], out: &mut String) {
+    let mut shown: Vec<&str> = Vec::new();
+    for group in groups {
+        let runs = group.brokers.iter().flat_map(|one| &one.runs);
+        let mut texts = runs.map(|run| text(run, "/scenario/text").trim());
+        let Some(scenario) = texts.find(|text| !text.is_empty()) else { continue };
+        if !shown.contains(&scenario) {
+            shown.push(scenario);
+            let _ = writeln!(
+                out,
+                "<details><summary>Scenario {}</summary>\n<pre>{}</pre>\n</details>",
+                escaped(&group.name),
+                escaped(scenario)
+            );
+        }
+    }
+}
+
+fn pair(name: &str, value: &str, out: &mut String) {
+    if !value.trim().is_empty() {
+        let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escaped(name), escaped(value));
+    }
+}
+
+/// `2026-11-21 10:00:00 UTC`
+fn utc(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    // Days of the Gregorian calendar in years that begin in March, so that a leap day is the last.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let leap_days = day_of_era / 1_460 + day_of_era / 146_096;
+    let year_of_era = (day_of_era + day_of_era / 36_524 - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_dates() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_795_255_199), "2026-11-21 09:59:59 UTC");
+    }
+}

@@ -1,0 +1,417 @@
+//! What a comparison concludes: who won, by how much, and whether it counts.
+//!
+//! A broker with a fault cannot win. Where throughputs differ the highest wins; where all did what
+//! was asked of them the 99th percentile of latency decides. A lead that the rounds do not all show
+//! is not a win.
+
+use super::grouping::{BrokerRuns, GroupKind, LoadGroup};
+use super::reservations::{Reservation, reservations};
+use super::words::{amount, list_of, more_or_less};
+use super::{list, number, text};
+use serde_json::Value;
+
+/// The conclusion of a whole page.
+pub(crate) struct Verdict {
+    pub(crate) sentence: String,
+    /// One of each load, where there are several.
+    pub(crate) of_loads: Vec<String>,
+    pub(crate) standing: Standing,
+    pub(crate) has_winner: bool,
+    pub(crate) reservations: Vec<Reservation>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Counts,
+    CountsWithReservations,
+    DoesNotCount,
+}
+
+/// The conclusion of one load.
+pub(crate) struct GroupVerdict {
+    pub(crate) sentence: String,
+    /// Its place in the group's brokers.
+    pub(crate) winner: Option<usize>,
+    /// How much the winner is ahead, as a factor of at least 1.
+    pub(crate) lead: Option<f64>,
+    pub(crate) measure: &'static Measure,
+    /// Those without faults, the best first; then the others.
+    pub(crate) order: Vec<usize>,
+    pub(crate) reservations: Vec<Reservation>,
+}
+
+/// A figure that brokers are compared by.
+#[derive(Debug)]
+pub(crate) struct Measure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) is_higher_better: bool,
+    pub(crate) of: fn(&Value) -> Option<f64>,
+}
+
+pub(crate) static RECEIVED: Measure = Measure {
+    name: "throughput",
+    unit: "messages/s delivered",
+    is_higher_better: true,
+    of: |run| run.pointer("/rates/received")?.as_f64(),
+};
+pub(crate) static PUBLISHED: Measure = Measure {
+    name: "throughput",
+    unit: "messages/s published",
+    is_higher_better: true,
+    of: |run| run.pointer("/rates/published")?.as_f64(),
+};
+static SUB_P99: Measure = Measure {
+    name: "99th percentile of delivery latency",
+    unit: "ms",
+    is_higher_better: false,
+    of: |run| sampler(run, "Sub", "p99"),
+};
+static PUB_P99: Measure = Measure {
+    name: "99th percentile of publish latency",
+    unit: "ms",
+    is_higher_better: false,
+    of: |run| sampler(run, "Pub", "p99"),
+};
+static CONNECT_P99: Measure = Measure {
+    name: "99th percentile of connect latency",
+    unit: "ms",
+    is_higher_better: false,
+    of: |run| sampler(run, "Connect", "p99"),
+};
+
+pub(crate) fn sampler(run: &Value, name: &str, key: &str) -> Option<f64> {
+    list(run, "/samplers").iter().find(|one| one["name"] == name)?[key].as_f64()
+}
+
+impl Verdict {
+    /// Whether it counts, and a colon where the reasons follow.
+    pub(crate) fn standing_in_words(&self) -> &'static str {
+        match (self.standing, self.has_winner) {
+            (Standing::Counts, _) => "It counts: the tester and the host had room in every run.",
+            (Standing::CountsWithReservations, _) => "It counts, with reservations:",
+            (Standing::DoesNotCount, true) => "It does not count:",
+            (Standing::DoesNotCount, false) => "The figures do not count:",
+        }
+    }
+}
+
+/// Throughputs that differ by less are what was asked for; a lead that is smaller is none.
+const RATES_DIFFER: f64 = 1.05;
+const LEAD_MIN: f64 = 1.02;
+
+pub(crate) fn verdict(groups: &[LoadGroup<'_>]) -> Verdict {
+    let all: Vec<GroupVerdict> = groups.iter().map(group_verdict).collect();
+    let mut reservations: Vec<Reservation> = Vec::new();
+    for (group, own) in groups.iter().zip(&all) {
+        for one in &own.reservations {
+            let text = match groups.len() {
+                1 => one.text.clone(),
+                _ => format!("{}: {}", group.name, one.text),
+            };
+            reservations.push(Reservation { text, is_major: one.is_major });
+        }
+    }
+    let standing = match &reservations[..] {
+        [] => Standing::Counts,
+        some if some.iter().any(|one| one.is_major) => Standing::DoesNotCount,
+        _ => Standing::CountsWithReservations,
+    };
+    let (sentence, of_loads) = match &all[..] {
+        [] => ("There is no report to conclude from.".to_string(), Vec::new()),
+        [one] => (one.sentence.clone(), Vec::new()),
+        some => (summary(groups, some), some.iter().map(|one| one.sentence.clone()).collect()),
+    };
+    let has_winner = all.iter().any(|one| one.winner.is_some());
+    Verdict { sentence, of_loads, standing, has_winner, reservations }
+}
+
+/// Of several loads.
+fn summary(groups: &[LoadGroup<'_>], all: &[GroupVerdict]) -> String {
+    let loads = all.len();
+    if groups.iter().all(|group| group.brokers.len() < 2) {
+        let is_good =
+            |group: &&LoadGroup<'_>| group.brokers.iter().all(|one| one.faults().is_empty());
+        let passed = groups.iter().filter(is_good).count();
+        return format!("{passed} of {loads} runs passed without a fault.");
+    }
+    let mut wins: Vec<(&str, usize)> = Vec::new();
+    for (group, own) in groups.iter().zip(all) {
+        let Some(winner) = own.winner else { continue };
+        let name = group.brokers[winner].name.as_str();
+        match wins.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => wins.push((name, 1)),
+        }
+    }
+    wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let open = loads - wins.iter().map(|(_, count)| count).sum::<usize>();
+    let undecided = match open {
+        0 => String::new(),
+        1 => "; 1 has no clear winner".to_string(),
+        n => format!("; {n} have no clear winner"),
+    };
+    let [(first, count), others @ ..] = &wins[..] else {
+        return format!("None of the {loads} loads has a clear winner.");
+    };
+    let mut leads: Vec<f64> = groups
+        .iter()
+        .zip(all)
+        .filter(|(group, own)| own.winner.is_some_and(|at| group.brokers[at].name == *first))
+        .filter_map(|(_, own)| own.lead)
+        .collect();
+    leads.sort_by(f64::total_cmp);
+    let by = match (leads.first(), leads.last()) {
+        (Some(least), Some(most)) if most / least < LEAD_MIN => {
+            format!(", {} ahead", factor(*least))
+        }
+        (Some(least), Some(most)) => format!(", {} to {} ahead", factor(*least), factor(*most)),
+        _ => String::new(),
+    };
+    let others = others.iter().map(|(name, count)| format!("{name} won {count}"));
+    let others: Vec<String> = others.collect();
+    let others = if others.is_empty() { String::new() } else { format!("; {}", list_of(&others)) };
+    format!("{first} won {count} of {loads} loads{by}{others}{undecided}.")
+}
+
+fn factor(lead: f64) -> String {
+    if lead < 2.0 { format!("{:.0} %", (lead - 1.0) * 100.0) } else { format!("{lead:.1} times") }
+}
+
+pub(crate) fn group_verdict(group: &LoadGroup<'_>) -> GroupVerdict {
+    match (group.kind, &group.brokers[..]) {
+        (GroupKind::Steps, _) => of_steps(group),
+        (GroupKind::Brokers, [only]) => {
+            let (sentence, measure) = of_one(only);
+            let reservations = reservations(group, &[0]);
+            let order = vec![0];
+            GroupVerdict { sentence, winner: None, lead: None, measure, order, reservations }
+        }
+        (GroupKind::Brokers, _) => of_brokers(group),
+    }
+}
+
+fn of_brokers(group: &LoadGroup<'_>) -> GroupVerdict {
+    let is_eligible = |at: &usize| {
+        let broker = &group.brokers[*at];
+        broker.faults().is_empty() && broker.error().is_none() && measure_of_one(broker).is_some()
+    };
+    let (mut order, faulty): (Vec<usize>, Vec<usize>) =
+        (0..group.brokers.len()).partition(is_eligible);
+    let measure = deciding(group, &order);
+    let value = |at: usize| group.brokers[at].median(measure.of).unwrap_or(0.0);
+    order.sort_by(|a, b| {
+        let (a, b) = if measure.is_higher_better { (b, a) } else { (a, b) };
+        value(*a).total_cmp(&value(*b))
+    });
+    let (mut sentence, winner, lead) = match &order[..] {
+        [] => (format!("No broker passed {} without a fault.", group.name), None, None),
+        [only] => {
+            let name = &group.brokers[*only].name;
+            let sentence = format!("{name} won {}: it alone had no fault.", group.name);
+            (sentence, Some(*only), None)
+        }
+        [best, next, ..] => between(group, measure, *best, *next),
+    };
+    for at in &faulty {
+        let broker = &group.brokers[*at];
+        let why = match broker.error() {
+            Some(_) => "could not be run".to_string(),
+            None if broker.faults().is_empty() => "has no figures".to_string(),
+            None => fault_of(broker),
+        };
+        sentence += &format!(" {} is out: {why}.", broker.name);
+    }
+    let leading: Vec<usize> = order.iter().take(2).copied().collect();
+    let reservations = reservations(group, &leading);
+    order.extend(faulty);
+    GroupVerdict { sentence, winner, lead, measure, order, reservations }
+}
+
+/// The loss first, with its share.
+pub(crate) fn fault_of(broker: &BrokerRuns<'_>) -> String {
+    let sum = |path: &str| broker.runs.iter().map(|run| number(run, path)).sum::<f64>();
+    let (lost, expected) = (sum("/messages/lost"), sum("/messages/expected"));
+    if lost > 0.0 && expected > 0.0 {
+        let share = lost / expected * 100.0;
+        return format!(
+            "it lost {} of {} deliveries ({} %)",
+            amount(lost),
+            amount(expected),
+            amount(share)
+        );
+    }
+    broker.faults().first().cloned().unwrap_or_default()
+}
+
+/// What decides among those without faults.
+fn deciding(group: &LoadGroup<'_>, eligible: &[usize]) -> &'static Measure {
+    let all = || eligible.iter().map(|at| &group.brokers[*at]);
+    for rate in [&RECEIVED, &PUBLISHED] {
+        let mut values: Vec<f64> = all().filter_map(|one| one.median(rate.of)).collect();
+        values.sort_by(f64::total_cmp);
+        if let (Some(least), Some(most)) = (values.first(), values.last())
+            && *most > least * RATES_DIFFER
+        {
+            return rate;
+        }
+    }
+    let has = |measure: &Measure| {
+        eligible.iter().all(|at| group.brokers[*at].median(measure.of).is_some())
+    };
+    [&SUB_P99, &PUB_P99, &CONNECT_P99].into_iter().find(|one| has(one)).unwrap_or(&SUB_P99)
+}
+
+fn between(
+    group: &LoadGroup<'_>,
+    measure: &'static Measure,
+    best: usize,
+    next: usize,
+) -> (String, Option<usize>, Option<f64>) {
+    let (first, second) = (&group.brokers[best], &group.brokers[next]);
+    let of = |one: &BrokerRuns<'_>| one.median(measure.of).unwrap_or(0.0);
+    let (a, b) = (of(first), of(second));
+    let lead = if measure.is_higher_better { a / b.max(1e-9) } else { b / a.max(1e-9) };
+    let (name, unit) = (measure.name, measure.unit);
+    if lead < LEAD_MIN {
+        let sentence = format!(
+            "No clear winner in {}: the {name} of {} and of {} is the same within 2 %, {} {unit}.",
+            group.name,
+            first.name,
+            second.name,
+            amount(a)
+        );
+        return (sentence, None, None);
+    }
+    let ranges = first.range(measure.of).zip(second.range(measure.of));
+    let do_overlap = |((a_min, a_max), (b_min, b_max)): ((f64, f64), (f64, f64))| {
+        if measure.is_higher_better { a_min <= b_max } else { a_max >= b_min }
+    };
+    if first.runs.len() > 1 && ranges.is_some_and(do_overlap) {
+        let span = |one: &BrokerRuns<'_>| {
+            let (least, most) = one.range(measure.of).unwrap_or_default();
+            format!("{} to {}", amount(least), amount(most))
+        };
+        let sentence = format!(
+            "No clear winner in {}: the {name} of {} is best in the median, {} {unit}, and its \
+             rounds ({}) overlap with those of {} ({}).",
+            group.name,
+            first.name,
+            amount(a),
+            span(first),
+            second.name,
+            span(second)
+        );
+        return (sentence, None, None);
+    }
+    let sentence = format!(
+        "{} won {}: its {name} is {} {unit}; {}, the next, has {}, {}.",
+        first.name,
+        group.name,
+        amount(a),
+        second.name,
+        amount(b),
+        more_or_less(a, b)
+    );
+    (sentence, Some(best), Some(lead))
+}
+
+fn measure_of_one(broker: &BrokerRuns<'_>) -> Option<&'static Measure> {
+    let all = [&SUB_P99, &PUB_P99, &CONNECT_P99];
+    all.into_iter().find(|measure| broker.median(measure.of).is_some())
+}
+
+/// A single run says what it found out, and nothing of what did not happen.
+fn of_one(broker: &BrokerRuns<'_>) -> (String, &'static Measure) {
+    let (name, run) = (&broker.name, broker.runs[0]);
+    let measure = measure_of_one(broker).unwrap_or(&SUB_P99);
+    if let Some(why) = broker.error() {
+        return (format!("{name} could not be run: {why}."), measure);
+    }
+    let faults = broker.faults();
+    if !faults.is_empty() {
+        return (format!("{name} failed: {}.", list_of(&faults)), measure);
+    }
+    let latency = match broker.median(measure.of) {
+        Some(value) => format!("; the {} is {} ms", measure.name, amount(value)),
+        None => String::new(),
+    };
+    let figure = |path: &str| number(run, path);
+    let (received, expected) = (figure("/messages/received"), figure("/messages/expected"));
+    let sent = figure("/counts/pub");
+    let sentence = match () {
+        () if expected > 0.0 => format!(
+            "{name} delivered all {} messages once and in order, {} a second{latency}.",
+            amount(received),
+            amount(figure("/rates/received"))
+        ),
+        () if sent > 0.0 => format!(
+            "{name} took {} messages, {} a second{latency}. Whether they arrived was not judged.",
+            amount(sent),
+            amount(figure("/rates/published"))
+        ),
+        () if figure("/counts/recv") > 0.0 => format!(
+            "{name} delivered {} messages, {} a second{latency}. What others sent is not known \
+             here, so loss was not judged.",
+            amount(figure("/counts/recv")),
+            amount(figure("/rates/received"))
+        ),
+        () if figure("/counts/connect_succ") > 0.0 => format!(
+            "{name} took {} connections{latency}. No message was sent.",
+            amount(figure("/counts/connect_succ"))
+        ),
+        () => format!("Nothing happened in this run of {name}: there is nothing to judge."),
+    };
+    (sentence, measure)
+}
+
+fn of_steps(group: &LoadGroup<'_>) -> GroupVerdict {
+    let steps: Vec<&Value> = group.brokers.iter().map(|step| step.runs[0]).collect();
+    let best = steps.iter().position(|step| step["ramp"]["is_recommended"] == true);
+    let mut sentence = match best {
+        Some(at) => {
+            let p99 = (SUB_P99.of)(steps[at]).map(|p99| format!(", with {} ms p99", amount(p99)));
+            format!(
+                "The recommended load of {} is {} messages/s in and out (rate {}){}.",
+                group.name,
+                amount(number(steps[at], "/ramp/load")),
+                amount(number(steps[at], "/ramp/rate")),
+                p99.unwrap_or_default()
+            )
+        }
+        None => format!("No load of {} is recommended.", group.name),
+    };
+    for step in &steps {
+        let why = text(step, "/ramp/broken");
+        if !why.is_empty() {
+            sentence += &format!(
+                " The step of rate {} ended the ramp: {why}.",
+                amount(number(step, "/ramp/rate"))
+            );
+        }
+    }
+    let mut reservations = reservations(group, &[]);
+    reservations.extend(steps.iter().filter_map(|step| {
+        let note = text(step, "/ramp/host_note");
+        let text = format!("At rate {} {note}.", amount(number(step, "/ramp/rate")));
+        (!note.is_empty()).then_some(Reservation { text, is_major: false })
+    }));
+    GroupVerdict {
+        sentence,
+        winner: best,
+        lead: None,
+        measure: &LOAD,
+        order: (0..steps.len()).collect(),
+        reservations,
+    }
+}
+
+static LOAD: Measure = Measure {
+    name: "load",
+    unit: "messages/s in and out",
+    is_higher_better: true,
+    of: |run| run.pointer("/ramp/load")?.as_f64(),
+};
+
+#[cfg(test)]
+mod tests;
