@@ -109,7 +109,8 @@ fn load_key(report: &Value) -> LoadKey<'_> {
 
 fn new_group(report: &Value) -> LoadGroup<'_> {
     let kind = if report["ramp"].is_object() { GroupKind::Steps } else { GroupKind::Brokers };
-    let name = text(report, "/scenario/name").to_string();
+    // Of a file its name is enough.
+    let name = text(report, "/scenario/name").rsplit('/').next().unwrap_or_default().to_string();
     LoadGroup { name, title: String::new(), scaled: "", kind, brokers: Vec::new() }
 }
 

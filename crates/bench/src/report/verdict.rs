@@ -85,13 +85,20 @@ pub(crate) fn sampler(run: &Value, name: &str, key: &str) -> Option<f64> {
 }
 
 impl Verdict {
-    /// Whether it counts, and a colon where the reasons follow.
-    pub(crate) fn standing_in_words(&self) -> &'static str {
-        match (self.standing, self.has_winner) {
-            (Standing::Counts, _) => "It counts: the tester and the host had room in every run.",
-            (Standing::CountsWithReservations, _) => "It counts, with reservations:",
-            (Standing::DoesNotCount, true) => "It does not count:",
-            (Standing::DoesNotCount, false) => "The figures do not count:",
+    /// Whether it counts, with the first reason why not.
+    pub(crate) fn standing_in_words(&self) -> String {
+        let major = self.reservations.iter().find(|one| one.is_major);
+        let why = major.map_or("", |one| one.text.as_str());
+        match (self.standing, self.has_winner, self.reservations.len()) {
+            (Standing::Counts, ..) => {
+                "It counts: the tester and the host had room in every run.".into()
+            }
+            (Standing::CountsWithReservations, _, 1) => "It counts, with one reservation.".into(),
+            (Standing::CountsWithReservations, _, n) => {
+                format!("It counts, with {n} reservations.")
+            }
+            (Standing::DoesNotCount, true, _) => format!("It does not count. {why}"),
+            (Standing::DoesNotCount, false, _) => format!("The figures do not count. {why}"),
         }
     }
 }

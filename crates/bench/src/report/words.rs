@@ -42,6 +42,7 @@ pub(crate) fn list_of(all: &[String]) -> String {
 pub(crate) fn more_or_less(best: f64, other: f64) -> String {
     let ratio = other / best.max(1e-9);
     match ratio {
+        r if (0.995..1.005).contains(&r) => "the same".into(),
         r if r >= 2.0 => format!("{r:.1} times as much"),
         r if r >= 1.0 => format!("{:.0} % more", (r - 1.0) * 100.0),
         r => format!("{:.0} % less", (1.0 - r) * 100.0),
@@ -63,8 +64,9 @@ mod tests {
 
     #[test]
     fn leads_are_told_in_per_cent_or_as_factors() {
-        let told = [(1.0, 2.31), (0.693, 0.97), (81.0, 60.0)].map(|(a, b)| more_or_less(a, b));
-        assert_eq!(told, ["2.3 times as much", "40 % more", "26 % less"]);
+        let pairs = [(1.0, 2.31), (0.693, 0.97), (81.0, 60.0), (22.0, 22.1)];
+        let told = pairs.map(|(a, b)| more_or_less(a, b));
+        assert_eq!(told, ["2.3 times as much", "40 % more", "26 % less", "the same"]);
         let names = ["a", "b", "c"].map(String::from);
         assert_eq!(list_of(&names), "a, b and c");
         assert_eq!(list_of(&names[..2]), "a and b");

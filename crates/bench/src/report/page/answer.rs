@@ -16,6 +16,7 @@ pub(super) fn write(groups: &[LoadGroup<'_>], verdict: &Verdict, out: &mut Strin
     for group in groups {
         picture(group, &group_verdict(group), groups.len() > 1, out);
     }
+    reasons(verdict, out);
     let _ = writeln!(out, "</section>");
 }
 
@@ -37,11 +38,17 @@ fn standing(verdict: &Verdict, out: &mut String) {
     let says = verdict.standing_in_words();
     let _ = writeln!(
         out,
-        "<p class=\"standing {class}\"><span aria-hidden=\"true\">{mark}</span> {says}</p>"
+        "<p class=\"standing {class}\"><span aria-hidden=\"true\">{mark}</span> {}</p>",
+        escaped(&says)
     );
+}
+
+/// Below the picture: a person wants to see the result before the fine print.
+fn reasons(verdict: &Verdict, out: &mut String) {
     if verdict.reservations.is_empty() {
         return;
     }
+    let _ = writeln!(out, "<h3>Reservations</h3>");
     let _ = writeln!(out, "<ul class=\"reservations\">");
     for one in &verdict.reservations {
         let class = if one.is_major { " class=\"major\"" } else { "" };
