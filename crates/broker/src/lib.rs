@@ -22,6 +22,7 @@ pub mod auto;
 mod away;
 pub mod bans;
 mod branch;
+mod bridged;
 pub mod caches;
 pub mod classes;
 mod conn;
@@ -91,6 +92,7 @@ pub mod outbox;
 mod peer;
 pub mod refusal;
 
+pub use bridged::BRIDGE_PATH;
 pub use exchange::Step;
 pub use input::{Command, ConnId, Cross, Input, Now, ShardId};
 pub use interest::Interest;

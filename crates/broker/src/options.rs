@@ -70,6 +70,8 @@ pub struct Trace {
 /// What is noted only where somebody asks for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
+    /// In a User Property, which bridge of 3.1.1 brought a message.
+    pub bridged: bool,
     pub fates: Fates,
     pub trace: Option<Trace>,
 }

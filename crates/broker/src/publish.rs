@@ -40,7 +40,7 @@ impl Shard {
     ) -> Result<(), End> {
         self.sessions.counters.publish_received += 1;
         self.sessions.counters.publish_bytes_received += packet.payload.len() as u64;
-        let said = self.read_properties(id, &packet)?;
+        let said = self.read_properties(conn, id, &packet)?;
         let aliased = self.resolve_alias(conn, &packet, said.alias)?;
         let topic = aliased.as_deref().unwrap_or(packet.topic);
         self.check_ability(&packet)?;
@@ -124,7 +124,12 @@ impl Shard {
     }
 
     #[inline]
-    fn read_properties(&mut self, id: SessionId, packet: &Publish<'_>) -> Result<Said, End> {
+    fn read_properties(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Publish<'_>,
+    ) -> Result<Said, End> {
         let mut said = Said {
             alias: None,
             expiry_s: NO_EXPIRY,
@@ -133,6 +138,7 @@ impl Shard {
             filtered: false,
         };
         if packet.properties.is_empty() {
+            said.filtered = self.options.noted.bridged && self.mark_bridged(conn, id);
             return Ok(said);
         }
         let session = self.sessions.get(id);

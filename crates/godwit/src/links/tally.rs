@@ -39,9 +39,11 @@ pub(crate) enum Loss {
     NoPeer,
     /// The other broker's PUBLISH is not valid.
     InvalidPublish,
+    /// It has passed this bridge before, and came round by others.
+    Loop,
 }
 
-const LOSSES: [&str; 14] = [
+const LOSSES: [&str; 15] = [
     "no_rule",
     "no_name",
     "packet_too_large",
@@ -56,6 +58,7 @@ const LOSSES: [&str; 14] = [
     "no_room",
     "no_peer",
     "invalid_publish",
+    "loop",
 ];
 const OF_BRIDGES: &[Loss] = &[
     Loss::NoRule,
@@ -65,6 +68,7 @@ const OF_BRIDGES: &[Loss] = &[
     Loss::RefusedHere,
     Loss::Echo,
     Loss::InvalidPublish,
+    Loss::Loop,
 ];
 const OF_GATEWAYS: &[Loss] = &[
     Loss::NoRule,

@@ -75,7 +75,8 @@ impl Plan {
             }
             let takes_rows = self.is_sent_to(&given.settings.link_id());
             let limits = near::limits(&own).into();
-            BridgeSettings { limits, takes_rows, ..given.settings.clone() }
+            let has_neighbours = self.bridges.len() > 1;
+            BridgeSettings { limits, takes_rows, has_neighbours, ..given.settings.clone() }
         };
         self.bridges.iter().map(bridge).collect()
     }

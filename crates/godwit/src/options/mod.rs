@@ -156,6 +156,7 @@ impl Plan {
         #[cfg(feature = "bridge")]
         {
             settings.bridges = self.bridges(&settings);
+            settings.broker.noted.bridged = settings.bridges.iter().any(|own| own.detects_loops);
             let class = |own: &BridgeSettings| near::class(&own.link_id(), &own.limits);
             settings.broker.classes.extend(settings.bridges.iter().map(class));
         }

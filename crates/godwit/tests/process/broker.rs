@@ -101,6 +101,12 @@ impl Program {
         panic!("no line with {text:?} came, but\n{}", self.seen.join("\n"));
     }
 
+    /// Whether any line of stderr so far contains `text`.
+    pub(crate) fn has_said(&mut self, text: &str) -> bool {
+        self.seen.extend(self.lines.try_iter());
+        self.seen.iter().any(|line| line.contains(text))
+    }
+
     /// Every line of stderr so far.
     pub(crate) fn seen(&self) -> &[String] {
         &self.seen

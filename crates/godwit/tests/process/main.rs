@@ -9,6 +9,7 @@ mod bridge_invalid;
 mod bridge_peers;
 mod bridge_queues;
 mod bridge_returns;
+mod bridge_rings;
 mod bridge_rules;
 mod bridge_servers;
 mod bridge_state;

@@ -202,6 +202,7 @@ impl Bridge {
             std::mem::take(&mut course.past),
             seed(),
         );
+        pipe.loops = settings.loop_detection(course.server);
         let mut settled =
             self.settle(course, granted.session_present, (&mut near, &mut pipe)).await;
         if settled.is_ok() {

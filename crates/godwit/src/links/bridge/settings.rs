@@ -1,7 +1,7 @@
 //! Options of a `[[bridge]]` and of its rules: a table as the other options have one.
 
 use super::far::scheme;
-use super::pipe::{Retained, Rule, Rules};
+use super::pipe::{LoopDetection, Retained, Rule, Rules};
 use crate::identity::remote::url::Url;
 use crate::links::LinkKind;
 use crate::links::map::Map;
@@ -39,6 +39,9 @@ pub(crate) struct BridgeSettings {
     pub(crate) rules: Arc<Rules>,
     /// Rules of the broker send to it.
     pub(crate) takes_rows: bool,
+    pub(crate) detects_loops: bool,
+    /// This process has other bridges too.
+    pub(crate) has_neighbours: bool,
     /// Limits of its session here.
     pub(crate) limits: Arc<broker::Options>,
 }
@@ -64,6 +67,8 @@ impl Default for BridgeSettings {
             tls: TlsSettings::default(),
             rules: Arc::default(),
             takes_rows: false,
+            detects_loops: false,
+            has_neighbours: false,
             limits: Arc::default(),
         }
     }
@@ -100,6 +105,15 @@ impl BridgeSettings {
         }
         let host = rustix::system::uname();
         format!("{}-{}", host.nodename().to_string_lossy(), self.name)
+    }
+
+    /// How it knows a message again that has passed it, while it is at this one of its servers.
+    pub(crate) fn loop_detection(&self, server: usize) -> Option<LoopDetection> {
+        let url = &self.servers[server];
+        let remote = format!("{}:{}", url.host, url.port.unwrap_or(scheme(url).port));
+        let detection =
+            || LoopDetection::new(&self.name, &self.far_client_id(), &remote, self.has_neighbours);
+        self.detects_loops.then(detection)
     }
 
     /// Those of its servers at which the other bridge has the same client id.
@@ -320,6 +334,20 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         long: "The 0 is the connection's will.",
         source: "MQTT 5.0, 3.1.2.5",
         set: |bridge, value| bridge.status_topic = value.text().into(),
+    },
+    Row {
+        key: "loop_detection",
+        kind: Kind::Bool,
+        default: "true",
+        live: true,
+        short: "whether messages that come round by other bridges are stopped",
+        long: "A message that passes a bridge of a ring again is dropped, counted as `loop` and \
+               logged with the bridges that it came by. In 5.0 its path tells: a User Property \
+               `godwit-path`, which a bridge adds to the third equal message within 10 seconds, \
+               and to all that follow. Where a bridge of 3.1.1 is on the way, equal messages are \
+               counted. `docs/bridges.md` says what that can take for a loop.",
+        source: "",
+        set: |bridge, value| bridge.detects_loops = value.bool(),
     },
     tls_ca("PEM file of the CAs that vouch for the servers", HOST_CAS, |bridge, value| {
         bridge.tls.authorities = value.text().into();

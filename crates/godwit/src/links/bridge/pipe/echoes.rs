@@ -13,6 +13,11 @@ pub(super) const MARK: &str = "godwit-bridge";
 /// The mark's value: whose it is, and of which message, so that somebody who answers with the
 /// properties of a question is heard.
 pub(super) fn mark(topic: &str, payload: &[u8]) -> String {
+    format!("{:016x}{:016x}", own_mark(), hash(topic, payload))
+}
+
+/// What tells this process from any other.
+pub(super) fn own_mark() -> u64 {
     static OWN: LazyLock<u64> = LazyLock::new(|| {
         let mut bytes = [0; 8];
         // Without it two processes could take each other's messages for their own: then none does.
@@ -20,7 +25,7 @@ pub(super) fn mark(topic: &str, payload: &[u8]) -> String {
         filled.expect("the system gives random bytes, TLS needs them too");
         u64::from_ne_bytes(bytes)
     });
-    format!("{:016x}{:016x}", *OWN, hash(topic, payload))
+    *OWN
 }
 
 /// Whether this process sent that.

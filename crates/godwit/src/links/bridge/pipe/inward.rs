@@ -3,7 +3,7 @@
 //! One message that is not valid is not the end of a connection: it would come again with the next
 //! one, and hold up everything behind it.
 
-use super::{ALIASES_IN_MAX, End, Pipe, Side, carry, cut, echoes, is_full};
+use super::{ALIASES_IN_MAX, Direction, End, PATH, Pipe, Side, carry, cut, echoes, is_full};
 use crate::links::tally::Loss;
 use mqtt::topic::check_topic;
 use mqtt::{
@@ -71,11 +71,21 @@ impl Pipe {
             return self.let_go(publish.qos, publish.packet_id);
         };
         let retain = publish.retain && rule.keeps_retain && self.near.takes_retain;
+        let path = match self.path_of(Direction::In, &name, publish) {
+            Ok(path) => path,
+            Err(found) => {
+                self.count_loop(&name, &found);
+                return self.let_go(publish.qos, publish.packet_id);
+            }
+        };
         let rules = self.rules.clone();
         let response = |topic: &str| rules.outward.iter().find_map(|rule| rule.map.invert(topic));
         let mut properties = std::mem::take(&mut self.properties);
         properties.clear();
         carry(publish.properties, &mut properties, response);
+        if let Some(path) = &path {
+            properties.push(Property::UserProperty(PATH, path));
+        }
         let before = self.to_near.len();
         let packet =
             Publish { retain, topic: &name, properties: properties.as_properties(), ..*publish };

@@ -14,6 +14,7 @@
 
 mod echoes;
 mod inward;
+mod loops;
 mod past;
 mod properties;
 mod requests;
@@ -21,6 +22,8 @@ mod rules;
 mod suspect;
 
 use self::echoes::MARK;
+pub(crate) use self::loops::LoopDetection;
+use self::loops::{Direction, LoopFound, PATH, PassingMessage};
 use self::past::Completed;
 pub(crate) use self::past::Past;
 use self::properties::carry;
@@ -116,6 +119,8 @@ pub(crate) struct Pipe {
     aliases_in: HashMap<u16, Result<String, String>>,
     past: Past,
     suspects: Suspects,
+    /// Unless options switch it off.
+    pub(crate) loops: Option<LoopDetection>,
     /// It takes nothing more from the session here.
     is_ending: bool,
     /// As late as whoever carries says that it is.
@@ -158,6 +163,7 @@ impl Pipe {
             aliases_in: HashMap::new(),
             past,
             suspects: Suspects::default(),
+            loops: None,
             is_ending: false,
             now,
             properties: PropertiesBuf::default(),
@@ -225,6 +231,10 @@ impl Pipe {
         let qos = publish.qos.min(qos).min(self.terms.qos_max);
         let comes_back = self.comes_back(&name);
         let is_v5 = self.terms.version.is_v5();
+        let path = match self.path_of(Direction::Out, publish.topic, publish) {
+            Ok(path) => path,
+            Err(found) => return self.lose_out_looping(publish, &found),
+        };
         if self.is_there(publish, qos) {
             return self.expect_echo(comes_back && !is_v5, &name, publish);
         }
@@ -238,6 +248,9 @@ impl Pipe {
         if comes_back && is_v5 {
             let mark = echoes::mark(&name, publish.payload);
             properties.push(Property::UserProperty(MARK, &mark));
+        }
+        if let Some(path) = &path {
+            properties.push(Property::UserProperty(PATH, path));
         }
         let alias = self.alias_for(&name, &mut properties);
         let before = self.to_far.len();
@@ -325,9 +338,39 @@ impl Pipe {
         self.lowered.remove(&packet_id) || self.terms.qos_max < QoS::ExactlyOnce
     }
 
+    /// The path that a message has behind this bridge, by its topic here. Rows of rules have none.
+    fn path_of(
+        &mut self,
+        direction: Direction,
+        topic: &str,
+        publish: &Publish<'_>,
+    ) -> Result<Option<String>, LoopFound> {
+        let Some(loops) = self.loops.as_ref().filter(|_| name_of_row(topic).is_none()) else {
+            return Ok(None);
+        };
+        let Publish { payload, qos, dup, properties, .. } = *publish;
+        let (is_v5, now) = (self.terms.version.is_v5(), self.now);
+        let message =
+            PassingMessage { direction, is_v5, topic, payload, qos, dup, properties, now };
+        loops.pass(&message, &mut self.past.carried)
+    }
+
+    fn count_loop(&self, topic: &str, LoopFound(names): &LoopFound) {
+        self.tally.lose(&self.name, Loss::Loop, &format!("{topic}: it came round by {names}"));
+    }
+
+    fn lose_out_looping(&mut self, publish: &Publish<'_>, found: &LoopFound) {
+        self.count_loop(publish.topic, found);
+        self.let_out_go(publish);
+    }
+
     /// The session here need not keep it any longer.
     fn lose_out(&mut self, publish: &Publish<'_>, loss: Loss) {
         self.tally.lose(&self.name, loss, publish.topic);
+        self.let_out_go(publish);
+    }
+
+    fn let_out_go(&mut self, publish: &Publish<'_>) {
         let Some(packet_id) = publish.packet_id else { return };
         let reason = Reason::ImplementationSpecificError;
         let kind = match publish.qos {

@@ -17,6 +17,7 @@
 //! out before all that is stale has been released.
 
 use super::echoes::Echoes;
+use super::loops::CarriedMessages;
 use mqtt::PacketId;
 use std::collections::{HashMap, HashSet};
 
@@ -25,6 +26,7 @@ pub(crate) struct Past {
     /// The server that the pipe leads to.
     here: usize,
     servers: Vec<Server>,
+    pub(super) carried: CarriedMessages,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +58,8 @@ pub(super) enum Completed {
 
 impl Past {
     pub(crate) fn of(servers: usize) -> Past {
-        Past { here: 0, servers: (0..servers).map(|_| Server::default()).collect() }
+        let servers = (0..servers).map(|_| Server::default()).collect();
+        Past { here: 0, servers, carried: CarriedMessages::default() }
     }
 
     /// A new connection, to a session there that was begun anew if it was not present. `was_left`

@@ -1,6 +1,7 @@
 //! What a message brings beside its payload.
 
 use super::echoes::MARK;
+use super::loops::PATH;
 use mqtt::{Properties, PropertiesBuf, Property};
 
 /// Properties that mean the same on both sides. A response topic has another name there.
@@ -15,6 +16,8 @@ pub(super) fn carry(
             Property::SubscriptionIdentifier(_) | Property::TopicAlias(_) => {}
             // Of the bridge that sent it.
             Property::UserProperty(MARK, _) => {}
+            // It has one more hop now, or none.
+            Property::UserProperty(PATH, _) => {}
             Property::ResponseTopic(topic) => {
                 let name = named(topic);
                 to.push(Property::ResponseTopic(name.as_deref().unwrap_or(topic)));

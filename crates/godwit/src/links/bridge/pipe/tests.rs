@@ -216,7 +216,7 @@ fn what_has_no_rule_or_is_too_large_is_counted_and_let_go() {
     pipe.far(Packet::Publish(large)).unwrap();
     assert_eq!((pipe.far_heard(), pipe.near_heard()), (vec!["PUBACK 10".to_string()], vec![]));
     let losses: Vec<u64> = pipe.tally.losses().map(|(_, count)| count).collect();
-    assert_eq!(losses, [2, 0, 2, 0, 0, 0, 0]);
+    assert_eq!(losses, [2, 0, 2, 0, 0, 0, 0, 0]);
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! What other brokers' bridges of 3.1.1 bring here says so: this broker's own bridges have to know
+//! it, or a message would go round a ring of them for ever.
+
+use crate::input::{ConnId, SessionId};
+use crate::shard::Shard;
+use mqtt::Property;
+
+/// User Property with the bridges that a message has passed: `NAME@ID` each, separated by spaces.
+pub const BRIDGE_PATH: &str = "godwit-path";
+/// The name of a hop is as long as a person reads.
+const NAME_BYTES_MAX: usize = 64;
+
+impl Shard {
+    /// Whether `Scratch::properties` now holds a path, since a bridge of 3.1.1 publishes. A message
+    /// of 3.1.1 has no properties of its own.
+    #[inline(never)]
+    pub(crate) fn mark_bridged(&mut self, conn: ConnId, id: SessionId) -> bool {
+        let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
+        if is_bridge {
+            let name = &*self.sessions.get(id).client_id;
+            let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+            let path = format!("{}@0", name.replace(' ', "_"));
+            let properties = &mut self.scratch.properties;
+            properties.clear();
+            Property::UserProperty(BRIDGE_PATH, &path).encode(properties);
+        }
+        is_bridge
+    }
+}

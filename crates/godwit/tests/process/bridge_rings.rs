@@ -1,0 +1,157 @@
+//! Brokers that are bridged in a ring: a message that goes round is stopped, counted and logged,
+//! and none that a client published is missing anywhere.
+
+use crate::bridges::{edge, mosquitto_with, servers, wait_for_value};
+use crate::broker::{Broker, run};
+use crate::clients::{nowhere, publish, subscriber};
+use std::net::SocketAddr;
+
+const BOTH_WAYS: &str = "[[bridge.out]]\nfilter = \"#\"\n[[bridge.in]]\nfilter = \"#\"\n";
+
+/// A message may go round a few times before it is known again. Without an end to it there are
+/// thousands in a second.
+const ROUNDS_MAX: usize = 100;
+
+/// A broker at this address, bridged to the other one.
+fn link(name: &str, own: SocketAddr, next: SocketAddr, version: &str) -> Broker {
+    let url = format!("tcp://{own}");
+    let bridge =
+        format!("client_id = \"{name}\"\nversion = \"{version}\"\n{}{BOTH_WAYS}", servers(next));
+    edge(&format!("ring-{name}"), &bridge, &["--listen", &url]).0
+}
+
+/// Each bridged to the next one, and the last one to the first.
+fn ring(name: &str, versions: &[&str]) -> Vec<Broker> {
+    let all: Vec<SocketAddr> = versions.iter().map(|_| nowhere()).collect();
+    let next = all.iter().cycle().skip(1);
+    let each = all.iter().zip(next).zip(versions).enumerate();
+    let brokers: Vec<Broker> = each
+        .map(|(at, ((own, next), version))| link(&format!("{name}-{at}"), *own, *next, version))
+        .collect();
+    brokers.iter().for_each(wait_until_up);
+    brokers
+}
+
+fn wait_until_up(broker: &Broker) {
+    wait_for_value(broker, "state", |value| value == "1");
+}
+
+/// What a subscriber hears in three seconds of messages that somebody publishes meanwhile.
+fn heard(port: &str, qos: &str, publishes: impl Fn()) -> Vec<String> {
+    let sub = subscriber(port, &["-t", "ring/#", "-q", qos, "-W", "4"]);
+    publishes();
+    sub.finish().1.lines().map(str::to_string).collect()
+}
+
+fn loops(brokers: &[Broker]) -> u64 {
+    let value = |broker: &Broker| {
+        let (port, topic) = (broker.port(), "$SYS/broker/bridge/b/dropped/loop");
+        let (_, found, _) = run(&["sub", "-p", &port, "-t", topic, "-C", "1", "-W", "3"]);
+        found.trim().parse::<u64>().unwrap_or_default()
+    };
+    brokers.iter().map(value).sum()
+}
+
+fn stops(name: &str, versions: &[&str]) {
+    let mut brokers = ring(name, versions);
+    let (first, last) = (brokers[0].port(), brokers[brokers.len() - 1].port());
+    for qos in ["0", "1", "2"] {
+        let word = format!("{name}-{qos}");
+        let lines = heard(&first, qos, || {
+            publish(&last, &["-t", "ring/t", "-q", qos, "-m", &word]);
+        });
+        assert!(lines.iter().all(|line| *line == word), "{lines:?}");
+        assert!((1..ROUNDS_MAX).contains(&lines.len()), "{word} came {} times", lines.len());
+    }
+    // What is retained goes round as well.
+    let lines = heard(&first, "1", || {
+        publish(&last, &["-t", "ring/r", "-q", "1", "-r", "-m", "kept"]);
+    });
+    assert!((1..ROUNDS_MAX).contains(&lines.len()), "it came {} times", lines.len());
+    assert!(loops(&brokers) > 0);
+    let is_named = |broker: &mut Broker| broker.program.has_said("reason=loop");
+    assert!(brokers.iter_mut().any(is_named));
+}
+
+#[test]
+fn rings_of_5_0_come_to_an_end() {
+    for count in [2, 3, 4] {
+        stops(&format!("five-{count}"), &vec!["5.0"; count]);
+    }
+}
+
+#[test]
+fn rings_of_3_1_1_come_to_an_end() {
+    for count in [2, 3, 4] {
+        stops(&format!("three-{count}"), &vec!["3.1.1"; count]);
+    }
+}
+
+#[test]
+fn rings_of_both_versions_come_to_an_end() {
+    stops("mixed-2", &["5.0", "3.1.1"]);
+    stops("mixed-3", &["5.0", "3.1.1", "5.0"]);
+    stops("mixed-4", &["3.1.1", "5.0", "3.1.1", "5.0"]);
+}
+
+/// Two of ours, one of which is bridged to the other, and both to mosquitto.
+#[test]
+fn rings_through_mosquitto_come_to_an_end() {
+    for version in ["5.0", "3.1.1"] {
+        let theirs = mosquitto_with(&format!("ring-theirs-{version}"), "max_queued_messages 0\n");
+        let Some((_theirs, port)) = theirs else { return };
+        let theirs = SocketAddr::from(([127, 0, 0, 1], port));
+        let (one, other) = (nowhere(), nowhere());
+        let first = link("strangers-1", one, theirs, version);
+        let url = format!("tcp://{other}");
+        let both = format!(
+            "client_id = \"strangers-2\"\nversion = \"{version}\"\n{}{BOTH_WAYS}\
+             [[bridge]]\nname = \"c\"\nclient_id = \"strangers-3\"\nversion = \"{version}\"\n\
+             {}{BOTH_WAYS}",
+            servers(one),
+            servers(theirs)
+        );
+        let second = edge("ring-strangers-2", &both, &["--listen", &url]).0;
+        [&first, &second].into_iter().for_each(wait_until_up);
+        for from in [one, other, theirs] {
+            let word = format!("{version}-{}", from.port());
+            let lines = heard(&first.port(), "1", || {
+                let port = from.port().to_string();
+                publish(&port, &["-t", "ring/t", "-q", "1", "-m", &word]);
+            });
+            assert!((1..ROUNDS_MAX).contains(&lines.len()), "{word} came {} times", lines.len());
+        }
+    }
+}
+
+/// A sensor's value that does not change is a message each time.
+#[test]
+fn equal_messages_of_a_client_all_go_over_whatever_the_ring() {
+    const COUNT: usize = 300;
+    for version in ["5.0", "3.1.1"] {
+        let brokers = ring(&format!("equal-{version}"), &[version; 3]);
+        let [first, second, third] = [0, 1, 2].map(|at| brokers[at].port());
+        let subs =
+            [&first, &second].map(|port| subscriber(port, &["-t", "ring/#", "-q", "1", "-W", "6"]));
+        let count = COUNT.to_string();
+        let pace = ["--repeat", &count, "--repeat-delay", "0.005"];
+        publish(&third, &[&["-t", "ring/t", "-q", "1", "-m", "same"][..], &pace].concat());
+        for sub in subs {
+            let lines = sub.finish().1.lines().count();
+            assert!((COUNT..COUNT * 20).contains(&lines), "{lines} with {version}");
+        }
+        assert!(loops(&brokers) > 0, "it is a ring");
+    }
+    // And nothing is taken for a loop where there is none.
+    for version in ["5.0", "3.1.1"] {
+        let far = Broker::start(&[]);
+        let near = link(&format!("line-{version}"), nowhere(), far.address, version);
+        wait_until_up(&near);
+        for (from, to) in [(near.port(), far.port()), (far.port(), near.port())] {
+            let sub = subscriber(&to, &["-t", "ring/#", "-q", "1", "-W", "4"]);
+            publish(&from, &["-t", "ring/t", "-q", "1", "-m", "same", "--repeat", "300"]);
+            assert_eq!(sub.finish().1.lines().count(), COUNT, "{version}");
+        }
+        assert_eq!(loops(&[near]), 0);
+    }
+}
