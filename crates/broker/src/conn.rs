@@ -281,12 +281,11 @@ impl Shard {
             }
             Some(PacketType::PubAck) => {
                 let ack = Ack::decode(frame, version)?;
-                self.sessions.puback(session, ack.packet_id, out);
-                Ok(())
+                Ok(self.sessions.puback(session, ack.packet_id, out)?)
             }
             Some(PacketType::PubRec) => {
                 let ack = Ack::decode(frame, version)?;
-                if let Some((reason, waits)) = self.sessions.pubrec(session, &ack, out) {
+                if let Some((reason, waits)) = self.sessions.pubrec(session, &ack, out)? {
                     let answer = (PacketType::PubRel, ack.packet_id, reason);
                     self.acknowledge_when_kept(conn, answer, waits, out);
                 }
@@ -301,8 +300,7 @@ impl Shard {
             }
             Some(PacketType::PubComp) => {
                 let ack = Ack::decode(frame, version)?;
-                self.sessions.pubcomp(session, ack.packet_id, out);
-                Ok(())
+                Ok(self.sessions.pubcomp(session, ack.packet_id, out)?)
             }
             Some(PacketType::Subscribe) => {
                 self.subscribe(conn, session, Subscribe::decode(frame, version)?, out)

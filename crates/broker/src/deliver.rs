@@ -38,8 +38,8 @@ impl Session {
         match &self.lasting {
             None => self.flight().send(slot),
             Some(lasting) => {
-                let position = lasting.positions.whole(slot.position);
-                self.flight().send_at(position, slot)
+                let id = lasting.shifts.id_of(lasting.positions.whole(slot.position));
+                self.flight().send_at(id, slot)
             }
         }
     }

@@ -9,11 +9,13 @@
 //! ```
 //!
 //! Packet ids count up with the places of `sent`: an id names its slot without a search, and the
-//! front of `sent` is always the oldest that is not done.
+//! front of `sent` is not done. What stays unacknowledged while many others are done stands in
+//! `overdue`, and its id is passed over.
 
 use crate::ids::PacketIds;
 use crate::limits::FLIGHT_SPAN_MAX;
 use crate::message::KeptId;
+use crate::overdue::OverdueSlots;
 use crate::sent::Sent;
 use crate::topics::Packed;
 use mqtt::{PacketId, QoS};
@@ -78,48 +80,69 @@ pub(crate) struct Flight {
     sent: Sent,
     /// How many of the last slots of `sent` the present connection has not seen yet: it may take
     /// fewer at a time than the one before.
-    unseen: usize,
+    unseen: u32,
+    /// Overdue ones may have to be sent again first.
+    resends_overdue: bool,
     /// Zero-based id of the front of `sent`.
     first: u16,
-    /// Slots of `sent` that are not done: what Receive Maximum bounds [MQTT-3.3.4-9].
+    /// Messages that are not done: what Receive Maximum bounds [MQTT-3.3.4-9].
     pub(crate) unacknowledged: u16,
     /// How many of the unseen ones are not done.
     unseen_open: u16,
+    /// With fewer slots than this in `sent` the next id is free.
+    straight_max: u16,
     pub(crate) waiting: VecDeque<Slot>,
     pub(crate) waiting_bytes: u64,
     pub(crate) waiting_qos0: u32,
     /// Packet ids of QoS 2 messages that we took and the client has not released.
     pub(crate) received: PacketIds,
+    overdue: Option<Box<OverdueSlots>>,
 }
 
-const IDS: u32 = u16::MAX as u32;
+pub(crate) const IDS: u32 = u16::MAX as u32;
+
+/// So many slots are looked through for unacknowledged ones that the window has gone past.
+const SPARSE_FROM: usize = 4096;
 
 impl Flight {
     /// Whether one more QoS 1 or 2 message may be sent [MQTT-4.9.0-1] [MQTT-4.9.0-2].
     #[inline]
     pub(crate) fn has_room(&self, window: u16) -> bool {
-        self.unacknowledged < window && self.unseen == 0 && self.sent.len() < FLIGHT_SPAN_MAX
+        self.unacknowledged < window && self.unseen == 0 && !self.resends_overdue
     }
 
     /// Whether slots wait to be sent again.
     pub(crate) fn has_unseen(&self) -> bool {
-        self.unseen > 0
+        self.unseen > 0 || self.resends_overdue
     }
 
     /// A new connection has seen nothing yet.
     pub(crate) fn forget_seen(&mut self) {
-        self.unseen = self.sent.len();
+        self.unseen = self.sent.len() as u32;
         self.unseen_open = self.unacknowledged;
+        if let Some(overdue) = &mut self.overdue {
+            overdue.forget_seen();
+            self.resends_overdue = overdue.may_resend();
+        }
     }
 
     /// The next slot to send again, as far as the window goes [MQTT-3.3.4-9].
     pub(crate) fn resend(&mut self, window: u16) -> Option<(PacketId, Slot)> {
         loop {
             let seen = usize::from(self.unacknowledged - self.unseen_open);
-            if self.unseen == 0 || seen >= usize::from(window) {
+            if !self.has_unseen() || seen >= usize::from(window) {
                 return None;
             }
-            let place = self.sent.len() - self.unseen;
+            if self.resends_overdue {
+                let next = self.overdue.as_mut().and_then(|overdue| overdue.next_unseen());
+                self.resends_overdue = self.overdue.as_ref().is_some_and(|it| it.may_resend());
+                if let Some((id, slot)) = next {
+                    self.unseen_open -= 1;
+                    return Some((PacketId::MIN.saturating_add(id), slot));
+                }
+                continue;
+            }
+            let place = self.sent.len() - self.unseen as usize;
             self.unseen -= 1;
             if let Some(slot) = self.sent.get(place) {
                 self.unseen_open -= 1;
@@ -130,12 +153,27 @@ impl Flight {
 
     /// Slots that were sent and are not done, the oldest first.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = Slot> {
-        self.sent.iter()
+        let overdue = self.overdue.iter().flat_map(|overdue| overdue.in_order());
+        overdue.map(|(_, slot)| slot).chain(self.sent.iter())
     }
 
-    /// Whether nothing is sent and not done.
-    pub(crate) fn has_none_sent(&self) -> bool {
+    /// Overdue ones with their zero-based ids, the oldest first.
+    pub(crate) fn overdue(&self) -> impl Iterator<Item = Slot> {
+        self.overdue.iter().flat_map(|overdue| overdue.in_order()).map(|(_, slot)| slot)
+    }
+
+    /// The oldest one that is not overdue.
+    pub(crate) fn oldest_in_window(&self) -> Option<Slot> {
+        self.sent.get(0)
+    }
+
+    /// Whether the window has none that is sent and not done.
+    pub(crate) fn has_none_in_window(&self) -> bool {
         self.sent.is_empty()
+    }
+
+    fn has_none_overdue(&self) -> bool {
+        self.overdue.as_ref().is_none_or(|overdue| !overdue.has_open())
     }
 
     #[inline]
@@ -150,35 +188,104 @@ impl Flight {
         (if straight < IDS { straight } else { straight - IDS }) as u16
     }
 
-    /// The next id is unused, since all those in use lie behind it [MQTT-2.2.1-4] [MQTT-4.3.2-1]
-    /// [MQTT-4.3.3-1].
+    /// The next id is unused, since all those in use lie behind it or are passed over
+    /// [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1].
     #[inline(always)]
     pub(crate) fn send(&mut self, slot: Slot) -> PacketId {
+        if self.sent.len() >= usize::from(self.straight_max) {
+            self.find_free_id();
+        }
         let id = self.id_at(self.sent.len());
         self.sent.push(slot);
         self.unacknowledged += 1;
         id
     }
 
-    /// Whether the message at this position of a lasting session's queue may be the next to be
-    /// sent: its id follows from the position, which jumps at a start of the process, and must be
-    /// neither among those in use nor so far from the oldest of them that it comes round to it.
-    pub(crate) fn reaches(&self, position: u64) -> bool {
-        let free = self.sent.len()..FLIGHT_SPAN_MAX;
-        self.sent.is_empty() || free.contains(&self.place_at(position))
-    }
-
-    fn place_at(&self, position: u64) -> usize {
-        let zero_based = (position % u64::from(IDS)) as u32;
-        ((zero_based + IDS - u32::from(self.first)) % IDS) as usize
-    }
-
-    /// The same as `send`, under the id of a position that `reaches`.
-    pub(crate) fn send_at(&mut self, position: u64, slot: Slot) -> PacketId {
-        if self.sent.is_empty() {
-            self.first = (position % u64::from(IDS)) as u16;
+    /// Makes the next id one that is free, and keeps the window from coming round to its front.
+    #[cold]
+    #[inline(never)]
+    fn find_free_id(&mut self) {
+        loop {
+            let len = self.sent.len();
+            if len >= FLIGHT_SPAN_MAX {
+                self.set_overdue(len / 2);
+            } else if len >= SPARSE_FROM && len > 4 * usize::from(self.unacknowledged) {
+                self.set_overdue(len - SPARSE_FROM / 4);
+            }
+            let next = self.zero_based(self.sent.len());
+            match &mut self.overdue {
+                Some(overdue) if overdue.contains(next) => overdue.pass(next),
+                _ => break,
+            }
+            self.sent.push_hole();
         }
-        for _ in self.sent.len()..self.place_at(position) {
+        if self.overdue.as_ref().is_some_and(|overdue| overdue.is_empty()) {
+            self.overdue = None;
+        }
+        let next = (self.sent.len() * 2).clamp(SPARSE_FROM, FLIGHT_SPAN_MAX);
+        self.straight_max = if self.overdue.is_some() { 0 } else { next as u16 };
+    }
+
+    /// The slots before a place leave the window, those that are done and the others.
+    fn set_overdue(&mut self, upto: usize) {
+        let seen = self.sent.len() - self.unseen as usize;
+        for place in 0..upto {
+            if let Some(slot) = self.sent.get(place) {
+                let (id, is_unseen) = (self.zero_based(place), place >= seen);
+                self.overdue.get_or_insert_default().insert(id, slot, is_unseen);
+                self.resends_overdue |= is_unseen;
+                self.sent.finish(place);
+            }
+        }
+        self.drop_done();
+        self.straight_max = 0;
+    }
+
+    /// All that was sent leaves the window: the next id may be any that is free.
+    pub(crate) fn set_all_overdue(&mut self) {
+        self.set_overdue(self.sent.len());
+    }
+
+    #[inline]
+    fn drop_done(&mut self) {
+        let dropped = self.sent.drop_done();
+        self.unseen = self.unseen.min(self.sent.len() as u32);
+        self.first = self.zero_based(dropped);
+    }
+
+    /// Whether a message of a lasting session may be the next to be sent under this zero-based id.
+    /// It follows from the message's position, which jumps at a start of the process: it must be
+    /// neither among those in use nor so far from the oldest of them that it comes round to it.
+    pub(crate) fn reaches(&self, id: u16) -> bool {
+        let free = self.sent.len()..FLIGHT_SPAN_MAX;
+        (self.sent.is_empty() || free.contains(&self.place_at(id))) && !self.is_overdue(id)
+    }
+
+    fn is_overdue(&self, id: u16) -> bool {
+        self.overdue.as_ref().is_some_and(|overdue| overdue.contains(id))
+    }
+
+    /// How many ids from this one on belong to overdue messages. They are passed.
+    pub(crate) fn pass_overdue(&mut self, id: u16) -> u16 {
+        let Some(overdue) = &mut self.overdue else { return 0 };
+        let mut passed = 0;
+        while overdue.contains(later(id, passed)) {
+            overdue.pass(later(id, passed));
+            passed += 1;
+        }
+        passed
+    }
+
+    fn place_at(&self, id: u16) -> usize {
+        ((u32::from(id) + IDS - u32::from(self.first)) % IDS) as usize
+    }
+
+    /// The same as `send`, under an id that it `reaches`.
+    pub(crate) fn send_at(&mut self, id: u16, slot: Slot) -> PacketId {
+        if self.sent.is_empty() {
+            self.first = id;
+        }
+        for _ in self.sent.len()..self.place_at(id) {
             self.sent.push_hole();
         }
         self.send(slot)
@@ -186,10 +293,17 @@ impl Flight {
 
     /// The same for one that was sent before, and that only the store knew until now: it is to be
     /// sent again, and what this connection has had is not [MQTT-4.4.0-1].
-    pub(crate) fn send_back(&mut self, position: u64, slot: Slot) {
+    pub(crate) fn send_back(&mut self, id: u16, slot: Slot) {
+        if self.sent.is_empty() {
+            self.first = id;
+        }
         let before = self.sent.len();
-        self.send_at(position, slot);
-        self.unseen += self.sent.len() - before;
+        for _ in before..self.place_at(id) {
+            self.sent.push_hole();
+        }
+        self.sent.push(slot);
+        self.unacknowledged += 1;
+        self.unseen += (self.sent.len() - before) as u32;
         self.unseen_open += 1;
     }
 
@@ -205,23 +319,48 @@ impl Flight {
     /// The slot of an id, unless it is done.
     #[inline]
     pub(crate) fn find(&self, id: PacketId) -> Option<Slot> {
-        self.sent.get(self.place_of(id))
+        self.sent.get(self.place_of(id)).or_else(|| self.overdue.as_ref()?.get(id.get() - 1))
+    }
+
+    /// Whether the present connection has been sent the message of an id that is not done.
+    pub(crate) fn has_seen(&self, id: PacketId) -> bool {
+        let place = self.place_of(id);
+        if self.sent.get(place).is_some() {
+            return place + (self.unseen as usize) < self.sent.len();
+        }
+        self.overdue.as_ref().is_some_and(|overdue| !overdue.is_unseen(id.get() - 1))
     }
 
     /// PUBREC came for it: its message is the client's.
     pub(crate) fn release(&mut self, id: PacketId) {
-        self.sent.release(self.place_of(id));
+        let place = self.place_of(id);
+        match &mut self.overdue {
+            Some(overdue) if self.sent.get(place).is_none() => overdue.release(id.get() - 1),
+            _ => self.sent.release(place),
+        }
     }
 
     /// The slot is done if it is in the given state: its id is free once everything before it is.
     #[inline]
     pub(crate) fn finish(&mut self, id: PacketId, state: State, qos: QoS) -> Option<Slot> {
         let place = self.place_of(id);
-        let slot = self.sent.get(place)?;
+        let Some(slot) = self.sent.get(place) else { return self.finish_overdue(id, state, qos) };
         if slot.state != state || slot.qos != qos {
             return None;
         }
         self.settle(place);
+        Some(slot)
+    }
+
+    #[cold]
+    fn finish_overdue(&mut self, id: PacketId, state: State, qos: QoS) -> Option<Slot> {
+        let (overdue, id) = (self.overdue.as_mut()?, id.get() - 1);
+        let slot = overdue.get(id).filter(|slot| slot.state == state && slot.qos == qos)?;
+        self.unacknowledged -= 1;
+        self.unseen_open -= u16::from(overdue.finish(id));
+        if overdue.is_empty() {
+            (self.overdue, self.resends_overdue) = (None, false);
+        }
         Some(slot)
     }
 
@@ -230,12 +369,10 @@ impl Flight {
     fn settle(&mut self, place: usize) {
         self.sent.finish(place);
         self.unacknowledged -= 1;
-        if place + self.unseen >= self.sent.len() {
+        if place + self.unseen as usize >= self.sent.len() {
             self.unseen_open -= 1;
         }
-        let dropped = self.sent.drop_done();
-        self.unseen = self.unseen.min(self.sent.len());
-        self.first = self.zero_based(dropped);
+        self.drop_done();
     }
 
     /// The message of the oldest slot, which is done, if this is its id and there is nothing else
@@ -277,12 +414,13 @@ impl Flight {
 
     /// Whether no QoS 1 or 2 message is on its way.
     pub(crate) fn has_none(&self) -> bool {
-        self.sent.is_empty() && self.front().is_none()
+        self.sent.is_empty() && self.has_none_overdue() && self.front().is_none()
     }
 
     /// Whether forgetting it loses nothing but the place where ids go on.
     pub(crate) fn is_idle(&self) -> bool {
-        self.sent.is_empty() && self.waiting.is_empty() && self.received.is_empty()
+        let is_done = self.sent.is_empty() && self.overdue.is_none();
+        is_done && self.waiting.is_empty() && self.received.is_empty()
     }
 
     /// Where ids go on once it is idle.
@@ -296,8 +434,13 @@ impl Flight {
     }
 
     pub(crate) fn starting_at(first: u16) -> Flight {
-        Flight { first, ..Flight::default() }
+        Flight { first, straight_max: SPARSE_FROM as u16, ..Flight::default() }
     }
+}
+
+/// The zero-based id that comes so many later.
+pub(crate) fn later(id: u16, by: u16) -> u16 {
+    ((u32::from(id) + u32::from(by)) % IDS) as u16
 }
 
 impl Slot {
@@ -366,11 +509,67 @@ mod tests {
         let mut sent_again = Vec::new();
         // Position 2 is a hole.
         for piece in [&[0, 1][..], &[3, 4]] {
-            piece.iter().for_each(|position| flight.send_back(*position, slot()));
+            piece.iter().for_each(|id| flight.send_back(*id, slot()));
             sent_again.extend(std::iter::from_fn(|| flight.resend(10)).map(|(id, _)| id.get()));
         }
         assert_eq!(sent_again, [1, 2, 4, 5]);
         assert!(!flight.has_unseen());
+    }
+
+    #[test]
+    fn ids_in_use_are_passed_over_for_as_long_as_they_are() {
+        let mut flight = Flight::default();
+        let mut stuck: Vec<u16> = Vec::new();
+        for turn in 0..400_000_u32 {
+            let id = flight.send(slot());
+            assert!(!stuck.contains(&id.get()), "{id} is in use");
+            match turn {
+                0 | 1 | 70_000 | 70_003 => stuck.push(id.get()),
+                _ => acknowledge(&mut flight, id),
+            }
+            assert!(flight.sent.len() <= SPARSE_FROM + 4);
+        }
+        assert_eq!(usize::from(flight.unacknowledged), stuck.len());
+        for id in stuck {
+            let id = PacketId::new(id).expect("not zero");
+            assert!(flight.find(id).is_some());
+            acknowledge(&mut flight, id);
+            assert!(flight.find(id).is_none());
+        }
+        assert!(flight.is_idle());
+    }
+
+    #[test]
+    fn overdue_messages_are_sent_again_before_the_window_and_in_their_order() {
+        let mut flight = Flight::default();
+        let stuck = [flight.send(slot()), flight.send(slot())];
+        for _ in 0..SPARSE_FROM {
+            let id = flight.send(slot());
+            acknowledge(&mut flight, id);
+        }
+        let last = flight.send(slot());
+        assert!(flight.overdue.is_some());
+        flight.forget_seen();
+        assert!(!flight.has_room(100) && !flight.has_seen(stuck[0]));
+        let first = flight.resend(1).map(|(id, _)| id);
+        assert_eq!((first, flight.resend(1)), (Some(stuck[0]), None));
+        acknowledge(&mut flight, stuck[0]);
+        let rest: Vec<_> = std::iter::from_fn(|| flight.resend(9)).map(|(id, _)| id).collect();
+        assert_eq!(rest, [stuck[1], last]);
+        assert!(flight.has_room(3) && !flight.has_room(2) && flight.has_seen(stuck[1]));
+    }
+
+    #[test]
+    fn the_id_of_a_stored_message_is_given_again_only_after_a_round() {
+        let mut flight = Flight::default();
+        let mut stored = slot();
+        stored.marks.set(Marks::STORED);
+        let stuck = flight.send(stored);
+        flight.set_all_overdue();
+        acknowledge(&mut flight, stuck);
+        assert!(!flight.reaches(stuck.get() - 1) && !flight.is_idle());
+        assert_eq!(flight.pass_overdue(stuck.get() - 1), 1);
+        assert!(flight.reaches(stuck.get() - 1));
     }
 
     #[test]

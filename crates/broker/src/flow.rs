@@ -32,10 +32,14 @@ impl Sessions {
             let session = self.get_mut(id);
             let Some(flight) = &session.flight else { break };
             let Some(&front) = flight.waiting.front() else { break };
-            if front.qos != QoS::AtMostOnce
-                && (!flight.has_room(window) || !self.may_go(id, &front))
-            {
-                break;
+            if front.qos != QoS::AtMostOnce {
+                if !flight.has_room(window) {
+                    break;
+                }
+                if !self.may_go(id, &front) {
+                    self.free_front_id(id);
+                    break;
+                }
             }
             if out.is_full() {
                 return self.postpone(id);
@@ -69,7 +73,8 @@ impl Sessions {
         let session = self.get(id);
         let Some(lasting) = &session.lasting else { return true };
         let position = lasting.positions.whole(slot.position);
-        let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(position));
+        let at = lasting.shifts.id_of(position);
+        let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(at));
         reaches && lasting.is_open(position) && self.is_settled(id, slot)
     }
 

@@ -4,6 +4,7 @@
 
 use crate::deliver::Hit;
 use crate::flight::{Marks, Slot, State};
+use crate::id_shifts::IdShifts;
 use crate::input::{SessionId, Stamp};
 use crate::journal::{Change, Joins, Number, Positions, Space};
 use crate::limits::NONE;
@@ -23,6 +24,7 @@ use mqtt::{PacketId, QoS};
 pub(crate) struct Lasting {
     pub(crate) number: Number,
     pub(crate) positions: Positions,
+    pub(crate) shifts: IdShifts,
     /// Where the part of the queue begins that only the store has. New messages then join that.
     pub(crate) unread: Option<u64>,
     /// Messages of that part that came since the start, and their bytes.
@@ -41,10 +43,10 @@ pub(crate) struct Lasting {
     /// Where the positions of this process begin.
     pub(crate) begins: u64,
     /// Where the positions of the process end that gave those in flight. Later ones have the same
-    /// ids, and wait until the disk knows that all these are done: what is repeated for an old
+    /// ids, and wait until the disk knows what is done of these: what is repeated for an old
     /// message after a power cut would else be taken for another's.
     pub(crate) barrier: Option<u64>,
-    /// They are done, and the disk is to know.
+    /// They are done or overdue, and the disk is to know.
     pub(crate) lifting: bool,
     /// What was sent before is not sent again yet: see `Shard::resume_when_kept`.
     pub(crate) suspended: bool,
@@ -66,6 +68,7 @@ impl Lasting {
         Lasting {
             number,
             positions: Positions::from_mark(mark),
+            shifts: IdShifts::default(),
             unread: None,
             spooled: 0,
             spooled_bytes: 0,
@@ -116,11 +119,17 @@ impl Sessions {
         }
         let next = lasting.positions.next();
         let waits = qos == QoS::ExactlyOnce && draft.durability == Durability::Sync;
-        let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(next))
+        let at = lasting.shifts.id_of(next);
+        let reaches = session.flight.as_ref().is_none_or(|flight| flight.reaches(at))
             && lasting.is_open(next);
         let room = session.gate.is_open() && session.has_room();
         if waits || !reaches || !room || !self.has_memory_for(hit.session, draft) {
-            return self.enqueue(hit, qos, retain, draft, out);
+            self.enqueue(hit, qos, retain, draft, out);
+            if room && !reaches {
+                // Whatever is in flight may stay unacknowledged.
+                self.flow(hit.session, out);
+            }
+            return;
         }
         let message = self.messages.keep(draft);
         let mut slot = Slot::new(message, qos, retain, hit.ids, hit.group);
@@ -469,6 +478,7 @@ impl Shard {
         let record = SessionRecord {
             number: lasting.number,
             mark: lasting.positions.mark(),
+            shifts: lasting.shifts.clone(),
             unsent: if away { lasting.unsent } else { u64::MAX },
             version: session.version,
             expiry_s: session.expiry_s,

@@ -37,7 +37,8 @@ pub const OUTBOX_DELIVERIES_MAX: usize = 256 * 1024;
 /// Nodes of the retained tree that all cursors together may look at in one turn, and topics and
 /// messages of caches.
 pub const CURSOR_STEPS_PER_TURN: u32 = 4096;
-/// Packet ids are 1 to 65,535; a window spans fewer, so that an id never names two messages.
+/// Packet ids are 1 to 65,535; a window spans fewer, so that an id never names two messages. What
+/// stays unacknowledged longer leaves it: see `overdue`.
 pub const FLIGHT_SPAN_MAX: usize = 65_000;
 /// Slots of the ring from one shard to another.
 pub const RING_SLOTS: usize = 8 * 1024;

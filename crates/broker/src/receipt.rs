@@ -4,7 +4,7 @@ use crate::flight::{Flight, Slot, State};
 use crate::input::SessionId;
 use crate::outbox::Outbox;
 use crate::session::{Session, Sessions};
-use mqtt::{Ack, PacketId, PacketType, Properties, QoS, Reason};
+use mqtt::{Ack, PacketId, PacketType, Properties, QoS, Reason, Violation};
 
 impl Sessions {
     /// A run of PUBACKs without a reason, which is what a busy subscriber sends. How many bytes it
@@ -13,9 +13,9 @@ impl Sessions {
         let mut taken = self.pubacks_in_step(id, bytes);
         while let Some(packet_id) = ack_id(PUBACK, &bytes[taken..])
             && !out.is_full()
+            && self.puback(id, packet_id, out).is_ok()
         {
             taken += 4;
-            self.puback(id, packet_id, out);
         }
         self.counters.messages_received += taken as u64 / 4;
         self.counters.bytes_received += taken as u64;
@@ -94,8 +94,13 @@ impl Sessions {
     /// A QoS 1 message is unacknowledged until here [MQTT-4.3.2-3], and no longer, whatever the
     /// reason says [MQTT-4.4.0-2] [MQTT-4.8.2-6].
     #[inline]
-    pub(crate) fn puback(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
-        self.finish(id, packet_id, State::Sent, QoS::AtLeastOnce, out);
+    pub(crate) fn puback(
+        &mut self,
+        id: SessionId,
+        packet_id: PacketId,
+        out: &mut Outbox,
+    ) -> Result<(), Violation> {
+        self.finish(id, packet_id, State::Sent, QoS::AtLeastOnce, out)
     }
 
     /// The message is the client's now, and is not sent again [MQTT-4.3.3-3] [MQTT-4.3.3-6]. A
@@ -108,18 +113,21 @@ impl Sessions {
         id: SessionId,
         ack: &Ack<'_>,
         out: &mut Outbox,
-    ) -> Option<(Reason, bool)> {
+    ) -> Result<Option<(Reason, bool)>, Violation> {
         let flight = &mut self.get_mut(id).flight;
         let slot = flight.as_ref().and_then(|flight| flight.find(ack.packet_id));
-        let slot = slot.filter(|slot| slot.qos == QoS::ExactlyOnce);
         let (Some(slot), Some(flight)) = (slot, flight) else {
-            return Some((Reason::PacketIdentifierNotFound, false));
+            return Ok(Some((Reason::PacketIdentifierNotFound, false)));
         };
+        if slot.qos != QoS::ExactlyOnce {
+            return match flight.has_seen(ack.packet_id) {
+                true => Err(Violation::AckMismatched),
+                false => Ok(Some((Reason::PacketIdentifierNotFound, false))),
+            };
+        }
         if ack.reason.is_error() {
-            if slot.state == State::Sent {
-                self.finish(id, ack.packet_id, State::Sent, QoS::ExactlyOnce, out);
-            }
-            return None;
+            self.finish(id, ack.packet_id, State::Sent, QoS::ExactlyOnce, out)?;
+            return Ok(None);
         }
         let mut waits = false;
         if slot.state == State::Sent {
@@ -129,12 +137,17 @@ impl Sessions {
             self.heed_ack(id, &slot);
             self.messages.release(slot.message);
         }
-        Some((Reason::Success, waits)) // [MQTT-4.3.3-4]
+        Ok(Some((Reason::Success, waits))) // [MQTT-4.3.3-4]
     }
 
     /// PUBREL is unacknowledged until here [MQTT-4.3.3-5].
-    pub(crate) fn pubcomp(&mut self, id: SessionId, packet_id: PacketId, out: &mut Outbox) {
-        self.finish(id, packet_id, State::Released, QoS::ExactlyOnce, out);
+    pub(crate) fn pubcomp(
+        &mut self,
+        id: SessionId,
+        packet_id: PacketId,
+        out: &mut Outbox,
+    ) -> Result<(), Violation> {
+        self.finish(id, packet_id, State::Released, QoS::ExactlyOnce, out)
     }
 
     /// The client forgets the id of its QoS 2 message: from here on the id is a new message
@@ -151,7 +164,9 @@ impl Sessions {
         (Reason::Success, self.erase_received(id, packet_id))
     }
 
-    /// A slot in the given state is done; what waited for its place may go.
+    /// A slot in the given state is done; what waited for its place may go. An acknowledgement
+    /// under an id that is not in use changes nothing, since it may come twice; one that the id's
+    /// message cannot have is the client's mistake.
     #[inline]
     fn finish(
         &mut self,
@@ -160,10 +175,13 @@ impl Sessions {
         state: State,
         qos: QoS,
         out: &mut Outbox,
-    ) {
+    ) -> Result<(), Violation> {
         let session = self.get_mut(id);
-        let Some(flight) = &mut session.flight else { return };
-        let Some(slot) = flight.finish(packet_id, state, qos) else { return };
+        let Some(flight) = &mut session.flight else { return Ok(()) };
+        let Some(slot) = flight.finish(packet_id, state, qos) else {
+            let is_mistaken = flight.find(packet_id).is_some() && flight.has_seen(packet_id);
+            return if is_mistaken { Err(Violation::AckMismatched) } else { Ok(()) };
+        };
         let old = session.lasting.as_ref().is_some_and(|lasting| lasting.has_barrier());
         let waits = !flight.waiting.is_empty() || flight.has_unseen() || old;
         let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
@@ -178,6 +196,7 @@ impl Sessions {
         if waits || feeds {
             self.flow(id, out);
         }
+        Ok(())
     }
 
     #[inline]

@@ -5,6 +5,7 @@
 use crate::delayed::Publisher;
 use crate::flight::State;
 use crate::home::Homes;
+use crate::id_shifts::{IdShift, IdShifts};
 use crate::input::{ShardId, Stamp};
 use crate::journal::Number;
 use crate::message::Message;
@@ -71,10 +72,10 @@ pub(crate) enum Body<'a> {
 }
 
 /// Of all that stands here, told by the record that is read first.
-const FORMAT: u8 = 5;
-/// 4 knew of a delayed message only its publisher's client id; 3 did not know what rules made, and
+const FORMAT: u8 = 6;
+/// 5 knew no shifts of packet ids; 4 knew of a delayed message only its publisher's client id; 3 did not know what rules made, and
 /// no windows, 2 no owners of sessions either.
-const FORMATS_BEFORE: [u8; 3] = [2, 3, 4];
+const FORMATS_BEFORE: [u8; 4] = [2, 3, 4, 5];
 
 const RETAIN: u8 = 1 << 2;
 const RELEASED: u8 = 1 << 3;
@@ -83,6 +84,7 @@ const GROUPED: u8 = 1 << 5;
 const ON_ITS_WAY: u8 = 1 << 6;
 /// In the level of a session's version.
 const OWNED: u8 = 1 << 7;
+const SHIFTED: u8 = 1 << 6;
 
 pub(crate) fn number_key(number: Number) -> Vec<u8> {
     number.0.to_be_bytes().to_vec()
@@ -186,6 +188,7 @@ pub(crate) struct SessionRecord {
     pub(crate) number: Number,
     /// See `Positions`.
     pub(crate) mark: u64,
+    pub(crate) shifts: IdShifts,
     /// Nothing from this position on was ever sent.
     pub(crate) unsent: u64,
     pub(crate) version: Version,
@@ -300,13 +303,23 @@ pub(crate) fn session_value(record: &SessionRecord, will: Option<&Will>) -> Vec<
     let mut value = record.number.0.to_le_bytes().to_vec();
     value.extend_from_slice(&record.mark.to_le_bytes());
     value.extend_from_slice(&record.unsent.to_le_bytes());
-    value.push(record.version as u8 | if record.owner.is_some() { OWNED } else { 0 });
+    let shifts = record.shifts.as_slice();
+    let owned = if record.owner.is_some() { OWNED } else { 0 };
+    let shifted = if shifts.is_empty() { 0 } else { SHIFTED };
+    value.push(record.version as u8 | owned | shifted);
     value.extend_from_slice(&record.expiry_s.to_le_bytes());
     // Times are never the largest number: it stands for none.
     value.extend_from_slice(&record.away_at.unwrap_or(u64::MAX).to_le_bytes());
     value.extend_from_slice(&record.will_at.unwrap_or(u64::MAX).to_le_bytes());
     if let Some(owner) = &record.owner {
         put_text(&mut value, owner);
+    }
+    if !shifts.is_empty() {
+        value.extend_from_slice(&(shifts.len() as u32).to_le_bytes());
+    }
+    for IdShift { from, by } in shifts {
+        value.extend_from_slice(&from.to_le_bytes());
+        value.extend_from_slice(&by.to_le_bytes());
     }
     let Some(will) = will else { return value };
     value.extend_from_slice(&will.delay_s.to_le_bytes());
@@ -328,8 +341,11 @@ pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
     let mut record = SessionRecord {
         number,
         mark,
+        shifts: IdShifts::default(),
         unsent,
-        version: versions.into_iter().find(|version| *version as u8 == level & !OWNED)?,
+        version: versions
+            .into_iter()
+            .find(|version| *version as u8 == level & !(OWNED | SHIFTED))?,
         expiry_s: from.u32()?,
         away_at: time(from.u64()?),
         will_at: time(from.u64()?),
@@ -338,6 +354,12 @@ pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
     };
     if level & OWNED != 0 {
         record.owner = Some(from.text()?.into());
+    }
+    if level & SHIFTED != 0 {
+        let count = from.u32()? as usize;
+        let shifts = (0..count.min(value.len()))
+            .map(|_| Some(IdShift { from: from.u64()?, by: from.u16()? }));
+        record.shifts = IdShifts::read(shifts.collect::<Option<_>>()?);
     }
     if !from.0.is_empty() {
         let (delay_s, expiry_s, flags) = (from.u32()?, from.u32()?, from.byte()?);
@@ -381,6 +403,10 @@ impl<'a> Reader<'a> {
         Some(self.bytes(1)?[0])
     }
 
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.bytes(2)?.try_into().ok()?))
+    }
+
     fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
     }
@@ -398,7 +424,7 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Option<&'a str> {
-        let len = u16::from_le_bytes(self.bytes(2)?.try_into().ok()?);
+        let len = self.u16()?;
         std::str::from_utf8(self.bytes(usize::from(len))?).ok()
     }
 }
@@ -413,6 +439,7 @@ mod tests {
         SessionRecord {
             number: Number(7),
             mark: 65_536,
+            shifts: IdShifts::read(vec![IdShift { from: 70_000, by: 65_534 }]),
             unsent: 3,
             version: Version::V5,
             expiry_s: 60,
@@ -439,6 +466,7 @@ mod tests {
                 let value = session_value(&record(owner), will);
                 let back = read_session(&value).expect("it was just written");
                 assert_eq!((back.number, back.version), (Number(7), Version::V5));
+                assert_eq!(back.shifts, record(owner).shifts);
                 assert_eq!((back.away_at, back.will_at), (Some(1_000), None));
                 assert_eq!(back.owner.as_deref(), owner);
                 let topic = back.will.as_ref().map(|will| &*will.topic);

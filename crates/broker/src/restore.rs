@@ -230,6 +230,7 @@ impl Shard {
         session.expiry_s = expiry_s;
         let SessionRecord { number, mark, unsent, .. } = record;
         let mut lasting = Box::new(Lasting::restored(number, mark, unsent));
+        lasting.shifts = record.shifts;
         lasting.owner = record.owner.take();
         session.lasting = Some(lasting);
         let generation = session.generation;

@@ -138,15 +138,16 @@ impl Shard {
             lasting.set_barrier_after(Some(position));
         }
         let open = session.lasting.as_ref().is_none_or(|lasting| lasting.is_open(position));
+        let at = session.lasting.as_ref().map_or(0, |lasting| lasting.shifts.id_of(position));
         let flight = session.flight();
-        let early = flight.waiting.is_empty() && flight.reaches(position) && open;
+        let early = flight.waiting.is_empty() && flight.reaches(at) && open;
         if entry.state == State::Released {
             slot.marks.set(Marks::RELEASED);
         }
         let was_sent =
             entry.state == State::Released || (position < unsent && flight.unacknowledged < window);
         if early && was_sent {
-            flight.send_back(position, slot);
+            flight.send_back(at, slot);
         } else {
             if position < unsent {
                 slot.marks.set(Marks::WAS_SENT);

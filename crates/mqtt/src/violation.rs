@@ -8,6 +8,7 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Violation {
+    AckMismatched,
     AliasOutOfRange,
     AliasUnknown,
     AuthExpected,
@@ -79,7 +80,8 @@ impl Violation {
             | Violation::SubscribeOptionsReserved
             | Violation::WillFlagsInconsistent => Reason::MalformedPacket,
 
-            Violation::AliasUnknown
+            Violation::AckMismatched
+            | Violation::AliasUnknown
             | Violation::AuthExpected
             | Violation::AuthMethodChanged
             | Violation::AuthOutOfTurn
@@ -116,6 +118,9 @@ impl Violation {
     /// A fragment that reads on after "the client ...", for logs and reason strings.
     pub fn what(self) -> &'static str {
         match self {
+            Violation::AckMismatched => {
+                "acknowledged a message as its QoS or its state does not allow"
+            }
             Violation::AliasOutOfRange => "used a topic alias of 0 or above the maximum",
             Violation::AliasUnknown => "used a topic alias before giving it a topic",
             Violation::AuthExpected => "sent another packet before its authentication was over",
@@ -181,6 +186,7 @@ mod tests {
     use crate::packet::PacketType;
 
     const ALL: &[Violation] = &[
+        Violation::AckMismatched,
         Violation::AliasOutOfRange,
         Violation::AliasUnknown,
         Violation::AuthExpected,

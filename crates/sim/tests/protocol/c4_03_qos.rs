@@ -184,7 +184,7 @@ crate::transcripts! {
         "##
     }
 
-    fn acknowledgements_of_the_wrong_kind_change_nothing() {
+    fn a_puback_for_a_qos_2_message_ends_the_connection() {
         r##"
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
@@ -199,14 +199,199 @@ crate::transcripts! {
         p< PUBACK 2
         a< PUBLISH 2 "t" qos=1 "one"
         a> PUBACK 1
-        a> PUBCOMP 1
-        a> PUBREC 2
-        a< PUBREL 2 PacketIdentifierNotFound
-        a> PUBACK 99
-        a! cut
+        a< DISCONNECT ProtocolError \
+            reason_string="acknowledged a message as its QoS or its state does not allow"
+        a< CLOSED
         a> CONNECT id=a clean=0 expiry=60
         a< CONNACK present=1
         a< PUBLISH 1 "t" qos=2 dup "two"
+        a< PUBLISH 2 "t" qos=1 dup "one"
+        "##
+    }
+
+    fn a_pubrec_for_a_qos_1_message_ends_the_connection() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "two"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "two"
+        p> PUBLISH 2 "t" qos=1 "one"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "one"
+        a> PUBREC 2
+        a< DISCONNECT ProtocolError \
+            reason_string="acknowledged a message as its QoS or its state does not allow"
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 dup "two"
+        a< PUBLISH 2 "t" qos=1 dup "one"
+        "##
+    }
+
+    fn a_pubcomp_for_a_qos_1_message_ends_the_connection() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "two"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "two"
+        p> PUBLISH 2 "t" qos=1 "one"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "one"
+        a> PUBCOMP 2
+        a< DISCONNECT ProtocolError \
+            reason_string="acknowledged a message as its QoS or its state does not allow"
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 dup "two"
+        a< PUBLISH 2 "t" qos=1 dup "one"
+        "##
+    }
+
+    fn a_pubcomp_before_pubrel_ends_the_connection() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "two"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "two"
+        p> PUBLISH 2 "t" qos=1 "one"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "one"
+        a> PUBCOMP 1
+        a< DISCONNECT ProtocolError \
+            reason_string="acknowledged a message as its QoS or its state does not allow"
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 dup "two"
+        a< PUBLISH 2 "t" qos=1 dup "one"
+        "##
+    }
+
+    fn a_negative_pubrec_for_a_qos_1_message_ends_the_connection() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "two"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "two"
+        p> PUBLISH 2 "t" qos=1 "one"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "one"
+        a> PUBREC 2 0x83
+        a< DISCONNECT ProtocolError \
+            reason_string="acknowledged a message as its QoS or its state does not allow"
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 dup "two"
+        a< PUBLISH 2 "t" qos=1 dup "one"
+        "##
+    }
+
+    fn a_puback_after_pubrel_ends_the_connection() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "two"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "two"
+        p> PUBLISH 2 "t" qos=1 "one"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "one"
+        a> PUBREC 1
+        a< PUBREL 1
+        a> PUBACK 1
+        a< DISCONNECT ProtocolError \
+            reason_string="acknowledged a message as its QoS or its state does not allow"
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        a< PUBREL 1
+        a< PUBLISH 2 "t" qos=1 dup "one"
+        "##
+    }
+
+    // They may be late or come twice.
+    fn acknowledgements_under_ids_that_are_not_in_use_change_nothing() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "two"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "two"
+        p> PUBLISH 2 "t" qos=1 "one"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "one"
+        a> PUBACK 99
+        a> PUBCOMP 99
+        a> PUBREC 99
+        a< PUBREL 99 PacketIdentifierNotFound
+        a> PUBACK 2
+        a> PUBACK 2
+        a> PUBREC 1
+        a< PUBREL 1
+        a> PUBCOMP 1
+        a> PUBCOMP 1
+        a> PUBREC 1
+        a< PUBREL 1 PacketIdentifierNotFound
+        a! cut
+        a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        "##
+    }
+
+    fn acknowledgements_in_advance_of_a_message_that_is_sent_again_change_nothing() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "two"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "two"
+        p> PUBLISH 2 "t" qos=1 "one"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "one"
+        a! cut
+        a> CONNECT id=a clean=0 expiry=60 receive_maximum=1
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=2 dup "two"
+        a> PUBREC 2
+        a< PUBREL 2 PacketIdentifierNotFound
+        a> PUBREC 1
+        a< PUBREL 1
+        a> PUBCOMP 1
         a< PUBLISH 2 "t" qos=1 dup "one"
         "##
     }

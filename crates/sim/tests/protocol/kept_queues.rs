@@ -1,6 +1,55 @@
 //! What a client that comes back with a smaller window, a full queue or an expiry may not lose.
 
 crate::transcripts! {
+    // What was sent before the restart stays unacknowledged; ids that follow are others.
+    fn after_a_power_cut_a_message_that_is_not_acknowledged_stops_no_other() {
+        r##"
+        # disk: on
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        p> PUBLISH 1 "t" qos=2 "2"
+        p< PUBREC 1
+        a< PUBLISH 2 "t" qos=2 "2"
+        p> PUBREL 1
+        p< PUBCOMP 1
+        a> PUBREC 2
+        a< PUBREL 2
+        ! power
+        a< CLOSED
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
+        a< PUBREL 2
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "3"
+        p< PUBACK 1
+        a< PUBLISH 3 "t" qos=1 "3"
+        p> PUBLISH 1 "t" qos=2 "4"
+        p< PUBREC 1
+        a< PUBLISH 4 "t" qos=2 "4"
+        ! power
+        a< CLOSED
+        p< CLOSED
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 dup "1"
+        a< PUBREL 2
+        a< PUBLISH 3 "t" qos=1 dup "3"
+        a< PUBLISH 4 "t" qos=2 dup "4"
+        a> PUBCOMP 2
+        a> PUBACK 1
+        "##
+    }
+
     // What owes but PUBREL has no message to give up, and takes none of the room.
     fn a_full_queue_passes_by_what_the_client_has_already() {
         r##"

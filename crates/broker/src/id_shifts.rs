@@ -1,0 +1,131 @@
+//! Packet ids of a lasting session follow from positions in its queue, so that after a crash a
+//! message has the id that it had, without having been written for each. Where a position's id
+//! belongs to a message that is not done, ids shift from there on; that is written, and nothing
+//! goes out under a shifted id before the disk has it.
+
+use crate::flight::{IDS, later};
+use crate::input::SessionId;
+use crate::session::Sessions;
+
+/// From a position on ids are so many later than the position alone says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdShift {
+    pub(crate) from: u64,
+    pub(crate) by: u16,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdShifts(Vec<IdShift>);
+
+/// With more than this those are looked for that no outstanding message needs.
+const SHIFTS_KEPT: usize = 8;
+
+impl IdShifts {
+    pub(crate) fn read(shifts: Vec<IdShift>) -> IdShifts {
+        IdShifts(shifts)
+    }
+
+    pub(crate) fn as_slice(&self) -> &[IdShift] {
+        &self.0
+    }
+
+    /// The zero-based packet id of a position.
+    #[inline]
+    pub(crate) fn id_of(&self, position: u64) -> u16 {
+        let plain = (position % u64::from(IDS)) as u16;
+        if self.0.is_empty() { plain } else { later(plain, self.by(position)) }
+    }
+
+    /// Which shift a position is under.
+    fn place_of(&self, position: u64) -> Option<usize> {
+        self.0.partition_point(|shift| shift.from <= position).checked_sub(1)
+    }
+
+    fn by(&self, position: u64) -> u16 {
+        self.place_of(position).map_or(0, |at| self.0[at].by)
+    }
+
+    /// From here on ids are so many later. No message from here on was sent.
+    fn shift(&mut self, from: u64, by: u16) {
+        let by = later(self.by(from), by);
+        self.0.retain(|shift| shift.from < from);
+        self.0.push(IdShift { from, by });
+    }
+
+    /// Forgets those that neither these positions need nor any from `front` on.
+    fn forget_unused(&mut self, positions: impl Iterator<Item = u64>, front: u64) {
+        let mut is_used = vec![false; self.0.len()];
+        let used = positions.chain([front]).filter_map(|position| self.place_of(position));
+        used.for_each(|at| is_used[at] = true);
+        let mut at = 0;
+        self.0.retain(|shift| {
+            at += 1;
+            is_used[at - 1] || shift.from >= front
+        });
+    }
+}
+
+impl Sessions {
+    /// The id of the first message that waits is in use, or comes round to the window's front: it
+    /// gets another, and goes once the disk has that.
+    #[cold]
+    pub(crate) fn free_front_id(&mut self, id: SessionId) {
+        let session = self.get_mut(id);
+        let (Some(lasting), Some(flight)) = (&mut session.lasting, &mut session.flight) else {
+            return;
+        };
+        let Some(front) = flight.front() else { return };
+        let position = lasting.positions.whole(front.position);
+        let is_held = lasting.suspended || lasting.lifting || !lasting.is_open(position);
+        if is_held || flight.has_unseen() || flight.reaches(lasting.shifts.id_of(position)) {
+            return;
+        }
+        for _ in 0..2 {
+            let passed = flight.pass_overdue(lasting.shifts.id_of(position));
+            if passed > 0 {
+                lasting.shifts.shift(position, passed);
+            }
+            if flight.reaches(lasting.shifts.id_of(position)) {
+                break;
+            }
+            flight.set_all_overdue();
+        }
+        if lasting.shifts.as_slice().len() > SHIFTS_KEPT {
+            let positions = lasting.positions;
+            let overdue = flight.overdue().map(|slot| positions.whole(slot.position));
+            let oldest = flight.oldest_in_window();
+            let oldest = oldest.map_or(position, |slot| positions.whole(slot.position));
+            lasting.shifts.forget_unused(overdue, oldest.min(position));
+        }
+        lasting.barrier = Some(position);
+        self.lift_when_kept(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_shift_from_a_position_on_and_not_before() {
+        let mut shifts = IdShifts::default();
+        assert_eq!([0, 65_534, 65_535].map(|at| shifts.id_of(at)), [0, 65_534, 0]);
+        shifts.shift(65_535, 1);
+        shifts.shift(131_069, 2);
+        assert_eq!([0, 65_534, 65_535, 131_068].map(|at| shifts.id_of(at)), [0, 65_534, 1, 65_534]);
+        assert_eq!([131_069, 131_070].map(|at| shifts.id_of(at)), [2, 3]);
+    }
+
+    #[test]
+    fn shifts_that_no_message_needs_are_forgotten_and_the_ids_of_the_others_stay() {
+        let mut shifts = IdShifts::default();
+        for turn in 1..=20_u64 {
+            shifts.shift(turn * 1000, 1);
+        }
+        let outstanding = [5, 3_500, 3_999, 17_000, 19_999, 20_000, 20_001];
+        let before = outstanding.map(|at| shifts.id_of(at));
+        shifts.forget_unused([5, 3_500, 3_999].into_iter(), 17_000);
+        assert_eq!(outstanding.map(|at| shifts.id_of(at)), before);
+        assert_eq!(shifts.as_slice().len(), 5);
+    }
+}
