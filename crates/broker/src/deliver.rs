@@ -9,7 +9,7 @@ use crate::input::{ConnId, SessionId};
 use crate::limits::NONE;
 use crate::memory::{CROWDED_WINDOW, SMALL};
 use crate::message::{Draft, Forms};
-use crate::options::QueuePolicy;
+use crate::options::{Durability, QueuePolicy};
 use crate::outbox::{Outbox, Range};
 use crate::session::{Session, Sessions, ids};
 use crate::sys::Drop;
@@ -249,10 +249,11 @@ impl Sessions {
         let message = self.messages.keep(draft);
         let bytes = self.messages.get(message).bytes() as u64;
         let mut slot = Slot::new(message, qos, retain, hit.ids, hit.group);
-        if self.queue_is_full(hit.session, bytes) {
+        let is_stored = self.is_stored(hit.session, qos, draft);
+        if self.queue_is_full(hit.session, bytes, is_stored) {
             self.drop_stale(hit.session, out);
         }
-        let full = self.queue_is_full(hit.session, bytes);
+        let full = self.queue_is_full(hit.session, bytes, is_stored);
         let drop = if full { Drop::QueueFull } else { Drop::OutOfMemory };
         let policy = match self.options.of_session(self.get(hit.session)).queue_policy {
             QueuePolicy::Disconnect if away => QueuePolicy::DropOldest,
@@ -260,7 +261,7 @@ impl Sessions {
         };
         let has_place = match policy {
             _ if !full && !self.is_crowded() => true,
-            QueuePolicy::DropOldest => self.drop_oldest(hit.session, bytes, drop, out),
+            QueuePolicy::DropOldest => self.drop_oldest(hit.session, (bytes, is_stored), drop, out),
             QueuePolicy::DropNewest => false,
             QueuePolicy::Disconnect => {
                 if !self.overruns.contains(&hit.session) {
@@ -327,21 +328,40 @@ impl Sessions {
         self.options.of_session(self.get(id)).queue_qos0
     }
 
-    fn queue_is_full(&self, id: SessionId, bytes: u64) -> bool {
+    /// Whether a message waits in the store too, under the bounds for what does.
+    pub(crate) fn is_stored(&self, id: SessionId, qos: QoS, draft: &Draft<'_>) -> bool {
+        let lasts = self.get(id).lasting.is_some();
+        lasts && qos != QoS::AtMostOnce && draft.durability != Durability::Memory
+    }
+
+    pub(crate) fn queue_is_full(&self, id: SessionId, bytes: u64, is_stored: bool) -> bool {
         let session = self.get(id);
-        let Some(flight) = &session.flight else { return false };
-        let limits = self.options.of_session(session);
-        flight.waiting.len() >= limits.queue_messages_max as usize
-            || flight.waiting_bytes + bytes > limits.queue_bytes_max
+        let waiting = session.flight.as_ref();
+        let (messages, sum) =
+            waiting.map_or((0, 0), |it| (it.waiting.len() as u64, it.waiting_bytes));
+        let spooled = session.lasting.as_ref().filter(|_| is_stored);
+        let (more, more_bytes) =
+            spooled.map_or((0, 0), |it| (u64::from(it.spooled), it.spooled_bytes));
+        let (messages_max, bytes_max) = self.options.of_session(session).queue_bounds(is_stored);
+        let has_any = messages + more > 0;
+        has_any && (messages + more >= messages_max || sum + more_bytes + bytes > bytes_max)
     }
 
     /// Makes room for one message of so many bytes: in the session's own queue, since there it is
     /// that messages come in faster than they go. False where nothing waits that could make room.
-    fn drop_oldest(&mut self, id: SessionId, bytes: u64, drop: Drop, out: &mut Outbox) -> bool {
+    pub(crate) fn drop_oldest(
+        &mut self,
+        id: SessionId,
+        (bytes, is_stored): (u64, bool),
+        drop: Drop,
+        out: &mut Outbox,
+    ) -> bool {
         let mut room = 0;
         loop {
-            let crowded = self.is_crowded() && room < bytes;
-            if !crowded && !self.queue_is_full(id, bytes) {
+            // What only the disk has is not in the way of memory.
+            let is_short = !is_stored || drop == Drop::OutOfMemory;
+            let crowded = is_short && self.is_crowded() && room < bytes;
+            if !crowded && !self.queue_is_full(id, bytes, is_stored) {
                 return true;
             }
             let flight = self.get(id).flight.as_ref();

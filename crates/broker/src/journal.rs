@@ -104,6 +104,10 @@ impl Positions {
     }
 }
 
+/// So many queues, or so few bytes, do not share a message that memory does not count.
+const COPIES_MAX: u32 = 4;
+const COPY_BYTES_MAX: usize = 256;
+
 #[derive(Debug)]
 enum Op {
     Change(Change),
@@ -114,6 +118,8 @@ enum Op {
 #[derive(Debug, Default)]
 struct Wanted {
     times: u32,
+    /// Of these, such that take copies.
+    copies: u32,
     unread: bool,
     body: Option<Number>,
 }
@@ -127,6 +133,8 @@ pub(crate) struct Joins {
     pub(crate) message: KeptId,
     /// The part of the queue that only the store has: nobody in memory counts this one.
     pub(crate) is_unread: bool,
+    /// The same, of a queue that is long: see `write_queue`.
+    pub(crate) takes_copy: bool,
 }
 
 /// What a publish has found out about who keeps it.
@@ -217,6 +225,7 @@ impl Journal {
             if let Op::Queue(joins) = op {
                 let wanted = wanted.entry(joins.message.0).or_default();
                 wanted.times += 1;
+                wanted.copies += u32::from(joins.takes_copy);
                 wanted.unread |= joins.is_unread;
             }
         }
@@ -237,6 +246,10 @@ impl Journal {
         changes
     }
 
+    /// A long queue of which only the store has the rest takes copies of messages, unless they are
+    /// large and many queues want them: what is shared with it is found to be left over only from
+    /// time to time.
+    ///
     /// A body that a record names is removed by the last in memory that wants it, unless queues
     /// that only the store has want it too.
     fn write_queue(
@@ -246,11 +259,15 @@ impl Journal {
         messages: &mut Messages,
         changes: &mut Vec<Change>,
     ) {
-        let Joins { number, position, entry, message, .. } = joins;
+        let Joins { number, position, entry, message, takes_copy, .. } = joins;
+        let shares_all = wanted.times > COPIES_MAX && messages.get(message).bytes() > COPY_BYTES_MAX;
+        let sharers = if shares_all { wanted.times } else { wanted.times - wanted.copies };
         let mut body = wanted.body.or(messages.body(message));
-        if wanted.times > 1 && body.is_none() {
+        if takes_copy && !shares_all {
+            body = None;
+        } else if sharers > 1 && body.is_none() {
             let new = self.number();
-            match wanted.unread {
+            match wanted.unread || (shares_all && wanted.copies > 0) {
                 true => self.uncounted += 1,
                 false => messages.set_body(message, new),
             }
@@ -259,7 +276,7 @@ impl Journal {
             changes.push(Change { space: Space::Messages, key, value: Some(value) });
             body = Some(new);
         }
-        wanted.body = body;
+        wanted.body = wanted.body.or(body);
         let body = match body {
             Some(body) => Body::Elsewhere(body),
             None => Body::Here(messages.get(message).as_bytes()),

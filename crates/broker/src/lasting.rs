@@ -7,9 +7,9 @@ use crate::flight::{Marks, Slot, State};
 use crate::id_shifts::IdShifts;
 use crate::input::{SessionId, Stamp};
 use crate::journal::{Change, Joins, Number, Positions, Space};
-use crate::limits::NONE;
+use crate::limits::{NONE, QUEUE_FRONT_BYTES, QUEUE_FRONT_MESSAGES};
 use crate::message::{Draft, Message};
-use crate::options::Durability;
+use crate::options::{Durability, QueuePolicy};
 use crate::outbox::Outbox;
 use crate::owed::Answer;
 use crate::records::{self, Body, Entry, SessionRecord, kind};
@@ -93,6 +93,12 @@ impl Lasting {
         Lasting { unread: Some(0), unsent, unsent_unread: unsent.min(mark), ..new }
     }
 
+    /// Whether the rest of the queue is in the store alone since there is so much of it, and not
+    /// since the client has not come back after a start.
+    fn is_left_unread(&self) -> bool {
+        self.unread.is_some_and(|unread| unread >= self.begins)
+    }
+
     fn place(&self, slot: &Slot) -> Origin {
         Origin { number: self.number, position: self.positions.whole(slot.position) }
     }
@@ -112,11 +118,13 @@ impl Sessions {
         out: &mut Outbox,
     ) {
         let stored = draft.durability != Durability::Memory;
-        let session = self.get_mut(hit.session);
+        let session = self.get(hit.session);
         let Some(lasting) = &session.lasting else { return };
         if lasting.unread.is_some() && stored {
             return self.spool(hit, qos, retain, draft, out);
         }
+        let session = self.get(hit.session);
+        let Some(lasting) = &session.lasting else { return };
         let next = lasting.positions.next();
         let waits = qos == QoS::ExactlyOnce && draft.durability == Durability::Sync;
         let at = lasting.shifts.id_of(next);
@@ -124,6 +132,10 @@ impl Sessions {
             && lasting.is_open(next);
         let room = session.gate.is_open() && session.has_room();
         if waits || !reaches || !room || !self.has_memory_for(hit.session, draft) {
+            if stored && hit.group == NONE && self.has_long_front(hit.session) {
+                self.leave_unread(hit.session);
+                return self.spool(hit, qos, retain, draft, out);
+            }
             self.enqueue(hit, qos, retain, draft, out);
             if room && !reaches {
                 // Whatever is in flight may stay unacknowledged.
@@ -165,9 +177,13 @@ impl Sessions {
     fn record(&mut self, id: SessionId, position: u64, slot: &Slot, durability: Durability) {
         let Some(lasting) = &self.get(id).lasting else { return };
         let number = lasting.number;
+        let is_long = lasting.is_left_unread();
         let entry = self.entry(slot);
-        let (message, is_unread) = (slot.message, !slot.marks.has(Marks::STORED));
-        self.journal.queue(Joins { number, position, entry, message, is_unread });
+        let message = slot.message;
+        let is_spooled = !slot.marks.has(Marks::STORED);
+        let takes_copy = is_spooled && is_long;
+        let is_unread = is_spooled && !is_long;
+        self.journal.queue(Joins { number, position, entry, message, is_unread, takes_copy });
         if durability != Durability::Sync {
             return;
         }
@@ -188,19 +204,56 @@ impl Sessions {
         }
     }
 
-    /// Behind the part of the queue that only the store has. What stands there is not searched for
-    /// its oldest: where the queue is full the newest goes, whatever the policy.
+    /// Whether so much of the queue is in memory that what comes now is better on the disk alone.
+    fn has_long_front(&self, id: SessionId) -> bool {
+        let Some(flight) = &self.get(id).flight else { return self.is_crowded() };
+        flight.waiting.len() >= QUEUE_FRONT_MESSAGES
+            || flight.waiting_bytes >= QUEUE_FRONT_BYTES
+            || self.is_crowded()
+    }
+
+    /// From here on the queue goes on in the store alone.
+    fn leave_unread(&mut self, id: SessionId) {
+        let Some(lasting) = &mut self.get_mut(id).lasting else { return };
+        let next = lasting.positions.next();
+        (lasting.unread, lasting.unsent_unread) = (Some(next), next);
+        (lasting.spooled, lasting.spooled_bytes) = (0, 0);
+        lasting.is_unreadable = false;
+    }
+
+    /// Makes room in a queue that goes on in the store alone. Its oldest messages are in memory
+    /// unless the client has not come back since the start: then the newest is not taken.
+    fn has_room_behind(&mut self, id: SessionId, bytes: u64, out: &mut Outbox) -> bool {
+        if !self.queue_is_full(id, bytes, true) {
+            return true;
+        }
+        let session = self.get(id);
+        let away = session.conn == NONE;
+        match self.options.of_session(session).queue_policy {
+            QueuePolicy::DropNewest => false,
+            QueuePolicy::Disconnect if !away => {
+                if !self.overruns.contains(&id) {
+                    self.overruns.push(id);
+                }
+                false
+            }
+            QueuePolicy::Disconnect | QueuePolicy::DropOldest => {
+                self.drop_oldest(id, (bytes, true), Drop::QueueFull, out);
+                if self.get(id).lasting.as_ref().is_some_and(|lasting| lasting.is_left_unread()) {
+                    self.read_on(id, out);
+                }
+                !self.queue_is_full(id, bytes, true)
+            }
+        }
+    }
+
+    /// Behind the part of the queue that only the store has.
     fn spool(&mut self, hit: Hit, qos: QoS, retain: bool, draft: &mut Draft<'_>, out: &mut Outbox) {
         out.deliveries += 1;
         let message = self.messages.keep(draft);
         let bytes = self.messages.get(message).bytes() as u64;
-        let limits = self.options.of_session(self.get(hit.session));
-        let most = (limits.queue_messages_max, limits.queue_bytes_max);
-        let lasting = self.get_mut(hit.session).lasting.as_mut();
-        let lasting = lasting
-            .filter(|lasting| lasting.spooled < most.0 && lasting.spooled_bytes + bytes <= most.1);
-        let has_place = lasting.is_some();
-        if let Some(lasting) = lasting {
+        let has_place = self.has_room_behind(hit.session, bytes, out);
+        if let Some(lasting) = self.get_mut(hit.session).lasting.as_mut().filter(|_| has_place) {
             lasting.spooled += 1;
             lasting.spooled_bytes += bytes;
         }
@@ -210,6 +263,9 @@ impl Sessions {
                 let slot = Slot::new(message, qos, retain, hit.ids, hit.group);
                 self.record(hit.session, position, &slot, draft.durability);
                 self.release_hit(hit);
+                if draft.durability != Durability::Memory && self.get(hit.session).conn != NONE {
+                    self.read_on(hit.session, out);
+                }
             }
             None => {
                 self.messages.release(message);

@@ -40,6 +40,14 @@ pub const CURSOR_STEPS_PER_TURN: u32 = 4096;
 /// Packet ids are 1 to 65,535; a window spans fewer, so that an id never names two messages. What
 /// stays unacknowledged longer leaves it: see `overdue`.
 pub const FLIGHT_SPAN_MAX: usize = 65_000;
+/// What one session's queue may hold where no option says so: on the disk, ...
+pub const STORED_QUEUE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// ... and in memory.
+pub const MEMORY_QUEUE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+pub const MEMORY_QUEUE_MESSAGES_MAX: u64 = 10_000;
+/// Of a queue on the disk so much is in memory too before what comes later is on the disk alone.
+pub const QUEUE_FRONT_MESSAGES: usize = 1024;
+pub const QUEUE_FRONT_BYTES: u64 = 1024 * 1024;
 /// Slots of the ring from one shard to another.
 pub const RING_SLOTS: usize = 8 * 1024;
 /// Messages that a group's owner may give to a member on another shard before it hears of it.

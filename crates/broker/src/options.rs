@@ -153,7 +153,9 @@ pub struct Options {
     pub qos_max: u8,
     /// How long a message waits in a session's queue; `u32::MAX` is for ever.
     pub queue_age_s_max: u32,
+    /// `u64::MAX` is by where the queue is: see `queue_bounds`.
     pub queue_bytes_max: u64,
+    /// `u32::MAX` is the same.
     pub queue_messages_max: u32,
     pub queue_policy: QueuePolicy,
     /// Whether QoS 0 messages wait for a client that is away (a congested one's always do).
@@ -195,6 +197,18 @@ pub struct Options {
 impl Options {
     pub(crate) fn knows_method(&self, method: &str) -> bool {
         self.judges && self.methods.iter().any(|known| **known == *method)
+    }
+
+    /// How many messages and bytes may wait in one queue. On the disk there is room, and what
+    /// waits there was acknowledged; in memory there is less.
+    pub fn queue_bounds(&self, is_stored: bool) -> (u64, u64) {
+        let (messages, bytes) = match is_stored {
+            true => (u64::MAX, limits::STORED_QUEUE_BYTES_MAX),
+            false => (limits::MEMORY_QUEUE_MESSAGES_MAX, limits::MEMORY_QUEUE_BYTES_MAX),
+        };
+        let set_messages = Some(self.queue_messages_max).filter(|max| *max != u32::MAX);
+        let set_bytes = Some(self.queue_bytes_max).filter(|max| *max != u64::MAX);
+        (set_messages.map_or(messages, u64::from), set_bytes.unwrap_or(bytes))
     }
 
     /// The limits of a listener.
@@ -300,8 +314,8 @@ impl Default for Options {
             presets: Arc::new([]),
             qos_max: 2,
             queue_age_s_max: u32::MAX,
-            queue_bytes_max: 64 * 1024 * 1024,
-            queue_messages_max: 10_000,
+            queue_bytes_max: u64::MAX,
+            queue_messages_max: u32::MAX,
             queue_policy: QueuePolicy::default(),
             queue_qos0: false,
             receive_maximum: 16_384,

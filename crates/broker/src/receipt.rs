@@ -182,7 +182,8 @@ impl Sessions {
             let is_mistaken = flight.find(packet_id).is_some() && flight.has_seen(packet_id);
             return if is_mistaken { Err(Violation::AckMismatched) } else { Ok(()) };
         };
-        let old = session.lasting.as_ref().is_some_and(|lasting| lasting.has_barrier());
+        let lasting = session.lasting.as_ref();
+        let old = lasting.is_some_and(|it| it.has_barrier() || it.unread.is_some());
         let waits = !flight.waiting.is_empty() || flight.has_unseen() || old;
         let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
         if session.is_member {

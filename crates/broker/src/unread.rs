@@ -64,11 +64,16 @@ impl Shard {
     }
 
     fn read_queue(&mut self, id: SessionId, stored: &dyn Stored, out: &mut Outbox) {
+        let is_crowded = self.sessions.is_crowded();
         let Some(lasting) = &mut self.sessions.get_mut(id).lasting else { return };
         lasting.reading = false;
         let Some(from) = lasting.unread else { return };
         let number = lasting.number;
         let (mut found, mut bytes) = (Vec::new(), 0);
+        let (messages_max, bytes_max) = match is_crowded {
+            true => (READ_MESSAGES / 64, READ_BYTES / 64),
+            false => (READ_MESSAGES, READ_BYTES),
+        };
         let scanned = stored.scan(
             Space::Queues,
             &records::number_key(number),
@@ -76,13 +81,15 @@ impl Shard {
             &mut |key, value| {
                 bytes += value.len();
                 found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
-                found.len() < READ_MESSAGES && bytes < READ_BYTES
+                found.len() < messages_max && bytes < bytes_max
             },
         );
         // Said by the engine. What stands behind it, and what comes, waits: nothing overtakes what
         // a repair may bring.
         let is_unreadable = scanned.is_err();
-        let more = found.len() >= READ_MESSAGES || bytes >= READ_BYTES || is_unreadable;
+        // What came in this very turn is not in the store yet.
+        let is_behind = found.len() < lasting.spooled as usize && !self.sessions.journal.is_empty();
+        let more = found.len() >= messages_max || bytes >= bytes_max || is_unreadable || is_behind;
         let next = found.last().map_or(from, |(position, _)| position + 1);
         let count = found.len() as u32;
         for (position, value) in found {

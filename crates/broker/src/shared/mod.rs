@@ -13,7 +13,7 @@ use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
 use crate::message::{Draft, Message};
 use crate::mount::share_of;
-use crate::options::{Options, QueuePolicy, Strategy};
+use crate::options::{Durability, Options, QueuePolicy, Strategy};
 use crate::outbox::Outbox;
 use crate::publish::awaited;
 use crate::session::{Share, ids};
@@ -542,9 +542,12 @@ impl Shard {
         let message = draft.message().clone();
         let bytes = message.bytes() as u64;
         let crowded = self.sessions.is_crowded();
+        let is_stored = group.lasting.is_some()
+            && qos != QoS::AtMostOnce
+            && draft.durability != Durability::Memory;
+        let (messages_max, bytes_max) = options.queue_bounds(is_stored);
         let is_full = |group: &Group| {
-            group.queue.len() >= options.queue_messages_max as usize
-                || group.queue_bytes + bytes > options.queue_bytes_max
+            group.queue.len() as u64 >= messages_max || group.queue_bytes + bytes > bytes_max
         };
         let drop = if is_full(group) { Drop::QueueFull } else { Drop::OutOfMemory };
         let full = is_full(group) || crowded;

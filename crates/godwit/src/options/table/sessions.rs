@@ -1,7 +1,7 @@
 //! Options of a session: how long it lives, what it may hold, what it may subscribe to.
 
-use super::{EXPIRY, KIB, Row, TIB, bytes, count};
-use crate::options::value::{Kind, one_of};
+use super::{EXPIRY, KIB, Row, TIB, count};
+use crate::options::value::{Kind, Unit, one_of};
 use broker::options::{QueuePolicy, Strategy};
 
 pub(super) const ROWS: &[Row] = &[
@@ -18,22 +18,38 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         key: "queue.bytes_max",
-        kind: bytes(KIB, TIB),
-        default: "64MiB",
+        kind: Kind::Number {
+            min: KIB,
+            max: TIB,
+            unit: Unit::Bytes,
+            word: Some(("auto", u64::MAX)),
+        },
+        default: "auto",
         live: true,
         short: "most bytes that wait in one session's queue",
-        long: "Payloads, topics and properties count. `queue.policy` says what happens then. Less \
-               than `connection.packet_bytes_max` is refused: one packet must fit.",
+        long: "`auto` is 1 GiB for what waits on disk (QoS 1 and 2 messages of a session that \
+               outlives the process), and 64 MiB for what waits in memory alone. Payloads, topics \
+               and properties count. `queue.policy` says what happens to a full queue, \
+               `store.bytes_max` bounds all queues together. Less than \
+               `connection.packet_bytes_max` is refused: one packet must fit.",
         source: "",
         set: |settings, value| settings.broker.queue_bytes_max = value.number(),
     },
     Row {
         key: "queue.messages_max",
-        kind: count(1, 1_000_000_000, "messages"),
-        default: "10000",
+        kind: Kind::Number {
+            min: 1,
+            max: 1_000_000_000,
+            unit: Unit::Of("messages"),
+            word: Some(("auto", u32::MAX as u64)),
+        },
+        default: "auto",
         live: true,
         short: "most messages that wait in one session's queue",
-        long: "Messages in flight do not count. `queue.policy` says what happens then.",
+        long: "`auto` is no bound but `queue.bytes_max` for what waits on disk, since a message \
+               that was acknowledged is not given up for a number, and 10000 for what waits in \
+               memory alone. Messages in flight do not count. `queue.policy` says what happens \
+               to a full queue.",
         source: "",
         set: |settings, value| settings.broker.queue_messages_max = value.u32(),
     },
@@ -43,12 +59,13 @@ pub(super) const ROWS: &[Row] = &[
         default: "drop_oldest",
         live: true,
         short: "what happens when a session's queue is full",
-        long: "Every drop is counted by client and reason. `disconnect` closes the slow client \
-               and keeps its session as it is. Two cases know one policy alone, whatever stands \
-               here: what is on disk is not given up for what is new. Of a session whose client \
-               has not come back since the start, the queue is not read, and once as much as \
-               `queue.messages_max` and `queue.bytes_max` allow has come since then, the newest is \
-               dropped. A disk that is full, or `store.bytes_max`, refuses the newest to its \
+        long: "A message that was acknowledged is lost by this, so every drop is counted by client \
+               and reason, and logged as a warning with the options that decide, at most once a \
+               second a client. `disconnect` closes the slow client and keeps its session as it \
+               is. Two cases know one policy alone, whatever stands here. Of a session whose \
+               client has not come back since the start, the queue is not read, and once as much \
+               as `queue.messages_max` and `queue.bytes_max` allow has come since then, the newest \
+               is dropped. A disk that is full, or `store.bytes_max`, refuses the newest to its \
                publisher.",
         source: "",
         set: |settings, value| {
