@@ -70,6 +70,8 @@ impl Shard {
         // [MQTT-3.2.2-22]: the client's own unless CONNACK says another.
         let keep_alive_s = match (packet.keep_alive_s, options.keep_alive_s_max) {
             (asked, 0) => asked,
+            // Before 5.0 a client goes by its own, whatever the server would like.
+            (asked, _) if packet.version != Version::V5 => asked,
             (0, max) => max,
             (asked, max) => asked.min(max),
         };

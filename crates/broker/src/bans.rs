@@ -5,7 +5,7 @@
 use crate::conn::End;
 use crate::input::{ConnId, Now};
 use crate::mount::Admitted;
-use crate::note::{Note, Seldom};
+use crate::note::{Note, PeerLog};
 use crate::outbox::Outbox;
 use crate::peer::Address;
 use crate::permissions::{Name, Network};
@@ -70,7 +70,7 @@ pub(crate) struct Watch {
     since: Now,
     /// The next connection to be compared with a new list.
     next: Option<usize>,
-    turned_away: Seldom,
+    pub(crate) turned_away: PeerLog,
 }
 
 /// Connections that are compared with a new list in one tick.
@@ -179,20 +179,23 @@ impl Shard {
             return false;
         };
         let why = if reason.is_empty() { "the address is banned" } else { &*reason };
-        self.count_turned_away(address, why, out);
+        self.count_turned_away(address, &format!("{why} (bans.file)"), out);
         true
     }
 
     /// A connection was closed as it was accepted.
     pub fn turned_away(&mut self, now: Now, peer: Address, refusal: Refusal, out: &mut Outbox) {
         self.now = now;
-        self.count_turned_away(peer, refusal.what(), out);
+        let option = refusal.options().map(|options| format!(" ({options})"));
+        let why = format!("{}{}", refusal.what(), option.unwrap_or_default());
+        self.count_turned_away(peer, &why, out);
     }
 
     fn count_turned_away(&mut self, peer: Address, why: &str, out: &mut Outbox) {
         self.sessions.counters.connections_turned_away += 1;
-        if let Some(count) = self.watch.turned_away.count(self.now) {
-            out.notes.push(Note::TurnedAway { peer, why: why.into(), count });
+        match self.watch.turned_away.count(self.now, peer, why) {
+            Some((peer, why, count)) => out.notes.push(Note::TurnedAway { peer, why, count }),
+            None => self.plan_notes(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! One socket's protocol state, and the way of its packets to where they are decided.
 
 use crate::ask::Inquiry;
+use crate::ends::{detail_of, first_packet};
 use crate::exchange::Exchange;
 use crate::exclusive::Claim;
 use crate::explain::explained;
@@ -208,6 +209,7 @@ impl Shard {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
                 Err(violation) => {
+                    self.detail_frame(rest, bytes_max, live.is_some());
                     self.end(conn, End::Violation(violation), out);
                     out.consumed = bytes.len();
                     return;
@@ -237,6 +239,10 @@ impl Shard {
             };
             out.consumed += frame.len;
             if let Err(end) = ended {
+                if live.is_none() && PacketType::from_byte(frame.first) != Some(PacketType::Connect)
+                {
+                    self.violation_detail = first_packet(frame.first).into();
+                }
                 self.end(conn, end, out);
             }
         }
@@ -419,6 +425,7 @@ impl Shard {
     /// We end a connection: what the version allows us to say about it, then the close
     /// [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.2.2-7] [MQTT-3.14.4-2].
     pub(crate) fn end(&mut self, conn: ConnId, end: End, out: &mut Outbox) {
+        let detail = std::mem::take(&mut self.violation_detail);
         let Some(known) = self.conn(conn) else { return };
         let (peer, session, welcomed) = (known.peer.address, known.session(), known.welcomed());
         let client_id: Box<str> =
@@ -428,11 +435,19 @@ impl Shard {
             End::Asked(reason) => Some(Note::Disconnected { client_id, conn, reason }),
             End::Violation(violation) => {
                 self.sessions.counters.violations += 1;
-                let told = self.ended_noted.count(self.now);
-                told.map(|withheld| Note::Violated { client_id, conn, peer, violation, withheld })
+                let detail = detail_of(violation, detail);
+                let told = self.tells_end();
+                told.map(|withheld| Note::Violated {
+                    client_id,
+                    conn,
+                    peer,
+                    violation,
+                    detail,
+                    withheld,
+                })
             }
             End::Refusal(refusal) => {
-                let told = self.ended_noted.count(self.now);
+                let told = self.tells_end();
                 let (client_id, user) = match session {
                     Some(_) => (client_id, None),
                     None => refused.unwrap_or_default(),
@@ -489,6 +504,9 @@ impl Shard {
             if matches!(known.state, State::Willing { .. }) {
                 return self.go_on_answered(conn, out);
             }
+            let ms = self.options.connect_timeout_ms;
+            self.violation_detail =
+                format!("no CONNECT came in time: connect.timeout_ms = {ms}").into();
             return self.end(conn, End::Violation(Violation::ConnectExpected), out);
         };
         if known.waits_for_us() {
@@ -519,8 +537,9 @@ impl Shard {
         out: &mut Outbox,
     ) {
         self.sessions.counters.connections_not_opened += 1;
-        if let Some(count) = self.not_opened.count(self.now) {
-            out.notes.push(Note::NotOpened { peer, why: why.to_string().into(), count });
+        match self.not_opened.count(self.now, peer, &why.to_string()) {
+            Some((peer, why, count)) => out.notes.push(Note::NotOpened { peer, why, count }),
+            None => self.plan_notes(),
         }
     }
 

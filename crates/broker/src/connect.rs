@@ -285,6 +285,9 @@ impl Shard {
         };
         self.begin(conn, id, packet, asked, agreed, rights);
         self.make_lasting(id);
+        let max = self.limits_at(conn).keep_alive_s_max;
+        let keeps_own_keep_alive =
+            max > 0 && (agreed.keep_alive_s == 0 || agreed.keep_alive_s > max);
         out.notes.push(Note::Connected {
             client_id: client_id.into(),
             conn,
@@ -292,6 +295,7 @@ impl Shard {
             version: packet.version,
             session_present: present,
             keep_alive_s: agreed.keep_alive_s,
+            keeps_own_keep_alive,
         });
         // The first packet, before whatever waits, and the only one of its kind [MQTT-3.1.4-5]
         // [MQTT-3.2.0-1] [MQTT-3.2.0-2].

@@ -393,15 +393,15 @@ impl Sessions {
     #[cold]
     pub(crate) fn dropped(&mut self, id: SessionId, drop: Drop, count: u64, out: &mut Outbox) {
         self.count_drop(id, drop, count);
-        let now = self.now;
         let session = self.get_mut(id);
-        let client_id = session.client_id.clone();
-        let rare = session.rare();
-        if rare.drop_noted.is_none_or(|noted| now.0 >= noted.0 + 1000) {
-            rare.drop_noted = Some(now);
-            let count = rare.drops[drop as usize];
-            out.notes.push(crate::Note::Dropped { client_id, drop, count });
+        if let Some(withheld) = &mut session.rare().withheld_drops {
+            withheld.0[drop as usize] += count;
+            return;
         }
+        session.rare().withheld_drops = Some(Box::default());
+        let client_id = session.client_id.clone();
+        out.notes.push(crate::Note::Dropped { client_id, drop, count });
+        self.withholding.push(id);
     }
 }
 

@@ -260,7 +260,8 @@ impl Journal {
         changes: &mut Vec<Change>,
     ) {
         let Joins { number, position, entry, message, takes_copy, .. } = joins;
-        let shares_all = wanted.times > COPIES_MAX && messages.get(message).bytes() > COPY_BYTES_MAX;
+        let shares_all =
+            wanted.times > COPIES_MAX && messages.get(message).bytes() > COPY_BYTES_MAX;
         let sharers = if shares_all { wanted.times } else { wanted.times - wanted.copies };
         let mut body = wanted.body.or(messages.body(message));
         if takes_copy && !shares_all {

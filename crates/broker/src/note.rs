@@ -1,10 +1,15 @@
 //! What happened that a person may want to read: the engine turns notes into log lines. A note is
 //! made once, where the thing was decided, and carries the connection's and session's names.
 
-use crate::input::{ConnId, Now};
+use crate::input::{ConnId, Now, SessionId};
 use crate::message::Message;
+use crate::outbox::Outbox;
 use crate::peer::Address;
 use crate::refusal::Refusal;
+use crate::session::Sessions;
+use crate::shard::Shard;
+use crate::sys::Drop;
+use crate::timer::Timer;
 use mqtt::{QoS, Reason, Violation};
 use rules::Value;
 use std::sync::Arc;
@@ -18,6 +23,8 @@ pub enum Note {
         version: mqtt::Version,
         session_present: bool,
         keep_alive_s: u16,
+        /// Above `keep_alive_s_max`: before 5.0 a client cannot be told another.
+        keeps_own_keep_alive: bool,
     },
     /// The client said DISCONNECT.
     Disconnected {
@@ -39,6 +46,8 @@ pub enum Note {
         conn: ConnId,
         peer: Address,
         violation: Violation,
+        /// How it was seen, and which option decides, where that says more.
+        detail: Box<str>,
         /// See `Few`, as below.
         withheld: u64,
     },
@@ -127,6 +136,11 @@ pub enum Note {
     /// What the store holds could not be read.
     StoreUnreadable {
         fault: Box<str>,
+    },
+    /// So many more were not told of, and a second has passed.
+    Withheld {
+        what: Withheld,
+        count: u64,
     },
     /// A row of a rule that prints.
     RuleSaid {
@@ -249,6 +263,15 @@ impl Note {
     }
 }
 
+/// Of what there was more than may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// Connections that were refused or ended.
+    Connections,
+    /// Rows and failures of rules.
+    Rules,
+}
+
 /// What may happen very often: one line a second is enough to learn of a flood.
 #[derive(Debug, Default)]
 pub(crate) struct Seldom {
@@ -270,7 +293,49 @@ impl Seldom {
         self.at = Now(now.0 + SELDOM_MS);
         Some(std::mem::take(&mut self.untold))
     }
+
+    /// How often it happened since the last note, if it did and nobody heard of it.
+    pub(crate) fn flush(&mut self, now: Now) -> Option<u64> {
+        if self.untold == 0 {
+            return None;
+        }
+        self.at = Now(now.0 + SELDOM_MS);
+        Some(std::mem::take(&mut self.untold))
+    }
 }
+
+/// A line a second about peers that do not get in. What is withheld comes with the first of those.
+#[derive(Debug, Default)]
+pub(crate) struct PeerLog {
+    seldom: Seldom,
+    withheld: Option<(Address, Box<str>)>,
+}
+
+impl PeerLog {
+    /// One more peer. Whom to tell of, and how many there were, if it is time.
+    pub(crate) fn count(
+        &mut self,
+        now: Now,
+        peer: Address,
+        why: &str,
+    ) -> Option<(Address, Box<str>, u64)> {
+        let Some(count) = self.seldom.count(now) else {
+            self.withheld.get_or_insert_with(|| (peer, why.into()));
+            return None;
+        };
+        self.withheld = None;
+        Some((peer, why.into(), count))
+    }
+
+    pub(crate) fn flush(&mut self, now: Now) -> Option<(Address, Box<str>, u64)> {
+        let (peer, why) = self.withheld.take()?;
+        Some((peer, why, self.seldom.flush(now)?))
+    }
+}
+
+/// Drops of one session that were withheld since one was told of.
+#[derive(Debug, Default)]
+pub(crate) struct WithheldDrops(pub(crate) [u64; crate::sys::DROPS]);
 
 /// Of what strangers can bring about as often as they like, so many notes a second. The next one
 /// says how many were withheld.
@@ -295,6 +360,83 @@ impl Few {
         }
         self.told += 1;
         Some(std::mem::take(&mut self.withheld))
+    }
+
+    /// How many were withheld and are not told of yet.
+    pub fn flush(&mut self) -> Option<u64> {
+        Some(std::mem::take(&mut self.withheld)).filter(|withheld| *withheld > 0)
+    }
+}
+
+impl Shard {
+    /// What is withheld from now on is told of in a second, though nothing else happens.
+    pub(crate) fn plan_notes(&mut self) {
+        if self.notes_at.is_none() {
+            let at = Now(self.now.0 + SELDOM_MS);
+            self.notes_at = Some(at);
+            self.timers.set(at, Timer::Notes);
+        }
+    }
+
+    /// Tells of all that was withheld.
+    pub(crate) fn flush_notes(&mut self, out: &mut Outbox) {
+        self.notes_at = None;
+        let now = self.now;
+        for (few, what) in [
+            (&mut self.ended_noted, Withheld::Connections),
+            (&mut self.rules_noted, Withheld::Rules),
+        ] {
+            out.notes.extend(few.flush().map(|count| Note::Withheld { what, count }));
+        }
+        let not_opened = self.not_opened.flush(now);
+        out.notes.extend(not_opened.map(|(peer, why, count)| Note::NotOpened { peer, why, count }));
+        let turned_away = self.watch.turned_away.flush(now);
+        out.notes.extend(turned_away.map(|(peer, why, count)| Note::TurnedAway {
+            peer,
+            why,
+            count,
+        }));
+        let mut goes_on = Vec::new();
+        for id in std::mem::take(&mut self.sessions.withholding) {
+            if self.sessions.contains(id) && self.sessions.tell_withheld(id, out) {
+                goes_on.push(id);
+            }
+        }
+        self.sessions.withholding.append(&mut goes_on);
+    }
+}
+
+impl Sessions {
+    /// Tells what was withheld of a session. Says whether there was anything.
+    pub(crate) fn tell_withheld(&mut self, id: SessionId, out: &mut Outbox) -> bool {
+        let before = out.notes.len();
+        let now = self.now;
+        let session = self.get_mut(id);
+        let client_id = &session.client_id;
+        if let Some(rare) = &mut session.rare
+            && let Some(drops) = rare.withheld_drops.take()
+        {
+            out.notes.extend(drops.notes(client_id));
+            // The next second begins.
+            rare.withheld_drops = (out.notes.len() > before).then(Box::default);
+        }
+        if let Some(rights) = &mut session.rights {
+            out.notes.extend(rights.withheld_denials(client_id, now));
+        }
+        session.settle();
+        out.notes.len() > before
+    }
+}
+
+impl WithheldDrops {
+    pub(crate) fn notes<'a>(&self, client_id: &'a str) -> impl Iterator<Item = Note> + use<'a> {
+        let told = self.0.iter().zip(Drop::ALL).filter(|(count, _)| **count > 0);
+        let told: Vec<_> = told.map(|(count, drop)| (*count, drop)).collect();
+        told.into_iter().map(|(count, drop)| Note::Dropped {
+            client_id: client_id.into(),
+            drop,
+            count,
+        })
     }
 }
 

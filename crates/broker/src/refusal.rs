@@ -99,6 +99,54 @@ impl Refusal {
         }
     }
 
+    /// The options that decide, where any do.
+    pub fn options(self) -> Option<&'static str> {
+        Some(match self {
+            Refusal::AuthMethodUnsupported
+            | Refusal::BadCredentials
+            | Refusal::NotRenewed
+            | Refusal::NotWelcome => "auth and allow_anonymous",
+            Refusal::Banned | Refusal::BannedMeanwhile => "bans.file",
+            Refusal::ClientIdTooLong => "connect.client_id_bytes_max",
+            Refusal::DelayedFull => {
+                "delayed.messages_max, delayed.bytes_max, delayed.client_percent_max"
+            }
+            Refusal::ExclusiveUnsupported => "subscription.exclusive_available",
+            Refusal::Flapping => "flapping.count_max",
+            Refusal::NoNamespace => "namespace",
+            Refusal::NoVerdict => "auth.timeout_ms",
+            Refusal::NotPermitted => "acl.file",
+            Refusal::PayloadFormatInvalid => "message.check_payload_format",
+            Refusal::QoSUnsupported => "message.qos_max",
+            Refusal::QueueFull => "queue.policy, queue.bytes_max, queue.messages_max",
+            Refusal::QuotaExceeded => {
+                "limits.connections_max, limits.address_connections_max, memory.bytes_max"
+            }
+            Refusal::RetainUnsupported => "retain.available",
+            Refusal::SharedUnsupported => "shared.available",
+            Refusal::StoreFull => "store.bytes_max",
+            Refusal::SubscriptionIdsUnsupported => "subscription.ids_available",
+            Refusal::TooBusy => "auth.queue_max",
+            Refusal::TooFast => "limits.address_connections_per_s",
+            Refusal::TooManyFailures => "auth.failures_max",
+            Refusal::TopicFilterInvalid | Refusal::TopicNameInvalid => {
+                "topic.levels_max, topic.bytes_max"
+            }
+            Refusal::WildcardUnsupported => "subscription.wildcard_available",
+            Refusal::AnswerTooLarge
+            | Refusal::CacheRequestInvalid
+            | Refusal::CacheUnanswerable
+            | Refusal::CacheUnknown
+            | Refusal::ClientIdMissing
+            | Refusal::ClientIdReserved
+            | Refusal::DelayInvalid
+            | Refusal::Draining
+            | Refusal::ExclusiveTaken
+            | Refusal::Expired
+            | Refusal::NotAuthorized => return None,
+        })
+    }
+
     /// A sentence for Reason Strings and logs.
     pub fn what(self) -> &'static str {
         match self {

@@ -36,6 +36,8 @@ pub(crate) struct Rights {
     /// Its messages wait for another connection.
     pub(crate) is_quiet: bool,
     denials: u32,
+    /// The first of those that were withheld.
+    denied: Option<(&'static str, Box<str>)>,
     /// When a denial may be noted again.
     denial_noted: Now,
     /// What others said of it, where they are asked.
@@ -48,6 +50,15 @@ pub(crate) const TOPIC_BYTES_MAX: usize = 256;
 const NOTED_EVERY_MS: u64 = 1_000;
 
 impl Rights {
+    /// What was withheld of denials.
+    pub(crate) fn withheld_denials(&mut self, client_id: &str, now: Now) -> Option<Note> {
+        let (deed, topic) = self.denied.take()?;
+        self.denial_noted = Now(now.0 + NOTED_EVERY_MS);
+        let count = std::mem::take(&mut self.denials);
+        let (client_id, user) = (client_id.into(), self.who.user.clone());
+        Some(Note::Denied { client_id, user, deed, topic, count })
+    }
+
     fn new(peer: &Peer, options: &Options) -> Rights {
         let grant = peer.pass().and_then(Pass::grant);
         let certificate = peer.certificate();
@@ -91,6 +102,7 @@ impl Rights {
             will_is_allowed: false,
             is_quiet: false,
             denials: 0,
+            denied: None,
             denial_noted: Now(0),
             answers: None,
         }
@@ -106,6 +118,7 @@ impl Rights {
             will_is_allowed: false,
             is_quiet: false,
             denials: 0,
+            denied: None,
             denial_noted: Now(0),
             answers: None,
             class: self.class,
@@ -352,11 +365,14 @@ impl Shard {
         let Some(rights) = &mut session.rights else { return };
         rights.denials += 1;
         if now < rights.denial_noted {
+            rights.denied.get_or_insert_with(|| (deed, topic.into()));
             return;
         }
         rights.denial_noted = Now(now.0 + NOTED_EVERY_MS);
+        rights.denied = None;
         let count = std::mem::take(&mut rights.denials);
         let (client_id, user) = (session.client_id.clone(), rights.who.user.clone());
         out.notes.push(Note::Denied { client_id, user, deed, topic: topic.into(), count });
+        self.sessions.withholding.push(id);
     }
 }

@@ -12,6 +12,7 @@ use crate::limits::NONE;
 use crate::memory::cost;
 use crate::message::Messages;
 use crate::meter::Meter;
+use crate::note::{Note, WithheldDrops};
 use crate::peer::ListenerId;
 use crate::rights::Rights;
 use crate::rules::events::Heard;
@@ -90,8 +91,8 @@ pub(crate) struct Rare {
     /// How fast the client may be sent messages, where there is a limit.
     pub(crate) meter: Option<Box<Meter>>,
     pub(crate) drops: [u64; DROPS],
-    /// The drop that was noted last, to say no more than once a second.
-    pub(crate) drop_noted: Option<Now>,
+    /// Within a second after one was told of.
+    pub(crate) withheld_drops: Option<Box<WithheldDrops>>,
     /// Subscriptions by filter, once there are too many to look through.
     pub(crate) by_filter: HashMap<u32, u32, FixedState>,
 }
@@ -107,7 +108,7 @@ impl Rare {
             && self.cursors.is_empty()
             && self.meter.is_none()
             && self.by_filter.is_empty()
-            && self.drop_noted.is_none()
+            && self.withheld_drops.is_none()
             && self.drops == [0; DROPS]
     }
 }
@@ -259,6 +260,10 @@ pub(crate) struct Sessions {
     pub(crate) ahead: Vec<(SessionId, Now)>,
     /// Sessions whose queue overflowed under the policy `Disconnect`.
     pub(crate) overruns: Vec<SessionId>,
+    /// Sessions of which something was told that may be withheld for a second.
+    pub(crate) withholding: Vec<SessionId>,
+    /// What was withheld of those that ended.
+    pub(crate) late_notes: Vec<Note>,
     /// Members whose room may have changed in this tick.
     pub(crate) rooms: Vec<SessionId>,
     pub(crate) online: u64,
@@ -296,6 +301,8 @@ impl Sessions {
             aging: Vec::new(),
             ahead: Vec::new(),
             overruns: Vec::new(),
+            withholding: Vec::new(),
+            late_notes: Vec::new(),
             rooms: Vec::new(),
             online: 0,
             branches: 0,
@@ -385,7 +392,11 @@ impl Sessions {
     /// Replaces what is known of the client.
     pub(crate) fn set_rights(&mut self, id: SessionId, rights: Option<Box<Rights>>) {
         let after = rights.as_ref().map_or(0, |rights| rights.bytes());
-        let before = std::mem::replace(&mut self.slab[id.0].rights, rights);
+        let mut before = std::mem::replace(&mut self.slab[id.0].rights, rights);
+        if let Some(before) = &mut before {
+            let denials = before.withheld_denials(&self.slab[id.0].client_id, self.now);
+            self.late_notes.extend(denials);
+        }
         self.count_rights(before.map_or(0, |rights| rights.bytes()), after);
     }
 
@@ -462,6 +473,8 @@ impl Sessions {
         self.set_rights(id, None);
         let mut session = self.slab.remove(id.0)?;
         self.branches -= u64::from(session.is_branch);
+        let drops = session.rare.as_mut().and_then(|rare| rare.withheld_drops.take());
+        self.late_notes.extend(drops.iter().flat_map(|drops| drops.notes(&session.client_id)));
         self.texts -= session.client_id.len() as u64;
         if let Some(flight) = session.flight.take() {
             let lasting = session.lasting.as_deref();

@@ -15,7 +15,7 @@ use crate::journal::Number;
 use crate::leftovers::Search;
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::memory::{Ledger, Memory};
-use crate::note::{Few, Seldom};
+use crate::note::{Few, PeerLog};
 use crate::options::Options;
 use crate::outbox::Outbox;
 use crate::owed::Owed;
@@ -100,7 +100,11 @@ pub struct Shard {
     pub(crate) time_of_day_offset_ms: i64,
     /// When the next `$SYS` round is due.
     pub(crate) sys_at: Now,
-    pub(crate) not_opened: Seldom,
+    pub(crate) not_opened: PeerLog,
+    /// When what was withheld is told of.
+    pub(crate) notes_at: Option<Now>,
+    /// How the violation was seen that ends a connection next.
+    pub(crate) violation_detail: Box<str>,
     pub(crate) scratch: Scratch,
     pub(crate) tracer: Tracer,
 }
@@ -182,7 +186,9 @@ impl Shard {
             pause: ProcessPause::default(),
             time_of_day_offset_ms: 0,
             sys_at: now,
-            not_opened: Seldom::default(),
+            not_opened: PeerLog::default(),
+            notes_at: None,
+            violation_detail: Box::default(),
             scratch: Scratch::default(),
             tracer: Tracer::default(),
             options,
@@ -250,6 +256,10 @@ impl Shard {
             if let Some(conn) = conn {
                 self.end(conn, End::Refusal(Refusal::QueueFull), out);
             }
+        }
+        out.notes.append(&mut self.sessions.late_notes);
+        if !self.sessions.withholding.is_empty() {
+            self.plan_notes();
         }
         self.report_released(out);
         while !self.sessions.orphans.is_empty() || !self.sessions.rooms.is_empty() {
@@ -382,6 +392,7 @@ impl Shard {
                     self.sessions.flow_again(SessionId(index), generation, out);
                 }
                 Timer::Pace { index, generation } => self.read_paced(index, generation, out),
+                Timer::Notes => self.flush_notes(out),
                 Timer::Sys => self.sys_round(out),
                 Timer::Windows => self.windows_are_due(),
                 Timer::Sweep => {
@@ -479,6 +490,7 @@ impl Shard {
                     }
                     out.effects.push(Effect::Close { conn });
                 }
+                self.flush_notes(out);
             }
         }
     }

@@ -32,6 +32,8 @@ pub(crate) enum Timer {
     Session { index: u32, generation: u32 },
     /// A client that was sent what its rate allows may be sent more.
     Flow { index: u32, generation: u32 },
+    /// What the log withheld is told of.
+    Notes,
     /// What nobody wants any more is looked for in the store.
     Leftovers,
     /// A connection that was ahead of its rate is read again.
@@ -198,6 +200,7 @@ impl Shard {
             Timer::Caches
             | Timer::Doubts
             | Timer::Leftovers
+            | Timer::Notes
             | Timer::Sweep
             | Timer::Sys
             | Timer::Windows => true,

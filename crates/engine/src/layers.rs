@@ -58,14 +58,27 @@ impl fmt::Display for Broken {
         match self {
             Broken::Left => f.write_str("the peer left before the handshake was done"),
             Broken::NoMemory => f.write_str("there is no memory for its handshake"),
-            Broken::Proxy(wrong) => write!(f, "{wrong}"),
+            Broken::Proxy(wrong) => write!(f, "{wrong} (proxy.protocol)"),
             #[cfg(feature = "psk")]
             Broken::Psk(wrong) => write!(f, "TLS: {wrong}"),
             Broken::Quic(error) => write!(f, "QUIC: {error}"),
-            Broken::Slow => f.write_str("the handshake was not done in time"),
-            Broken::Tls(error) => write!(f, "TLS: {}", describe_client_error(error)),
-            Broken::Web(wrong) => write!(f, "WebSocket: {wrong}"),
+            Broken::Slow => f.write_str("the handshake was not done in time (connect.timeout_ms)"),
+            Broken::Tls(error) => {
+                write!(f, "TLS: {}{}", describe_client_error(error), option_of(error))
+            }
+            Broken::Web(wrong) => write!(f, "WebSocket: {wrong}{}", wrong.option()),
         }
+    }
+}
+
+/// Which option decides, where one does.
+fn option_of(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::NoCertificatesPresented => " (tls.client_certificate)",
+        rustls::Error::InvalidCertificate(_) => " (tls.client_ca, tls.crl)",
+        rustls::Error::PeerIncompatible(_) => " (tls.version_min, tls.certificate)",
+        rustls::Error::InvalidMessage(_) => ": is it TLS? (plain MQTT belongs to tcp://)",
+        _ => "",
     }
 }
 

@@ -23,7 +23,8 @@ use toml::de::DeValue;
 
 /// Reads the file as it counts from `now` on.
 pub(crate) fn read(path: &Path, now: Timestamp) -> Result<Bans, Vec<String>> {
-    let bans = source::read(path, "file of bans", "TOML must be", |text| parse(text, now))?;
+    let bans =
+        source::read(path, "file of bans (bans.file)", "TOML must be", |text| parse(text, now))?;
     Ok(Bans::new(bans))
 }
 

@@ -2,6 +2,7 @@
 //! lines of JSON. The broker that owns the folder must not run meanwhile; the lock sees to it.
 
 use crate::flags::{self, Flag};
+use crate::source::whole_path;
 use crate::{fail, print, refuse};
 use std::ffi::OsString;
 use std::fmt::{Display, Write as _};
@@ -150,7 +151,7 @@ fn take_in(folder: &Path, build: &mut Build, progress: &mut Progress) -> Result<
 }
 
 fn of(folder: &Path, why: impl Display) -> String {
-    format!("{}: {why}", folder.display())
+    format!("{}: {why}", whole_path(folder).display())
 }
 
 /// A line on stderr a second, while it takes longer than one.

@@ -46,6 +46,7 @@ mod serve;
 mod source;
 mod timestamp;
 mod trial;
+mod withheld;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

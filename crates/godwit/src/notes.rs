@@ -1,7 +1,7 @@
 //! Turns what the broker noted into log lines: which module, which level, which fields.
 
-use broker::Note;
 use broker::mount::parts;
+use broker::{Note, Withheld};
 use tracing::{debug, error, info, warn};
 
 pub(crate) fn log(note: &Note) {
@@ -54,9 +54,24 @@ pub(crate) fn log(note: &Note) {
             );
         }
         Note::Dropped { client_id, drop, count } => {
-            let reason = drop.name();
+            let (reason, option) = (drop.name(), drop.options());
             let (namespace, client_id) = parts(client_id);
-            warn!(target: "godwit::drop", %client_id, namespace, reason, count, "messages dropped");
+            warn!(
+                target: "godwit::drop", %client_id, namespace, reason, option, count,
+                "messages dropped"
+            );
+        }
+        Note::Withheld { what: Withheld::Connections, count } => {
+            info!(
+                target: "godwit::conn", withheld = count,
+                "more connections were refused or ended than are logged one by one"
+            );
+        }
+        Note::Withheld { what: Withheld::Rules, count } => {
+            info!(
+                target: "godwit::rule", withheld = count,
+                "more came of rules than is logged one by one"
+            );
         }
         // For sinks.
         Note::Fate { .. } | Note::Untold { .. } => {}
@@ -146,11 +161,22 @@ pub(crate) fn some(count: u64) -> Option<u64> {
 
 fn connection(note: &Note) {
     match note {
-        Note::Connected { client_id, conn, peer, version, session_present, keep_alive_s } => {
+        Note::Connected {
+            client_id,
+            conn,
+            peer,
+            version,
+            session_present,
+            keep_alive_s,
+            keeps_own_keep_alive,
+        } => {
             let (namespace, client_id) = parts(client_id);
+            let above = "keep_alive_s is above connect.keep_alive_s_max, of which a client before \
+                         5.0 cannot be told: its own holds";
+            let hint = keeps_own_keep_alive.then_some(above);
             info!(
                 target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0, %version,
-                session_present, keep_alive_s, "client connected"
+                session_present, keep_alive_s, hint, "client connected"
             );
         }
         Note::Disconnected { client_id, conn, reason } => {
@@ -168,11 +194,12 @@ fn connection(note: &Note) {
             let (namespace, client_id) = parts(client_id);
             info!(target: "godwit::conn", %client_id, namespace, %by, "session taken over");
         }
-        Note::Violated { client_id, conn, peer, violation, withheld } => {
+        Note::Violated { client_id, conn, peer, violation, detail, withheld } => {
             let (namespace, client_id) = parts(client_id);
             warn!(
                 target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0,
-                violation = ?violation, withheld = some(*withheld), "the client broke the protocol"
+                violation = ?violation, detail, withheld = some(*withheld),
+                "the client broke the protocol"
             );
         }
         Note::Banned { client_id, peer, by, reason } => {
@@ -196,7 +223,8 @@ fn connection(note: &Note) {
             let (namespace, client_id) = parts(client_id);
             info!(
                 target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0,
-                reason = %refusal.reason(), withheld = some(*withheld), "connection refused"
+                reason = %refusal.reason(), why = refusal.what(), option = refusal.options(),
+                withheld = some(*withheld), "connection refused"
             );
         }
         _ => {}

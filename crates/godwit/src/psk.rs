@@ -11,7 +11,7 @@ type ByIdentity = HashMap<Box<str>, Box<[u8]>>;
 
 /// Every line that is wrong, as a sentence.
 pub(crate) fn read(path: &Path) -> Result<Keys, Vec<String>> {
-    let keys = source::read(path, "file of keys", "identities are", parse)?;
+    let keys = source::read(path, "file of keys (tls.psk_file)", "identities are", parse)?;
     Keys::new(keys).map_err(|why| vec![format!("tls.psk_file: OpenSSL: {why}")])
 }
 

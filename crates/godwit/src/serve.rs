@@ -13,6 +13,8 @@ use crate::options::settings::{Anonymous, ListenerSettings, Settings};
 use crate::options::{Plan, Sources, environment};
 use crate::outside::Outside;
 use crate::security::Security;
+use crate::source::whole_path;
+use crate::withheld;
 use crate::{VERSION, fail, host, listen, notes, print, refuse};
 use broker::options::Durability;
 use broker::{Command, Options};
@@ -25,6 +27,7 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -213,6 +216,7 @@ impl Process {
         }
         let stopped = self.server.stop();
         drop(self.files);
+        withheld::flush();
         match stopped {
             Ok(()) => {
                 info!(target: "godwit::serve", "stopped");
@@ -502,13 +506,22 @@ fn shelter(settings: &Settings) -> Option<engine::Shelter> {
 }
 
 fn cannot_start(fault: &engine::Fault, folder: &str) -> String {
+    let folder = whole_path(Path::new(folder));
+    let folder = folder.display();
     match fault {
         engine::Fault::Store(store::Fault::Damaged(_)) => format!(
             "{folder}: {fault}. Nothing was changed; `godwit store check --data {folder}` says \
              more, and --repair starts without what is missing"
         ),
-        engine::Fault::Store(store::Fault::Locked(_)) => fault.to_string(),
-        engine::Fault::Store(fault) => format!("{folder}: {fault}"),
+        engine::Fault::Store(store::Fault::Locked(_)) => format!(
+            "{folder} (option data): another process uses the data folder, name another one with \
+             --data"
+        ),
+        engine::Fault::Store(store::Fault::Disk(fault)) => format!(
+            "{folder} (option data): the data folder cannot be used: {fault}. Name a folder that \
+             can be written with --data, or keep nothing with --memory"
+        ),
+        engine::Fault::Store(fault) => format!("{folder} (option data): {fault}"),
         _ => format!("the broker cannot start: {fault}"),
     }
 }

@@ -1,7 +1,7 @@
 //! Files that people write: read as a whole, and every error with its line.
 
 use broker::permissions::Network;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -18,12 +18,21 @@ pub(crate) fn read<T>(
     parse: impl FnOnce(&str) -> Result<T, Wrongs>,
 ) -> Result<T, Vec<String>> {
     let shown = path.display();
-    let bytes = std::fs::read(path)
-        .map_err(|error| vec![format!("{shown}: the {name} cannot be read: {error}")])?;
+    let bytes = std::fs::read(path).map_err(|error| vec![unreadable(path, name, &error)])?;
     let parsed = text_of(&bytes, why_text).map_err(|wrong| vec![wrong]).and_then(parse);
     parsed.map_err(|wrongs| {
         wrongs.iter().map(|(line, why)| format!("{shown}:{line}: {why}")).collect()
     })
+}
+
+/// Where a path leads, whatever the folder is that the program runs in.
+pub(crate) fn whole_path(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// `name` is what people call the file, with its option.
+pub(crate) fn unreadable(path: &Path, name: &str, error: &std::io::Error) -> String {
+    format!("{}: the {name} cannot be read: {error}", whole_path(path).display())
 }
 
 pub(crate) fn text_of<'a>(bytes: &'a [u8], why_text: &str) -> Result<&'a str, (usize, String)> {

@@ -490,7 +490,7 @@ impl Shard {
         ruled.drops |= rule.acts.drops;
         for row in rows {
             if rule.acts.prints
-                && let Some(withheld) = self.rules_noted.count(self.now)
+                && let Some(withheld) = self.tells_rule()
             {
                 let (rule, row) = (rule.name.clone(), row.to_string().into());
                 out.notes.push(Note::RuleSaid { rule, row, withheld });
@@ -515,9 +515,18 @@ impl Shard {
         }
     }
 
+    /// Whether one more line of rules may be told, and how many before it were not.
+    fn tells_rule(&mut self) -> Option<u64> {
+        let told = self.rules_noted.count(self.now);
+        if told.is_none() {
+            self.plan_notes();
+        }
+        told
+    }
+
     fn rule_failed(&mut self, rule: &Rule, failed: &Failed, out: &mut Outbox) {
         rule.tally.fail(failed.reason());
-        if let Some(withheld) = self.rules_noted.count(self.now) {
+        if let Some(withheld) = self.tells_rule() {
             let (rule, why) = (rule.name.clone(), failed.to_string().into());
             out.notes.push(Note::RuleFailed { rule, why, withheld });
         }

@@ -37,6 +37,29 @@ pub const DROP_NAMES: [&str; DROPS] = [
 ];
 
 impl Drop {
+    pub const ALL: [Drop; DROPS] = [
+        Drop::Expired,
+        Drop::Offline,
+        Drop::PacketTooLarge,
+        Drop::QueueFull,
+        Drop::OutOfMemory,
+        Drop::Refused,
+        Drop::StoreFull,
+    ];
+
+    /// The options that decide, where the client's own words do not.
+    pub fn options(self) -> Option<&'static str> {
+        match self {
+            Drop::Expired => Some("queue.age_s_max"),
+            Drop::Offline => Some("queue.qos0"),
+            Drop::PacketTooLarge => None,
+            Drop::QueueFull => Some("queue.bytes_max, queue.messages_max, queue.policy"),
+            Drop::OutOfMemory => Some("memory.bytes_max"),
+            Drop::Refused => Some("acl.file"),
+            Drop::StoreFull => Some("store.bytes_max"),
+        }
+    }
+
     pub fn name(self) -> &'static str {
         DROP_NAMES[self as usize]
     }

@@ -73,6 +73,17 @@ pub(crate) enum Wrong {
     Unmasked,
 }
 
+impl Wrong {
+    /// Which option decides, where one does.
+    pub(crate) fn option(&self) -> &'static str {
+        match self {
+            Wrong::Request(Refused::Origin) => " (ws.origins)",
+            Wrong::Request(Refused::Path) => " (the path of the URL in listen)",
+            _ => "",
+        }
+    }
+}
+
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -16,10 +16,11 @@ use std::path::Path;
 /// their order; a unix socket has none.
 pub(crate) fn read(path: &Path, ports: &[Option<u16>]) -> Result<Permissions, Vec<String>> {
     let is_ours = path.extension().is_some_and(|extension| extension == "toml");
-    let rules = source::read(path, "ACL file", "topics and names are", |text| match is_ours {
-        true => rules::read(text, ports),
-        false => mosquitto::read(text).map(|rules| (rules, Members::default())),
-    });
+    let rules =
+        source::read(path, "ACL file (acl.file)", "topics and names are", |text| match is_ours {
+            true => rules::read(text, ports),
+            false => mosquitto::read(text).map(|rules| (rules, Members::default())),
+        });
     rules.map(|(rules, members)| Permissions::new(rules).with_members(members))
 }
 

@@ -10,6 +10,7 @@ use crate::identity::remote::http::Answer as Said;
 use crate::identity::remote::template::{Value, Values};
 use crate::identity::remote::{Asked, Bounds, Desk, Server, Trouble, Unanswered};
 use crate::runtime::Runtime;
+use crate::withheld::LogRateLimiter;
 use broker::ask::{Answer, Question};
 use broker::options::Asks;
 use engine::ConnectionLiveness;
@@ -18,7 +19,6 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
 use rustls::ClientConfig;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// What the rows of the table say.
@@ -43,17 +43,8 @@ impl PermitSettings {
 pub(crate) struct Warden {
     /// None where nobody is asked.
     desk: Mutex<Option<Arc<Desk<Permits>>>>,
-    trouble: Arc<Mutex<Told>>,
+    trouble: LogRateLimiter,
 }
-
-/// When trouble was told last, and how much there was since.
-#[derive(Default)]
-struct Told {
-    at: Option<Instant>,
-    untold: u64,
-}
-
-const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl Warden {
     /// Another server for whatever is asked from now on.
@@ -92,16 +83,11 @@ impl Warden {
     }
 }
 
-fn tell(trouble: &Mutex<Told>, why: &str) {
-    let mut told = trouble.lock().unwrap_or_else(PoisonError::into_inner);
-    told.untold += 1;
-    if told.at.is_some_and(|at| at.elapsed() < TOLD_EVERY) {
-        return;
-    }
-    told.at = Some(Instant::now());
-    let count = std::mem::take(&mut told.untold);
-    drop(told);
-    warn!(target: "godwit::permission", %why, count, "nobody can say what a client may do");
+fn tell(trouble: &LogRateLimiter, why: &str) {
+    let why = why.to_string();
+    trouble.log(1, move |count| {
+        warn!(target: "godwit::permission", %why, count, "nobody can say what a client may do");
+    });
 }
 
 /// The server.

@@ -156,13 +156,15 @@ impl Case {
                 (self.answer)(Verdict::Allow(grant));
             }
             Err((backend, why, refusal)) => {
-                if let Some(withheld) = porter.tells_refusal() {
-                    let withheld = some(withheld);
+                let (client_id, user) = (client_id.clone(), claimed.to_string());
+                let why = why.to_string();
+                porter.tell_refusal(move |count| {
+                    let withheld = some(count - 1);
                     info!(
-                        target: "godwit::auth", %peer, %client_id, user = %claimed, backend, why,
-                        withheld, "not let in"
+                        target: "godwit::auth", %peer, %client_id, %user, backend, why, withheld,
+                        "not let in"
                     );
-                }
+                });
                 if refusal == Refusal::BadCredentials {
                     porter.fail(peer.into());
                 }

@@ -4,6 +4,7 @@
 //! secret, whatever a token says of itself.
 
 use super::base64::Alphabet;
+use crate::source::unreadable;
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use ring::{hmac, rsa};
 use serde_json::Value;
@@ -52,8 +53,8 @@ impl Keys {
     /// The error is a sentence that names the file and repeats nothing of it.
     pub(crate) fn read(path: &Path) -> Result<Keys, String> {
         let shown = path.display();
-        let bytes = fs::read(path)
-            .map_err(|error| format!("{shown}: the key file cannot be read: {error}"))?;
+        let bytes =
+            fs::read(path).map_err(|error| unreadable(path, "key file (auth.jwt_keys)", &error))?;
         let keys = Keys::parse(&bytes).map_err(|why| format!("{shown}: {why}"))?;
         match keys.all.is_empty() {
             true => Err(format!("{shown}: there is no key that we can use in it")),

@@ -32,9 +32,10 @@ pub(crate) mod users;
 pub(crate) mod verified;
 
 use crate::notes::some;
+use crate::withheld::LogRateLimiter;
 use backend::{Case, Chain};
 use broker::judge::Verdict;
-use broker::{Claim, Few, Now, Refusal, Source};
+use broker::{Claim, Refusal, Source};
 use engine::ConnectionLiveness;
 use queue::PendingQueue;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -48,7 +49,6 @@ pub(crate) struct Porter {
     state: Mutex<State>,
     /// Ring when there is something in the queue: one for each class of thread.
     bells: [Condvar; 2],
-    began: Instant,
 }
 
 struct State {
@@ -57,9 +57,9 @@ struct State {
     queue: PendingQueue,
     limits: Limits,
     /// Notes of whom we did not let in.
-    refusals: Few,
+    refusals: LogRateLimiter,
     /// The same of addresses.
-    barred: Few,
+    barred: LogRateLimiter,
     /// Threads of each class, and those of them that wait at their bell.
     threads: [usize; 2],
     idle: [usize; 2],
@@ -107,13 +107,13 @@ impl Porter {
             throttle: Throttle::new(limits.failures_max),
             queue: PendingQueue::default(),
             limits,
-            refusals: Few::default(),
-            barred: Few::default(),
+            refusals: LogRateLimiter::new(REFUSALS_PER_S),
+            barred: LogRateLimiter::new(REFUSALS_PER_S),
             threads: [0; 2],
             idle: [0; 2],
         };
         let bells = [Condvar::new(), Condvar::new()];
-        Arc::new(Porter { state: Mutex::new(state), bells, began: Instant::now() })
+        Arc::new(Porter { state: Mutex::new(state), bells })
     }
 
     /// Other backends for whoever is not in yet.
@@ -235,13 +235,10 @@ impl Porter {
         }
     }
 
-    /// Whether one more refusal may be told of, and how many before it were not.
-    fn tells_refusal(&self) -> Option<u64> {
-        self.state().refusals.count(self.now())
-    }
-
-    fn now(&self) -> Now {
-        Now(self.began.elapsed().as_millis() as u64)
+    /// Tells of one more refusal, or withholds it for a while.
+    fn tell_refusal(&self, line: impl FnOnce(u64) + Send + 'static) {
+        let refusals = self.state().refusals.clone();
+        refusals.log(1, line);
     }
 
     fn fail(&self, source: Source) {
@@ -249,15 +246,15 @@ impl Porter {
         let now = Instant::now();
         state.throttle.fail(source, now);
         if state.throttle.is_barred(source, now) {
-            let told = state.barred.count(self.now());
+            let barred = state.barred.clone();
             drop(state);
-            if let Some(withheld) = told {
-                let withheld = some(withheld);
+            barred.log(1, move |count| {
+                let withheld = some(count - 1);
                 info!(
                     target: "godwit::auth", address = %source, withheld,
-                    "too many failed attempts: refused now"
+                    option = "auth.failures_max", "too many failed attempts: refused now"
                 );
-            }
+            });
         }
     }
 
@@ -266,6 +263,9 @@ impl Porter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Lines about clients that were not let in.
+const REFUSALS_PER_S: u32 = 20;
 
 /// Brings no proof of its own.
 fn is_nobody(claim: &Claim) -> bool {

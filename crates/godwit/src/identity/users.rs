@@ -34,7 +34,7 @@ const LINE_BYTES_MAX: usize = 128 * 1024;
 impl Users {
     /// Every line that is wrong, as a sentence.
     pub(crate) fn read(path: &Path) -> Result<Users, Vec<String>> {
-        source::read(path, "user file", "user names are", Users::parse)
+        source::read(path, "user file (auth.users)", "user names are", Users::parse)
     }
 
     fn parse(text: &str) -> Result<Users, Wrongs> {

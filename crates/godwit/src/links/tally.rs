@@ -1,6 +1,7 @@
 //! What a link did, and how it is: numbers that its task counts and anybody may read.
 
 use super::{LinkKind, lock};
+use crate::withheld::LogRateLimiter;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -103,7 +104,7 @@ pub(crate) struct Tally {
     pub(crate) peers: AtomicU64,
     losses: [AtomicU64; LOSSES.len()],
     last_error: Mutex<String>,
-    noted: Mutex<[Noted; LOSSES.len()]>,
+    noted: [LogRateLimiter; LOSSES.len()],
     pace: Mutex<Pace>,
 }
 
@@ -118,38 +119,15 @@ struct Pace {
 /// In less time too little happens to tell: who asks again so soon hears the same.
 const PACED_OVER: Duration = Duration::from_millis(500);
 
-/// The losses of one reason are logged so often in a second, and then with the next line of another
-/// second, with their number.
-#[derive(Debug, Default)]
-struct Noted {
-    second: Option<Instant>,
-    lines: u32,
-    since: u64,
-}
-
-const NOTED_EVERY: Duration = Duration::from_secs(1);
-/// Enough to name a handful of topics at which something is wrong.
+/// Lines about the losses of one reason: enough to name a handful of topics at which something is
+/// wrong.
 const LINES_PER_SECOND: u32 = 5;
-
-impl Noted {
-    /// How many losses a line tells of now, if there is to be one.
-    fn note(&mut self, times: u64, now: Instant) -> Option<u64> {
-        self.since += times;
-        if self.second.is_none_or(|at| now >= at + NOTED_EVERY) {
-            (self.second, self.lines) = (Some(now), 0);
-        }
-        if self.lines >= LINES_PER_SECOND {
-            return None;
-        }
-        self.lines += 1;
-        Some(std::mem::take(&mut self.since))
-    }
-}
 
 impl Tally {
     pub(crate) fn of(kind: LinkKind) -> Tally {
         let pace = Pace { at: Some(Instant::now()), ..Pace::default() };
-        Tally { kind, pace: Mutex::new(pace), ..Tally::default() }
+        let noted = std::array::from_fn(|_| LogRateLimiter::new(LINES_PER_SECOND));
+        Tally { kind, pace: Mutex::new(pace), noted, ..Tally::default() }
     }
 
     /// Messages a second, out and in, since somebody asked before, or else since it began.
@@ -194,30 +172,27 @@ impl Tally {
             return;
         }
         self.losses[loss as usize].fetch_add(times, Relaxed);
-        let noted = lock(&self.noted)[loss as usize].note(times, Instant::now());
-        if let Some(count) = noted {
-            let reason = LOSSES[loss as usize];
-            match self.kind {
-                LinkKind::Bridge => {
-                    warn!(
-                        target: "godwit::bridge", bridge = link, reason, about, count,
-                        "not passed on"
-                    );
-                }
-                LinkKind::Gateway => {
-                    warn!(
-                        target: "godwit::gateway", gateway = link, reason, about, count,
-                        "not passed on"
-                    );
-                }
-                LinkKind::Sink => {
-                    warn!(
-                        target: "godwit::sink", sink = link, reason, about, count,
-                        "not passed on"
-                    );
-                }
+        let (kind, reason) = (self.kind, LOSSES[loss as usize]);
+        let (link, about) = (link.to_string(), about.to_string());
+        self.noted[loss as usize].log(times, move |count| match kind {
+            LinkKind::Bridge => {
+                warn!(
+                    target: "godwit::bridge", bridge = link, reason, about, count,
+                    "not passed on"
+                );
             }
-        }
+            LinkKind::Gateway => {
+                warn!(
+                    target: "godwit::gateway", gateway = link, reason, about, count,
+                    "not passed on"
+                );
+            }
+            LinkKind::Sink => {
+                warn!(
+                    target: "godwit::sink", sink = link, reason, about, count, "not passed on"
+                );
+            }
+        });
     }
 
     pub(crate) fn fail(&self, link: &str, why: String) {

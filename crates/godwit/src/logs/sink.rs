@@ -66,7 +66,10 @@ impl Sink {
 
 fn open_file(path: &Path) -> Result<File, String> {
     let file = File::options().append(true).create(true).open(path);
-    file.map_err(|error| format!("the log file {} cannot be opened: {error}", path.display()))
+    let whole = crate::source::whole_path(path);
+    file.map_err(|error| {
+        format!("{}: the log file (log.file) cannot be opened: {error}", whole.display())
+    })
 }
 
 fn open_syslog(path: &Path) -> Result<UnixDatagram, String> {

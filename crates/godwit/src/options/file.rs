@@ -17,7 +17,8 @@ pub(super) fn read(path: &Path, plan: &mut Plan, wrongs: &mut Vec<Wrong>) {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
-            let origin = Origin::Flag(format!("--config {}", path.display()));
+            let whole = crate::source::whole_path(path);
+            let origin = Origin::Flag(format!("--config {}", whole.display()));
             wrongs.push(Wrong { origin, why: format!("the file cannot be read: {error}") });
             return;
         }

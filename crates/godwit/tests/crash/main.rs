@@ -2,6 +2,7 @@
 //! when the power goes, which a kill does not show: what was written and not synced outlives it.
 //! And what nobody wants any more is gone, however long it runs.
 
+mod away;
 mod broker;
 mod chance;
 mod full;

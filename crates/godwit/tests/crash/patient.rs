@@ -98,6 +98,43 @@ impl Patient {
         reason.expect("it was waited for")
     }
 
+    /// So many messages with QoS 1, several at a time. The payload of each is its number.
+    pub(crate) fn publish_many(&mut self, topic: &str, numbers: std::ops::Range<u32>) {
+        for first in numbers.clone().step_by(AT_A_TIME as usize) {
+            let some = first..numbers.end.min(first + AT_A_TIME);
+            for number in some.clone() {
+                self.peer.say(Packet::Publish(Publish {
+                    dup: false,
+                    qos: QoS::AtLeastOnce,
+                    retain: false,
+                    topic,
+                    packet_id: PacketId::new(1 + (number - first) as u16),
+                    properties: Properties::default(),
+                    payload: &number.to_be_bytes(),
+                }));
+            }
+            self.peer.flush();
+            for _ in some {
+                match self.hear() {
+                    Heard::Ack { kind: PacketType::PubAck, reason, .. } => {
+                        assert_eq!(reason, Reason::Success);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    /// The next message, which is not acknowledged.
+    pub(crate) fn keep_waiting(&mut self) -> (PacketId, Vec<u8>) {
+        match self.hear() {
+            Heard::Message { packet_id, payload, .. } => {
+                (packet_id.expect("QoS 1 has an id"), payload)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The payload of the next message, acknowledged.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         match self.hear() {
@@ -117,3 +154,4 @@ fn peer(id: &str) -> Peer {
 
 /// How long anything may take on a busy host.
 const PATIENCE: Duration = Duration::from_secs(20);
+const AT_A_TIME: u32 = 500;

@@ -27,6 +27,7 @@ mod import;
 mod installed;
 mod limits;
 mod line;
+mod log_lines;
 mod mixed;
 mod namespaces;
 mod options;

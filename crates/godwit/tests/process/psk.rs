@@ -256,7 +256,10 @@ fn what_does_not_go_with_keys_is_refused_in_words() {
     let why = refused("tls://127.0.0.1:0", &more);
     assert!(why.contains("a client with a key shows no certificate"), "{why}");
     let why = refused("tls://127.0.0.1:0", &["tls.psk_file=/nowhere/at/all"]);
-    assert!(why.contains("/nowhere/at/all: the file of keys cannot be read: No such"), "{why}");
+    assert!(
+        why.contains("/nowhere/at/all: the file of keys (tls.psk_file) cannot be read: No such"),
+        "{why}"
+    );
     std::fs::write(&file, "sensor-7 0badc0ffee\n").expect("it can be written");
     let why = refused("tls://127.0.0.1:0", &[]);
     assert!(why.contains("keys:1: there is no colon") && !why.contains("c0ffee"), "{why}");

@@ -471,6 +471,9 @@ crate::transcripts! {
         b< DISCONNECT KeepAliveTimeout \
             reason_string="was silent for longer than its keep alive"
         b< CLOSED
+        // A client that cannot be told goes by its own.
+        + 134s
+        + 1s
         d< CLOSED
         "##
     }

@@ -25,9 +25,10 @@ pub(super) const ROWS: &[Row] = &[
         default: "off",
         live: true,
         short: "longest keep-alive that a client may ask for",
-        long: "Clients that ask for more, or for none, get this one as Server Keep Alive. \
-               3.x clients cannot be told: they are only checked by it. A connection that is \
-               silent for one and a half times its keep-alive is closed.",
+        long: "5.0 clients that ask for more, or for none, get this one as Server Keep Alive. \
+               3.x clients cannot be told of another, so theirs holds, and the log says so when \
+               they connect. A connection that is silent for one and a half times its keep-alive \
+               is closed.",
         source: "MQTT 5.0, 3.2.2.3.14",
         set: |settings, value| settings.broker.keep_alive_s_max = value.u16(),
     },
