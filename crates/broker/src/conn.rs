@@ -1,7 +1,7 @@
 //! One socket's protocol state, and the way of its packets to where they are decided.
 
 use crate::ask::Inquiry;
-use crate::ends::{detail_of, first_packet};
+use crate::ends::detail_of;
 use crate::exchange::Exchange;
 use crate::exclusive::Claim;
 use crate::explain::explained;
@@ -10,7 +10,7 @@ use crate::judge::Verdict;
 use crate::meter::Meter;
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
-use crate::peer::{Address, Peer};
+use crate::peer::Peer;
 use crate::receipt::{PUBACK, PUBCOMP, PUBREC};
 use crate::refusal::Refusal;
 use crate::session::Sessions;
@@ -176,10 +176,7 @@ impl Shard {
     /// Takes packets until the bytes, the outbox or the connection's patience end.
     pub(crate) fn bytes(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
         out.consumed = 0;
-        let now = self.now;
-        if let Some(known) = self.conn_mut(conn) {
-            known.heard = now;
-        }
+        self.note_heard(conn);
         while !out.is_full() {
             // Nothing is read after what ended the connection [MQTT-3.1.4-6].
             let Some(known) = self.conn(conn) else {
@@ -207,6 +204,7 @@ impl Shard {
             }
             let frame = match mqtt::cut(rest, bytes_max) {
                 Ok(Some(frame)) => frame,
+                Ok(None) if live.is_none() => return self.check_first(conn, rest, out),
                 Ok(None) => return,
                 Err(violation) => {
                     self.detail_frame(rest, bytes_max, live.is_some());
@@ -239,12 +237,17 @@ impl Shard {
             };
             out.consumed += frame.len;
             if let Err(end) = ended {
-                if live.is_none() && PacketType::from_byte(frame.first) != Some(PacketType::Connect)
-                {
-                    self.violation_detail = first_packet(frame.first).into();
-                }
+                self.detail_first(frame, live.is_some());
                 self.end(conn, end, out);
             }
+        }
+    }
+
+    #[inline]
+    fn note_heard(&mut self, conn: ConnId) {
+        let now = self.now;
+        if let Some(known) = self.conn_mut(conn) {
+            known.heard = now;
         }
     }
 
@@ -527,20 +530,6 @@ impl Shard {
         known.timer_at = due;
         self.timers.set(due, Timer::Conn { index, generation });
         self.sessions.get_mut(session).rest();
-    }
-
-    /// A transport ended before it was ready.
-    pub(crate) fn not_opened(
-        &mut self,
-        peer: Address,
-        why: &dyn std::error::Error,
-        out: &mut Outbox,
-    ) {
-        self.sessions.counters.connections_not_opened += 1;
-        match self.not_opened.count(self.now, peer, &why.to_string()) {
-            Some((peer, why, count)) => out.notes.push(Note::NotOpened { peer, why, count }),
-            None => self.plan_notes(),
-        }
     }
 
     /// The transport went by itself.

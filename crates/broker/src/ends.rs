@@ -1,11 +1,16 @@
 //! What a log says of a connection that we end: how it was seen and which option decides.
 
+use crate::conn::End;
+use crate::input::ConnId;
 use crate::limits::CONNECT_BYTES_MAX;
+use crate::note::Note;
+use crate::outbox::Outbox;
+use crate::peer::Address;
 use crate::shard::Shard;
-use mqtt::{PacketType, Violation};
+use mqtt::{Frame, PacketType, Violation};
 
 /// Whose protocol a connection begins with, as its first byte tells.
-pub(crate) fn first_packet(first: u8) -> String {
+fn first_packet(first: u8) -> String {
     match (first, PacketType::from_byte(first)) {
         (0x16, _) => "the first bytes are TLS, and this listener is none (tls:// is)".to_string(),
         (b'A'..=b'Z', _) => {
@@ -36,6 +41,38 @@ pub(crate) fn detail_of(violation: Violation, detail: Box<str>) -> Box<str> {
 }
 
 impl Shard {
+    /// What came first, where that was not CONNECT.
+    pub(crate) fn detail_first(&mut self, frame: Frame<'_>, is_live: bool) {
+        let is_connect = PacketType::from_byte(frame.first) == Some(PacketType::Connect);
+        if !is_live && !is_connect {
+            self.violation_detail = first_packet(frame.first).into();
+        }
+    }
+
+    /// Nobody waits for the rest of a first packet that is not CONNECT [MQTT-3.1.0-1].
+    pub(crate) fn check_first(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
+        let Some(&first) = bytes.first() else { return };
+        if PacketType::from_byte(first) != Some(PacketType::Connect) {
+            self.violation_detail = first_packet(first).into();
+            out.consumed += bytes.len();
+            self.end(conn, End::Violation(Violation::ConnectExpected), out);
+        }
+    }
+
+    /// A transport ended before it was ready.
+    pub(crate) fn not_opened(
+        &mut self,
+        peer: Address,
+        why: &dyn std::error::Error,
+        out: &mut Outbox,
+    ) {
+        self.sessions.counters.connections_not_opened += 1;
+        match self.not_opened.count(self.now, peer, &why.to_string()) {
+            Some((peer, why, count)) => out.notes.push(Note::NotOpened { peer, why, count }),
+            None => self.plan_notes(),
+        }
+    }
+
     /// Whether one more end may be told of, and how many before it were not.
     pub(crate) fn tells_end(&mut self) -> Option<u64> {
         let told = self.ended_noted.count(self.now);

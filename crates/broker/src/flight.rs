@@ -17,6 +17,7 @@ use crate::limits::FLIGHT_SPAN_MAX;
 use crate::message::KeptId;
 use crate::overdue::OverdueSlots;
 use crate::sent::Sent;
+use crate::stalls::OldestUnacked;
 use crate::topics::Packed;
 use mqtt::{PacketId, QoS};
 use std::collections::VecDeque;
@@ -97,6 +98,8 @@ pub(crate) struct Flight {
     /// Packet ids of QoS 2 messages that we took and the client has not released.
     pub(crate) received: PacketIds,
     overdue: Option<Box<OverdueSlots>>,
+    /// As `stalls` saw it last.
+    pub(crate) oldest: Option<OldestUnacked>,
 }
 
 pub(crate) const IDS: u32 = u16::MAX as u32;
@@ -120,6 +123,7 @@ impl Flight {
     pub(crate) fn forget_seen(&mut self) {
         self.unseen = self.sent.len() as u32;
         self.unseen_open = self.unacknowledged;
+        self.oldest = None;
         if let Some(overdue) = &mut self.overdue {
             overdue.forget_seen();
             self.resends_overdue = overdue.may_resend();
@@ -170,6 +174,13 @@ impl Flight {
     /// Whether the window has none that is sent and not done.
     pub(crate) fn has_none_in_window(&self) -> bool {
         self.sent.is_empty()
+    }
+
+    /// Of the message that was sent first of those that are not done.
+    pub(crate) fn oldest_id(&self) -> Option<PacketId> {
+        let overdue = self.overdue.as_ref().and_then(|overdue| overdue.oldest_id());
+        let front = (!self.sent.is_empty()).then_some(self.first);
+        overdue.or(front).map(|id| PacketId::MIN.saturating_add(id))
     }
 
     fn has_none_overdue(&self) -> bool {

@@ -27,6 +27,9 @@ pub(crate) struct Lasting {
     pub(crate) shifts: IdShifts,
     /// Where the part of the queue begins that only the store has. New messages then join that.
     pub(crate) unread: Option<u64>,
+    /// Whether that is since there is so much of it, and not since the client has not come back
+    /// after a start.
+    is_left_unread: bool,
     /// Messages of that part that came since the start, and their bytes.
     pub(crate) spooled: u32,
     pub(crate) spooled_bytes: u64,
@@ -70,6 +73,7 @@ impl Lasting {
             positions: Positions::from_mark(mark),
             shifts: IdShifts::default(),
             unread: None,
+            is_left_unread: false,
             spooled: 0,
             spooled_bytes: 0,
             reading: false,
@@ -91,12 +95,6 @@ impl Lasting {
         let new = Lasting::new(number, mark);
         // No position from the mark on was given before.
         Lasting { unread: Some(0), unsent, unsent_unread: unsent.min(mark), ..new }
-    }
-
-    /// Whether the rest of the queue is in the store alone since there is so much of it, and not
-    /// since the client has not come back after a start.
-    fn is_left_unread(&self) -> bool {
-        self.unread.is_some_and(|unread| unread >= self.begins)
     }
 
     fn place(&self, slot: &Slot) -> Origin {
@@ -177,7 +175,7 @@ impl Sessions {
     fn record(&mut self, id: SessionId, position: u64, slot: &Slot, durability: Durability) {
         let Some(lasting) = &self.get(id).lasting else { return };
         let number = lasting.number;
-        let is_long = lasting.is_left_unread();
+        let is_long = lasting.is_left_unread;
         let entry = self.entry(slot);
         let message = slot.message;
         let is_spooled = !slot.marks.has(Marks::STORED);
@@ -217,6 +215,7 @@ impl Sessions {
         let Some(lasting) = &mut self.get_mut(id).lasting else { return };
         let next = lasting.positions.next();
         (lasting.unread, lasting.unsent_unread) = (Some(next), next);
+        lasting.is_left_unread = true;
         (lasting.spooled, lasting.spooled_bytes) = (0, 0);
         lasting.is_unreadable = false;
     }
@@ -239,7 +238,7 @@ impl Sessions {
             }
             QueuePolicy::Disconnect | QueuePolicy::DropOldest => {
                 self.drop_oldest(id, (bytes, true), Drop::QueueFull, out);
-                if self.get(id).lasting.as_ref().is_some_and(|lasting| lasting.is_left_unread()) {
+                if self.get(id).lasting.as_ref().is_some_and(|lasting| lasting.is_left_unread) {
                     self.read_on(id, out);
                 }
                 !self.queue_is_full(id, bytes, true)

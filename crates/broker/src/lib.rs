@@ -79,6 +79,7 @@ mod sent;
 mod session;
 
 mod slab;
+mod stalls;
 mod subscribe;
 mod subscriptions;
 pub mod survey;

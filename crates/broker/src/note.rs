@@ -137,6 +137,17 @@ pub enum Note {
     StoreUnreadable {
         fault: Box<str>,
     },
+    /// A client has left a message unacknowledged for long.
+    WindowStalled {
+        client_id: Box<str>,
+        packet_id: u16,
+        age_s: u64,
+        /// All its messages that are unacknowledged.
+        unacknowledged: u16,
+        /// There is no room for another.
+        is_full: bool,
+        withheld: u64,
+    },
     /// So many more were not told of, and a second has passed.
     Withheld {
         what: Withheld,
@@ -270,6 +281,8 @@ pub enum Withheld {
     Connections,
     /// Rows and failures of rules.
     Rules,
+    /// Windows that do not move.
+    Stalls,
 }
 
 /// What may happen very often: one line a second is enough to learn of a flood.
@@ -385,6 +398,7 @@ impl Shard {
         for (few, what) in [
             (&mut self.ended_noted, Withheld::Connections),
             (&mut self.rules_noted, Withheld::Rules),
+            (&mut self.stalls_noted, Withheld::Stalls),
         ] {
             out.notes.extend(few.flush().map(|count| Note::Withheld { what, count }));
         }

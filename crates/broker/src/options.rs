@@ -206,6 +206,8 @@ impl Options {
             true => (u64::MAX, limits::STORED_QUEUE_BYTES_MAX),
             false => (limits::MEMORY_QUEUE_MESSAGES_MAX, limits::MEMORY_QUEUE_BYTES_MAX),
         };
+        // One packet has to fit.
+        let bytes = bytes.max(u64::from(self.packet_bytes_max));
         let set_messages = Some(self.queue_messages_max).filter(|max| *max != u32::MAX);
         let set_bytes = Some(self.queue_bytes_max).filter(|max| *max != u64::MAX);
         (set_messages.map_or(messages, u64::from), set_bytes.unwrap_or(bytes))

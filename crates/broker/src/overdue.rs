@@ -118,6 +118,11 @@ impl OverdueSlots {
         }
     }
 
+    pub(crate) fn oldest_id(&self) -> Option<u16> {
+        let open = self.by_id.iter().filter(|(_, known)| known.slot.is_some());
+        open.min_by_key(|(_, known)| known.order).map(|(id, _)| *id)
+    }
+
     /// The messages with their ids, the oldest first.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u16, Slot)> + use<> {
         let open =

@@ -339,6 +339,11 @@ impl Sessions {
         self.slab.len()
     }
 
+    /// Above every index of a session.
+    pub(crate) fn places(&self) -> u32 {
+        self.slab.places() as u32
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.slab.iter().map(|(id, session)| (SessionId(id), session))
     }

@@ -27,6 +27,7 @@ use crate::rules::windows::Windows;
 use crate::rules::{Ear, Ruling};
 use crate::session::Sessions;
 use crate::shared::{Given, Groups};
+use crate::stalls::StallSearch;
 use crate::sys::Tree;
 use crate::timer::{Timer, Wheel};
 use crate::topics::{FilterId, Topics};
@@ -101,6 +102,9 @@ pub struct Shard {
     /// When the next `$SYS` round is due.
     pub(crate) sys_at: Now,
     pub(crate) not_opened: PeerLog,
+    pub(crate) stalls: StallSearch,
+    /// Clients whose windows do not move.
+    pub(crate) stalls_noted: Few,
     /// When what was withheld is told of.
     pub(crate) notes_at: Option<Now>,
     /// How the violation was seen that ends a connection next.
@@ -187,6 +191,8 @@ impl Shard {
             time_of_day_offset_ms: 0,
             sys_at: now,
             not_opened: PeerLog::default(),
+            stalls: StallSearch::default(),
+            stalls_noted: Few::default(),
             notes_at: None,
             violation_detail: Box::default(),
             scratch: Scratch::default(),
@@ -286,7 +292,7 @@ impl Shard {
     pub fn next_tick(&self) -> Option<Now> {
         let looks = self.doubts.is_due(self.now) || self.is_watching();
         let looks = looks || self.delayed.is_due(self.now) || self.caches.is_reading();
-        let looks = looks || self.windows.is_behind();
+        let looks = looks || self.windows.is_behind() || self.stalls.is_running();
         if !self.sessions.unfinished.is_empty() || looks {
             return Some(self.now);
         }
@@ -415,6 +421,7 @@ impl Shard {
         self.read_on(out);
         self.doubt_on(out);
         self.watch_on(out);
+        self.look_for_stalls(out);
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
         // Another one is first each time: what one may do in a tick is bounded for all together.
         if !unfinished.is_empty() {

@@ -60,6 +60,11 @@ impl<T> Slab<T> {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
+    /// Above every index.
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

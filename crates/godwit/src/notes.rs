@@ -45,34 +45,9 @@ pub(crate) fn log(note: &Note) {
         | Note::StoreRoomy
         | Note::StoreUnreadable { .. } => store(note),
         Note::RuleSaid { .. } | Note::RuleFailed { .. } => rule(note),
-        Note::Denied { client_id, user, deed, topic, count } => {
-            let user = user.as_deref().unwrap_or_default();
-            let (namespace, client_id) = parts(client_id);
-            warn!(
-                target: "godwit::permission", %client_id, namespace, %user, deed, %topic, count,
-                "not permitted"
-            );
-        }
-        Note::Dropped { client_id, drop, count } => {
-            let (reason, option) = (drop.name(), drop.options());
-            let (namespace, client_id) = parts(client_id);
-            warn!(
-                target: "godwit::drop", %client_id, namespace, reason, option, count,
-                "messages dropped"
-            );
-        }
-        Note::Withheld { what: Withheld::Connections, count } => {
-            info!(
-                target: "godwit::conn", withheld = count,
-                "more connections were refused or ended than are logged one by one"
-            );
-        }
-        Note::Withheld { what: Withheld::Rules, count } => {
-            info!(
-                target: "godwit::rule", withheld = count,
-                "more came of rules than is logged one by one"
-            );
-        }
+        Note::Denied { .. } | Note::Dropped { .. } => loss(note),
+        Note::Withheld { what, count } => withheld(*what, *count),
+        Note::WindowStalled { .. } => stall(note),
         // For sinks.
         Note::Fate { .. } | Note::Untold { .. } => {}
         Note::Traced { client_id, peer, sent, packet } => {
@@ -142,6 +117,59 @@ fn store(note: &Note) {
     }
 }
 
+fn loss(note: &Note) {
+    match note {
+        Note::Denied { client_id, user, deed, topic, count } => {
+            let user = user.as_deref().unwrap_or_default();
+            let (namespace, client_id) = parts(client_id);
+            warn!(
+                target: "godwit::permission", %client_id, namespace, %user, deed, %topic, count,
+                "not permitted"
+            );
+        }
+        Note::Dropped { client_id, drop, count } => {
+            let (reason, option) = (drop.name(), drop.options());
+            let (namespace, client_id) = parts(client_id);
+            warn!(
+                target: "godwit::drop", %client_id, namespace, reason, option, count,
+                "messages dropped"
+            );
+        }
+        _ => {}
+    }
+}
+
+fn stall(note: &Note) {
+    let Note::WindowStalled { client_id, packet_id, age_s, unacknowledged, is_full, withheld } =
+        note
+    else {
+        return;
+    };
+    let (namespace, client_id) = parts(client_id);
+    let option = is_full.then_some("session.inflight_max, Receive Maximum");
+    warn!(
+        target: "godwit::session", %client_id, namespace, packet_id, age_s, unacknowledged,
+        is_full, option, withheld = some(*withheld), "the client leaves a message unacknowledged"
+    );
+}
+
+fn withheld(what: Withheld, count: u64) {
+    match what {
+        Withheld::Connections => info!(
+            target: "godwit::conn", withheld = count,
+            "more connections were refused or ended than are logged one by one"
+        ),
+        Withheld::Rules => info!(
+            target: "godwit::rule", withheld = count,
+            "more came of rules than is logged one by one"
+        ),
+        Withheld::Stalls => warn!(
+            target: "godwit::session", withheld = count,
+            "more clients leave messages unacknowledged than are logged one by one"
+        ),
+    }
+}
+
 fn rule(note: &Note) {
     match note {
         Note::RuleSaid { rule, row, withheld } => {
@@ -159,6 +187,9 @@ pub(crate) fn some(count: u64) -> Option<u64> {
     (count > 0).then_some(count)
 }
 
+const OWN_KEEP_ALIVE: &str = "keep_alive_s is above connect.keep_alive_s_max, of which a client \
+                              before 5.0 cannot be told: its own holds";
+
 fn connection(note: &Note) {
     match note {
         Note::Connected {
@@ -171,9 +202,7 @@ fn connection(note: &Note) {
             keeps_own_keep_alive,
         } => {
             let (namespace, client_id) = parts(client_id);
-            let above = "keep_alive_s is above connect.keep_alive_s_max, of which a client before \
-                         5.0 cannot be told: its own holds";
-            let hint = keeps_own_keep_alive.then_some(above);
+            let hint = keeps_own_keep_alive.then_some(OWN_KEEP_ALIVE);
             info!(
                 target: "godwit::conn", %client_id, namespace, %peer, conn = conn.0, %version,
                 session_present, keep_alive_s, hint, "client connected"

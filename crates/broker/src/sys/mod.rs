@@ -102,6 +102,8 @@ pub struct Counters {
     pub stored_bytes: u64,
     pub delayed_messages: u64,
     pub delayed_bytes: u64,
+    /// Clients whose windows do not move.
+    pub stalled: u64,
 }
 
 /// One published value: its topic below `$SYS/broker/`, what it says, how to read it.
@@ -130,6 +132,11 @@ pub const ROWS: &[Row] = &[
         topic: "clients/flapped",
         about: "times that a client was kept out because it came and went too often",
         value: |c| c.clients_flapped,
+    },
+    Row {
+        topic: "clients/stalled",
+        about: "clients that have left a message unacknowledged for over 30 seconds",
+        value: |c| c.stalled,
     },
     Row { topic: "clients/total", about: "sessions", value: |c| c.sessions },
     Row {
@@ -345,6 +352,7 @@ impl Counters {
         self.stored_bytes += other.stored_bytes;
         self.delayed_messages += other.delayed_messages;
         self.delayed_bytes += other.delayed_bytes;
+        self.stalled += other.stalled;
         // Every shard holds the same retained messages.
         self.retained = self.retained.max(other.retained);
     }

@@ -125,6 +125,7 @@ impl Shard {
             return;
         }
         self.plan_sys(u64::from(interval_s) * 1000);
+        self.stalls.begin();
         let mut counters = self.sessions.counters.clone();
         counters.sessions = self.sessions.len() as u64 - self.sessions.branches;
         counters.online = self.sessions.online;
@@ -135,6 +136,7 @@ impl Shard {
         counters.stored_bytes = self.sessions.messages.bytes;
         counters.delayed_messages = self.delayed.len() as u64;
         counters.delayed_bytes = self.ledger.delayed;
+        counters.stalled = self.stalls.stalled;
         if self.id != ShardId(0) {
             out.lanes[0].push_back(Cross::Counters(Box::new(counters)));
             return;

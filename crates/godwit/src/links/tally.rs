@@ -232,14 +232,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_of_one_reason_are_logged_a_few_times_a_second() {
-        let (mut noted, now) = (Noted::default(), Instant::now());
-        let lines: Vec<_> = (0..7).map(|_| noted.note(1, now)).collect();
-        assert_eq!(lines, [Some(1), Some(1), Some(1), Some(1), Some(1), None, None]);
-        assert_eq!(noted.note(1, now + NOTED_EVERY), Some(3), "with those before");
-    }
-
-    #[test]
     fn rates_are_of_the_time_since_they_were_asked_for() {
         let tally = Tally::of(LinkKind::Bridge);
         let begun = Instant::now();

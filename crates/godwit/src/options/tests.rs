@@ -223,11 +223,12 @@ billing = "first"
              ws://ADDRESS:PORT/PATH, wss://ADDRESS:PORT/PATH or unix:///PATH",
             "wrong.toml:4: shards = -1: out of range, use 0 to 64 threads",
             "wrong.toml:7: queue.mesages_max is no option, did you mean queue.messages_max?",
-            "wrong.toml:8: queue.messages_max = 0: out of range, use 1 to 1000000000 messages",
+            "wrong.toml:8: queue.messages_max = 0: out of range, use 1 to 1000000000 messages, or \
+             \"auto\"",
             "wrong.toml:9: queue.policy = \"drop\": no such choice, use \"disconnect\", \
              \"drop_newest\" or \"drop_oldest\"",
             "wrong.toml:10: queue.bytes_max = \"12MB\": not a number, use 1KiB to 1TiB, a \
-             number of bytes or a size like \"64MiB\"",
+             number of bytes or a size like \"64MiB\", or \"auto\"",
             "wrong.toml:11: queue.qos0 = 1: this is a number, use true or false",
             "wrong.toml:13: [quue] is no section, did you mean [queue]?",
             "wrong.toml:16: [sessions] is no section, did you mean [session]?",

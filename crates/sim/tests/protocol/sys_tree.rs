@@ -15,6 +15,7 @@ crate::transcripts! {
         a< PUBLISH "$SYS/broker/clients/disconnected" qos=0 "0"
         a< PUBLISH "$SYS/broker/clients/expired" qos=0 "0"
         a< PUBLISH "$SYS/broker/clients/flapped" qos=0 "0"
+        a< PUBLISH "$SYS/broker/clients/stalled" qos=0 "0"
         a< PUBLISH "$SYS/broker/clients/total" qos=0 "1"
         a< PUBLISH "$SYS/broker/subscriptions/count" qos=0 "2"
         a< PUBLISH "$SYS/broker/clients/maximum" qos=0 "1"
@@ -299,6 +300,38 @@ crate::transcripts! {
         b< PUBACK 1
         + 10s
         a< PUBLISH "$SYS/broker/publish/messages/dropped/refused" qos=0 "3"
+        "##
+    }
+
+    fn a_window_that_does_not_move_is_counted() {
+        r##"
+        # options: sys_interval_s=10
+        # shards: 1
+        # sim only: counts
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        a< PUBLISH 1 "t" qos=1 "1"
+        + 20s
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "$SYS/broker/clients/stalled" qos=0
+        s< SUBACK 1 [0]
+        s< PUBLISH "$SYS/broker/clients/stalled" qos=0 retain "0"
+        + 40s
+        s< PUBLISH "$SYS/broker/clients/stalled" qos=0 "1"
+        p> PUBLISH 2 "t" qos=1 "2"
+        p< PUBACK 2
+        a< PUBLISH 2 "t" qos=1 "2"
+        a> PUBACK 2
+        a> PUBACK 1
+        + 20s
+        s< PUBLISH "$SYS/broker/clients/stalled" qos=0 "0"
         "##
     }
 }

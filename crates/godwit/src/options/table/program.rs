@@ -191,7 +191,8 @@ pub(super) const ROWS: &[Row] = &[
         long: "Connections, partial packets, unsent output, sessions, subscriptions, queued and \
                retained messages of the whole process. A quarter is for partial packets and \
                unsent output, an eighth for what cannot be counted. When the rest holds half of \
-               the bound every queue counts as full and nothing new is retained (0x97), from nine \
+               the bound, queues on disk leave memory, every other queue counts as full and \
+               nothing new is retained (0x97), from nine \
                sixteenths on new sessions, subscriptions and QoS 1 and 2 messages above 4 KiB are \
                refused with 0x97, from five eighths on all QoS 1 and 2 messages. QoS 0 \
                messages to clients that read them go on. Beyond the quarter whoever holds longest \
