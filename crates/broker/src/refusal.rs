@@ -143,7 +143,8 @@ impl Refusal {
             | Refusal::Draining
             | Refusal::ExclusiveTaken
             | Refusal::Expired
-            | Refusal::NotAuthorized => return None,
+            | Refusal::NotAuthorized
+            | Refusal::TopicReserved => return None,
         })
     }
 

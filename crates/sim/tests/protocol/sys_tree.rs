@@ -56,6 +56,7 @@ crate::transcripts! {
         a< PUBLISH "$SYS/broker/clients/expired" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/clients/flapped" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/clients/maximum" qos=0 retain "0"
+        a< PUBLISH "$SYS/broker/clients/stalled" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/clients/total" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/accepted" qos=0 retain "0"
         a< PUBLISH "$SYS/broker/connections/not_opened" qos=0 retain "0"
