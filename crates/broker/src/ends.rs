@@ -49,7 +49,7 @@ impl Shard {
         }
     }
 
-    /// Nobody waits for the rest of a first packet that is not CONNECT [MQTT-3.1.0-1].
+    /// Nobody waits for the rest of a first packet that is not CONNECT.
     pub(crate) fn check_first(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
         let Some(&first) = bytes.first() else { return };
         if PacketType::from_byte(first) != Some(PacketType::Connect) {

@@ -83,8 +83,10 @@ pub fn read_revocation_lists(
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let bytes = std::fs::read(file)
-        .map_err(|error| format!("{}: the file cannot be read: {error}", file.display()))?;
+    let bytes = std::fs::read(file).map_err(|error| {
+        let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
+        format!("{}: the file cannot be read: {error}", whole.display())
+    })?;
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(format!(
             "{}: this is text in UTF-16, save the file as ASCII or UTF-8",
