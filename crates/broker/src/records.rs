@@ -73,8 +73,8 @@ pub(crate) enum Body<'a> {
 
 /// Of all that stands here, told by the record that is read first.
 const FORMAT: u8 = 6;
-/// 5 knew no shifts of packet ids; 4 knew of a delayed message only its publisher's client id; 3 did
-/// not know what rules made, and no windows, 2 no owners of sessions either.
+/// 5 knew no shifts of packet ids; 4 knew of a delayed message only its publisher's client id; 3
+/// did not know what rules made, and no windows, 2 no owners of sessions either.
 const FORMATS_BEFORE: [u8; 4] = [2, 3, 4, 5];
 
 const RETAIN: u8 = 1 << 2;
