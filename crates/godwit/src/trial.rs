@@ -174,7 +174,7 @@ impl Trial {
         let mut wrongs = Vec::new();
         for (start, text) in rules::split(&self.text) {
             match Plan::parse(text) {
-                Ok(plan) => plans.push(plan),
+                Ok(plan) => plans.push(plan.named("test")),
                 Err(refused) => wrongs.push(self.show(start, refused)),
             }
         }

@@ -83,15 +83,13 @@ pub enum Failed {
         function: &'static str,
         why: &'static str,
     },
-    /// FOREACH over what is no array.
-    NoArray {
-        got: &'static str,
-    },
     Operands {
         operator: &'static str,
         left: &'static str,
         right: &'static str,
     },
+    /// A column goes below `payload`, and that is no JSON.
+    PayloadNotJson,
     Rows,
     Steps,
     /// A window has as many values of one key as it may keep.
@@ -102,7 +100,7 @@ impl Failed {
     /// One word, for counters.
     pub fn reason(&self) -> &'static str {
         match self {
-            Failed::Argument { .. } | Failed::NoArray { .. } | Failed::Operands { .. } => "type",
+            Failed::Argument { .. } | Failed::Operands { .. } | Failed::PayloadNotJson => "type",
             Failed::Arithmetic { .. } => "arithmetic",
             Failed::Bytes => "bytes",
             Failed::Function { .. } => "function",
@@ -122,10 +120,13 @@ impl fmt::Display for Failed {
             Failed::Arithmetic { operator, why } => write!(f, "{operator}: {why}"),
             Failed::Bytes => f.write_str("the rule needs more memory than a run may take"),
             Failed::Function { function, why } => write!(f, "{function}: {why}"),
-            Failed::NoArray { got } => write!(f, "FOREACH goes over an array, and this is {got}"),
             Failed::Operands { operator, left, right } => {
                 write!(f, "{operator}: {left} and {right} do not go together")
             }
+            Failed::PayloadNotJson => f.write_str(
+                "AS payload....: the payload is no JSON with fields, so there is nothing to put \
+                 the column into",
+            ),
             Failed::Rows => f.write_str("the rule makes more rows than a run may"),
             Failed::Steps => f.write_str("the rule needs more steps than a run may take"),
             Failed::Values => f.write_str("the window has as many values of this key as it may"),

@@ -76,16 +76,8 @@ impl<'a> Tape<'a> {
         self.text.get(node.start as usize..node.end as usize).unwrap_or("")
     }
 
-    pub(crate) fn is_array(&self, at: Place) -> bool {
-        self.node(at).kind == Kind::Array
-    }
-
     pub(crate) fn is_text(&self, at: Place) -> bool {
         matches!(self.node(at).kind, Kind::Escaped | Kind::Text)
-    }
-
-    pub(crate) fn is_null(&self, at: Place) -> bool {
-        self.node(at).kind == Kind::Null
     }
 
     /// The value of a map under a key.
@@ -136,7 +128,7 @@ impl<'a> Tape<'a> {
     pub(crate) fn value(&self, at: Place, budget: &mut Budget) -> Result<Value<'a>, Failed> {
         let node = self.node(at);
         Ok(match node.kind {
-            Kind::Null => Value::Null,
+            Kind::Null => Value::JsonNull,
             Kind::True => Value::Bool(true),
             Kind::False => Value::Bool(false),
             Kind::Number => Number::parse(self.slice(node)).map_or(Value::Null, Number::value),

@@ -42,9 +42,11 @@ mod events;
 pub mod functions;
 pub mod fuzz;
 
+mod index;
 mod json;
 mod operate;
 mod plan;
+mod row;
 mod run;
 mod same;
 mod seen;

@@ -14,6 +14,9 @@ pub(crate) enum Operator {
     Greater,
     GreaterOrEqual,
     IntDivide,
+    /// `= NULL`: whether there is nothing, or JSON's null. The right side is not looked at.
+    IsNotNull,
+    IsNull,
     Less,
     LessOrEqual,
     Modulo,
@@ -36,6 +39,8 @@ impl Operator {
             Operator::Greater => ">",
             Operator::GreaterOrEqual => ">=",
             Operator::IntDivide => "div",
+            Operator::IsNotNull => "<>",
+            Operator::IsNull => "=",
             Operator::Less => "<",
             Operator::LessOrEqual => "<=",
             Operator::Modulo => "mod",
@@ -56,6 +61,11 @@ pub(crate) fn apply<'a>(
     budget: &mut Budget,
 ) -> Result<Value<'a>, Failed> {
     if let Operator::Equal | Operator::NotEqual = operator {
+        // What is not there is neither equal nor unequal to anything but what is not there.
+        if left.is_absent() || right.is_absent() {
+            let both = left.is_absent() && right.is_absent();
+            return Ok(Value::Bool(both && operator == Operator::Equal));
+        }
         let same = left.equals(&right, budget)?;
         return Ok(Value::Bool(same == (operator == Operator::Equal)));
     }
@@ -75,8 +85,11 @@ pub(crate) fn apply<'a>(
             _ => Value::Bool(false),
         },
         Operator::Concat => join(&left, &right, budget)?,
-        Operator::Add if matches!((&left, &right), (Value::Text(_), Value::Text(_))) => {
-            join(&left, &right, budget)?
+        Operator::Add if left.as_bytes().is_some() || right.as_bytes().is_some() => {
+            let mut out = String::new();
+            write_string(&left, &mut out, budget)?;
+            write_string(&right, &mut out, budget)?;
+            Value::Text(out.into())
         }
         _ => calculate(operator, &left, &right)?,
     })
@@ -109,6 +122,66 @@ pub(crate) fn write_text(
     value.write_text(out);
     Ok(())
 }
+
+/// A value as `str` has it: a float with at most ten decimals, and `undefined` for what is not
+/// there.
+pub(crate) fn write_string(
+    value: &Value<'_>,
+    out: &mut String,
+    budget: &mut Budget,
+) -> Result<(), Failed> {
+    match value {
+        Value::Null => {
+            budget.take(UNDEFINED.len())?;
+            out.push_str(UNDEFINED);
+            Ok(())
+        }
+        Value::Float(of) => {
+            budget.take(FLOAT_DIGITS_MAX)?;
+            out.push_str(&decimal(*of, 10));
+            Ok(())
+        }
+        other => write_text(other, out, budget),
+    }
+}
+
+const UNDEFINED: &str = "undefined";
+
+/// The largest float has 309 digits, and at most 253 decimals are said.
+pub(crate) const FLOAT_DIGITS_MAX: usize = 570;
+
+/// A float with at most so many decimals, of which one stays where all are zeros.
+pub(crate) fn decimal(of: f64, decimals: usize) -> String {
+    let text = fixed(of, decimals);
+    let Some((whole, part)) = text.split_once('.') else { return text };
+    match part.trim_end_matches('0') {
+        "" => format!("{whole}.0"),
+        part => format!("{whole}.{part}"),
+    }
+}
+
+/// A float with so many decimals. Rounded as Erlang's `float_to_list` rounds, half away from zero
+/// as far as 53 bits tell.
+pub(crate) fn fixed(of: f64, decimals: usize) -> String {
+    let (size, whole) = (of.abs(), of.abs().floor());
+    if size >= EXACT_MAX || decimals > EXACT_DECIMALS_MAX {
+        return format!("{of:.decimals$}");
+    }
+    let sign = if of.is_sign_negative() { "-" } else { "" };
+    if decimals == 0 {
+        return format!("{sign}{}", size.round() as u64);
+    }
+    let tenfold = 10_f64.powi(i32::try_from(decimals).unwrap_or(0));
+    let part = ((size - whole) * tenfold).round();
+    let (whole, part) = if part >= tenfold { (whole + 1.0, 0.0) } else { (whole, part) };
+    // As integers, which are written with all of their digits.
+    format!("{sign}{}.{:0>decimals$}", whole as u64, part as u64)
+}
+
+/// Above it a float has no fraction.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+/// More of them would not be whole numbers of a float.
+const EXACT_DECIMALS_MAX: usize = 18;
 
 /// What the JSON of a value may take.
 pub(crate) fn write_budget(value: &Value<'_>, budget: &mut Budget) -> Result<(), Failed> {

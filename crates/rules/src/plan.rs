@@ -12,6 +12,8 @@ use crate::windows::Grouping;
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) filters: Vec<Box<str>>,
+    /// The name that `metadata.rule_id` tells.
+    pub(crate) rule_id: Box<str>,
     pub(crate) shape: Shape,
     pub(crate) condition: Option<Expr>,
     /// The condition says an alias, so that columns come first.
@@ -37,10 +39,12 @@ pub struct Reads {
 pub(crate) enum Shape {
     Select(Box<[Column]>),
     Foreach {
+        /// Values with names of their own, which come before the array.
+        before: Box<[Column]>,
         array: Expr,
         /// What DO and INCASE call an element.
         item: Box<str>,
-        /// Without DO the elements themselves come out.
+        /// Without DO a row has the fields of the message, and the element.
         columns: Option<Box<[Column]>>,
         incase: Option<Expr>,
     },
@@ -51,7 +55,19 @@ pub(crate) enum Column {
     /// `*`
     All,
     /// An expression and where it stands in the row: more than one name is a map in a map.
-    One { expr: Expr, under: Box<[Box<str>]> },
+    One { expr: Expr, under: Box<[AliasStep]> },
+}
+
+/// A part of the place where a column stands: `payload.list[2].x`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum AliasStep {
+    /// From 1, or from the end from -1.
+    At(i64),
+    /// A new element before the first, written `[0]`.
+    Head,
+    Key(Box<str>),
+    /// A new element behind the last, written `[-0]`.
+    Tail,
 }
 
 #[derive(Debug)]
@@ -104,7 +120,7 @@ pub(crate) enum Expr {
 /// Where a path begins.
 #[derive(Debug)]
 pub(crate) enum Root {
-    /// A column of this row that stands before it.
+    /// A column of this row that stands before it, or a value that stands before FOREACH's array.
     Alias(Box<str>),
     /// What an expression gives: `split(topic, '/')[1]`.
     Expr(Box<Expr>),
@@ -128,6 +144,12 @@ pub(crate) enum Step {
 }
 
 impl Plan {
+    /// The same under the name that the rule's `metadata.rule_id` tells.
+    #[must_use]
+    pub fn named(self, name: &str) -> Plan {
+        Plan { rule_id: name.into(), ..self }
+    }
+
     /// The topic filters of FROM, in their order. All are valid; one may be said twice.
     pub fn topics(&self) -> impl Iterator<Item = &str> {
         self.filters().filter(|filter| !filter.starts_with("$events/"))

@@ -3,6 +3,7 @@
 
 use crate::budget::{Budget, Failed};
 use crate::functions::Arguments;
+use crate::index::{position, range};
 use crate::json::{Place, Tape};
 use crate::operate::{Operator, apply};
 use crate::plan::{Column, Expr, Plan, Root, Shape, Step};
@@ -23,7 +24,7 @@ impl Plan {
         if self.grouping.is_some() {
             return self.run_alone(seen, budget, out);
         }
-        Frame::new(*seen, budget, Vec::new()).run(self, out)
+        Frame::new(self, *seen, budget, Vec::new()).run(self, out)
     }
 
     /// A rule with a window, as if it had this message and no other.
@@ -48,6 +49,9 @@ pub(crate) struct Frame<'r, 'a> {
     tape: Option<Option<Tape<'a>>>,
     item: Element<'a>,
     row: Map<'a>,
+    /// The values that stand before FOREACH's array.
+    before: Map<'a>,
+    rule_id: &'a str,
     /// Emptied lists of arguments, for the next calls.
     spare: Vec<Vec<Value<'a>>>,
     pub(crate) chance: u64,
@@ -78,6 +82,7 @@ enum Move<'a> {
 
 impl<'r, 'a> Frame<'r, 'a> {
     pub(crate) fn new(
+        plan: &'a Plan,
         seen: Seen<'a>,
         budget: &'r mut Budget,
         totals: Vec<Value<'a>>,
@@ -88,6 +93,8 @@ impl<'r, 'a> Frame<'r, 'a> {
             tape: None,
             item: Element::None,
             row: Map::default(),
+            before: Map::default(),
+            rule_id: &plan.rule_id,
             spare: Vec::new(),
             chance: seen.chance,
             totals,
@@ -124,7 +131,12 @@ impl<'r, 'a> Frame<'r, 'a> {
                 out.push(std::mem::take(&mut self.row));
                 Ok(())
             }
-            Shape::Foreach { array, item, columns, incase } => {
+            Shape::Foreach { before, array, item, columns, incase } => {
+                self.columns(before)?;
+                self.before = std::mem::take(&mut self.row);
+                if plan.condition_says_alias && !self.holds(plan.condition.as_ref())? {
+                    return Ok(());
+                }
                 let elements = self.elements(array)?;
                 for element in elements {
                     self.budget.step(1)?;
@@ -134,7 +146,7 @@ impl<'r, 'a> Frame<'r, 'a> {
                     }
                     match columns {
                         Some(columns) => self.columns(columns)?,
-                        None => self.whole_item(item)?,
+                        None => self.message_and_item(item)?,
                     }
                     self.budget.row()?;
                     out.push(std::mem::take(&mut self.row));
@@ -151,41 +163,49 @@ impl<'r, 'a> Frame<'r, 'a> {
         }
     }
 
-    /// What FOREACH goes over. Of the payload only places are taken.
+    /// What FOREACH goes over, nothing where that is no array. Of the payload only places are
+    /// taken.
     fn elements(&mut self, array: &'a Expr) -> Result<Vec<Element<'a>>, Failed> {
         let spot = match array {
+            Expr::Path { root: Root::Field(Field::Payload), steps } if steps.is_empty() => {
+                match self.payload()? {
+                    Some(_) => Spot::Place(Place::ROOT),
+                    None => return Ok(Vec::new()),
+                }
+            }
             Expr::Path { root, steps } => self.find(root, steps)?,
             other => Spot::Value(self.eval(other)?),
         };
-        match spot {
-            Spot::Place(place) => {
-                let Some(Some(tape)) = &self.tape else { return Ok(Vec::new()) };
-                if tape.is_null(place) {
-                    return Ok(Vec::new());
-                }
-                if !tape.is_array(place) {
-                    return Err(Failed::NoArray { got: tape.value(place, self.budget)?.kind() });
-                }
-                let count = tape.elements(place).count();
-                self.budget.step(count as u64)?;
-                self.budget.take(count * size_of::<Element>())?;
-                Ok(tape.elements(place).map(Element::Place).collect())
-            }
-            Spot::Value(Value::Array(values)) => {
+        if let (Spot::Place(place), Some(Some(tape))) = (&spot, &self.tape)
+            && !tape.is_text(*place)
+        {
+            let count = tape.elements(*place).count();
+            self.budget.step(count as u64)?;
+            self.budget.take(count * size_of::<Element>())?;
+            return Ok(tape.elements(*place).map(Element::Place).collect());
+        }
+        match self.value(spot)?.opened(self.budget)? {
+            Value::Array(values) => {
                 self.budget.take(values.len() * size_of::<Element>())?;
                 Ok(values.into_iter().map(Element::Value).collect())
             }
-            Spot::Value(Value::Null) => Ok(Vec::new()),
-            Spot::Value(other) => Err(Failed::NoArray { got: other.kind() }),
+            _ => Ok(Vec::new()),
         }
     }
 
-    fn whole_item(&mut self, name: &'a str) -> Result<(), Failed> {
-        let item = self.find(&Root::Item, &[])?;
-        match self.value(item)? {
-            Value::Map(map) => self.row = map,
-            other => self.row.put(name, other),
+    /// The row of an element where FOREACH has no DO.
+    fn message_and_item(&mut self, name: &'a str) -> Result<(), Failed> {
+        self.row = Map::with_room(FIELDS.len() + 1);
+        self.all_fields()?;
+        let (steps, bytes) = self.before.size();
+        self.budget.step(steps)?;
+        self.budget.take(bytes as usize)?;
+        for (name, value) in self.before.clone().into_entries() {
+            *self.row.entry(name) = value;
         }
+        let item = self.find(&Root::Item, &[])?;
+        let item = self.value(item)?;
+        self.row.put(name, item);
         Ok(())
     }
 
@@ -196,22 +216,7 @@ impl<'r, 'a> Frame<'r, 'a> {
                 Column::All => self.all_fields()?,
                 Column::One { expr, under } => {
                     let value = self.eval(expr)?;
-                    self.budget.take(64 * under.len())?;
-                    self.budget.step(self.row.len() as u64 / 4)?;
-                    let Some((first, rest)) = under.split_first() else { continue };
-                    let mut slot = self.row.entry(Cow::Borrowed(first));
-                    for name in rest {
-                        if !matches!(slot, Value::Map(_)) {
-                            *slot = Value::Map(Map::default());
-                        }
-                        if let Value::Map(map) = slot {
-                            self.budget.step(map.len() as u64 / 4)?;
-                            slot = map.entry(Cow::Borrowed(name));
-                        } else {
-                            break;
-                        }
-                    }
-                    *slot = value;
+                    self.row.put_under(under, value, self.budget)?;
                 }
             }
         }
@@ -242,6 +247,12 @@ impl<'r, 'a> Frame<'r, 'a> {
         if field == Field::PubProps {
             self.budget.scan(self.seen.properties.as_bytes().len())?;
         }
+        if field == Field::Metadata {
+            self.budget.take(64)?;
+            let mut metadata = Map::with_room(1);
+            metadata.push("rule_id".into(), Value::text(self.rule_id));
+            return Ok(Value::Map(metadata));
+        }
         let (value, bytes) = self.seen.field(field);
         self.budget.take(bytes)?;
         Ok(value)
@@ -268,7 +279,8 @@ impl<'r, 'a> Frame<'r, 'a> {
                 self.spare.push(values);
                 result
             }
-            Expr::Not(of) => Ok(Value::Bool(self.eval(of)? != Value::Bool(true))),
+            // What is no boolean is no truth either way.
+            Expr::Not(of) => Ok(Value::Bool(self.eval(of)? == Value::Bool(false))),
             Expr::Negative(of) => {
                 let of = self.eval(of)?;
                 apply(Operator::Subtract, Value::Int(0), of, self.budget)
@@ -310,6 +322,8 @@ impl<'r, 'a> Frame<'r, 'a> {
             left = match operator {
                 Operator::And => Value::Bool(truth && self.eval(expr)? == Value::Bool(true)),
                 Operator::Or => Value::Bool(truth || self.eval(expr)? == Value::Bool(true)),
+                Operator::IsNull => Value::Bool(left.is_null()),
+                Operator::IsNotNull => Value::Bool(!left.is_null()),
                 _ => {
                     let right = self.eval(expr)?;
                     apply(*operator, left, right, self.budget)?
@@ -378,6 +392,23 @@ impl<'r, 'a> Frame<'r, 'a> {
             self.tape = Some(Tape::read(self.seen.payload, self.budget)?);
         }
         Ok(self.tape.as_ref().and_then(Option::as_ref))
+    }
+
+    /// What stands in the payload under a path of names with dots.
+    pub(crate) fn payload_under(&mut self, path: &str) -> Result<Value<'a>, Failed> {
+        if self.payload()?.is_none() {
+            return Ok(Value::Null);
+        }
+        let mut at = Place::ROOT;
+        for name in path.split('.') {
+            self.budget.step(1)?;
+            let Some(Some(tape)) = &self.tape else { break };
+            match tape.under(at, name, self.budget)? {
+                Some(next) => at = next,
+                None => return Ok(Value::Null),
+            }
+        }
+        self.value(Spot::Place(at))
     }
 
     fn find(&mut self, root: &'a Root, steps: &'a [Step]) -> Result<Spot<'a>, Failed> {
@@ -471,7 +502,7 @@ impl<'r, 'a> Frame<'r, 'a> {
             moves.push(self.resolve(step)?);
         }
         let mut at = match (alias, &self.item) {
-            (Some(name), _) => self.row.get(name),
+            (Some(name), _) => self.row.get(name).or_else(|| self.before.get(name)),
             (None, Element::Value(value)) => Some(value),
             (None, _) => None,
         };
@@ -558,25 +589,4 @@ fn step_into<'a>(
         }
         _ => Value::Null,
     })
-}
-
-/// Where an element stands that is counted from 1, or from the end from -1.
-pub(crate) fn position(index: i64, len: usize) -> Option<usize> {
-    let at = match index {
-        0 => return None,
-        1.. => usize::try_from(index).ok()? - 1,
-        _ => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)?,
-    };
-    (at < len).then_some(at)
-}
-
-/// From one element to another, both among them; what is not there is left out.
-pub(crate) fn range(from: i64, to: i64, len: usize) -> std::ops::Range<usize> {
-    let edge = |index: i64| match index {
-        0.. => usize::try_from(index).unwrap_or(usize::MAX),
-        _ => (len + 1).saturating_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX)),
-    };
-    let end = edge(to).min(len);
-    let start = edge(from).saturating_sub(1).min(end);
-    start..end
 }

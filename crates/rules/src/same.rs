@@ -6,26 +6,47 @@ use crate::value::{Map, Number, Value};
 use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+/// What two values may differ in and still be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sameness {
+    /// Nothing: 1 is not 1.0.
+    Exact,
+    /// A text may say the other value, a number or a boolean.
+    Loose,
+    /// An integer may be the float of the same size.
+    Numeric,
+}
+
 impl Value<'_> {
     pub(crate) fn equals(&self, other: &Value<'_>, budget: &mut Budget) -> Result<bool, Failed> {
+        self.is_same(other, Sameness::Loose, budget)
+    }
+
+    pub(crate) fn is_same(
+        &self,
+        other: &Value<'_>,
+        sameness: Sameness,
+        budget: &mut Budget,
+    ) -> Result<bool, Failed> {
         budget.step(1)?;
         Ok(match (self, other) {
-            (Value::Null, Value::Null) => true,
-            (Value::Bool(truth), Value::Text(text)) | (Value::Text(text), Value::Bool(truth)) => {
-                *text == word(*truth)
-            }
             (Value::Array(one), Value::Array(two)) => {
                 if one.len() != two.len() {
                     return Ok(false);
                 }
                 for (one, two) in one.iter().zip(two) {
-                    if !one.equals(two, budget)? {
+                    if !one.is_same(two, sameness, budget)? {
                         return Ok(false);
                     }
                 }
                 true
             }
-            (Value::Map(one), Value::Map(two)) => same_maps(one, two, budget)?,
+            (Value::Map(one), Value::Map(two)) => same_maps(one, two, sameness, budget)?,
+            (one, two) if sameness != Sameness::Loose && !one.may_be(two, sameness) => false,
+            (one, two) if one.is_null() && two.is_null() => true,
+            (Value::Bool(truth), Value::Text(text)) | (Value::Text(text), Value::Bool(truth)) => {
+                *text == word(*truth)
+            }
             _ => {
                 let looked = match (self.as_bytes(), other.as_bytes()) {
                     (Some(one), Some(two)) => one.len().min(two.len()),
@@ -39,6 +60,16 @@ impl Value<'_> {
         })
     }
 
+    /// Whether values of these kinds may be the same where a text is no other value.
+    fn may_be(&self, other: &Value<'_>, sameness: Sameness) -> bool {
+        let number = |value: &Value<'_>| matches!(value, Value::Int(_) | Value::Float(_));
+        if sameness == Sameness::Numeric && number(self) && number(other) {
+            return true;
+        }
+        let bytes = self.as_bytes().is_some() && other.as_bytes().is_some();
+        bytes || std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
     /// Values that are equal have the same. It needs no key: whoever makes two of one hash on
     /// purpose has them compared, and pays for that.
     pub(crate) fn hash(&self, budget: &mut Budget) -> Result<u64, Failed> {
@@ -50,7 +81,7 @@ impl Value<'_> {
     fn feed(&self, to: &mut DefaultHasher, budget: &mut Budget) -> Result<(), Failed> {
         budget.scan(self.as_bytes().map_or(0, <[u8]>::len))?;
         match self {
-            Value::Null => to.write_u8(b'n'),
+            Value::Null | Value::JsonNull => to.write_u8(b'n'),
             Value::Bool(truth) => feed_bytes(word(*truth).as_bytes(), to),
             Value::Int(_) | Value::Float(_) => {
                 feed_number(self.number().map_or(f64::NAN, Number::float), to);
@@ -106,7 +137,12 @@ fn word(truth: bool) -> &'static str {
 
 /// In whichever order the names stand. Most maps that are compared come from one program and have
 /// one order; only what is behind the first difference of names is sorted.
-fn same_maps(one: &Map<'_>, two: &Map<'_>, budget: &mut Budget) -> Result<bool, Failed> {
+fn same_maps(
+    one: &Map<'_>,
+    two: &Map<'_>,
+    sameness: Sameness,
+    budget: &mut Budget,
+) -> Result<bool, Failed> {
     if one.len() != two.len() {
         return Ok(false);
     }
@@ -116,14 +152,14 @@ fn same_maps(one: &Map<'_>, two: &Map<'_>, budget: &mut Budget) -> Result<bool, 
         if name != other_name {
             break;
         }
-        if !value.equals(other, budget)? {
+        if !value.is_same(other, sameness, budget)? {
             return Ok(false);
         }
         alike += 1;
     }
     let (ones, twos) = (sorted(one, alike, budget)?, sorted(two, alike, budget)?);
     for ((name, value), (other_name, other)) in ones.into_iter().zip(twos) {
-        if name != other_name || !value.equals(other, budget)? {
+        if name != other_name || !value.is_same(other, sameness, budget)? {
             return Ok(false);
         }
     }

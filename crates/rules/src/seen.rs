@@ -74,6 +74,8 @@ pub enum Field {
     Event,
     Flags,
     Id,
+    /// What is known of the rule itself: a map of `rule_id`.
+    Metadata,
     Node,
     Payload,
     PeerHost,
@@ -117,6 +119,7 @@ pub const FIELDS: &[FieldRow] = &[
     row("event", Field::Event, true, "`message.publish`, or the name of the event"),
     row("flags", Field::Flags, true, "a map of `retain` and `dup`"),
     row("id", Field::Id, true, "an id of the message, as text"),
+    row("metadata", Field::Metadata, false, "a map of `rule_id`, which is the rule's name"),
     row("node", Field::Node, true, "`godwit`"),
     row(
         "payload",
@@ -169,6 +172,8 @@ impl<'a> Seen<'a> {
                 return (Value::Map(flags), 128);
             }
             Field::Id => Value::text(self.id),
+            // The run knows the rule.
+            Field::Metadata => Value::Null,
             Field::Node => Value::text(self.node),
             Field::Payload => Value::of_bytes(self.payload),
             Field::PeerHost => optional(self.peerhost),

@@ -9,9 +9,12 @@ use std::fmt::{self, Write as _};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value<'a> {
-    /// Also what is not there: a field that a message does not have, or an alias before its time.
+    /// What is not there: a field that a message does not have, or an alias before its time.
     #[default]
     Null,
+    /// The null that a JSON text says. Only the functions that tell a missing value from it see a
+    /// difference, and the comparison of two values.
+    JsonNull,
     Bool(bool),
     Int(i64),
     Float(f64),
@@ -78,7 +81,7 @@ impl<'a> Value<'a> {
     /// What kind of value it is, as messages say it.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Null => "null",
+            Value::Null | Value::JsonNull => "null",
             Value::Bool(_) => "a boolean",
             Value::Int(_) => "an integer",
             Value::Float(_) => "a float",
@@ -90,6 +93,11 @@ impl<'a> Value<'a> {
     }
 
     pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null | Value::JsonNull)
+    }
+
+    /// Whether nothing is there, not even JSON's null.
+    pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Value::Null)
     }
 
@@ -97,6 +105,7 @@ impl<'a> Value<'a> {
     pub fn view(&'a self) -> Value<'a> {
         match self {
             Value::Null => Value::Null,
+            Value::JsonNull => Value::JsonNull,
             Value::Bool(of) => Value::Bool(*of),
             Value::Int(of) => Value::Int(*of),
             Value::Float(of) => Value::Float(*of),
@@ -115,6 +124,7 @@ impl<'a> Value<'a> {
     pub fn into_owned(self) -> Value<'static> {
         match self {
             Value::Null => Value::Null,
+            Value::JsonNull => Value::JsonNull,
             Value::Bool(of) => Value::Bool(of),
             Value::Int(of) => Value::Int(of),
             Value::Float(of) => Value::Float(of),
@@ -163,10 +173,7 @@ impl<'a> Value<'a> {
             Value::Text(Cow::Owned(of)) => (1 + of.len() as u64 / 64, each + of.len() as u64),
             Value::Bytes(Cow::Owned(of)) => (1 + of.len() as u64 / 64, each + of.len() as u64),
             Value::Array(of) => sum(of.iter().map(Value::size)),
-            Value::Map(of) => sum(of.iter().map(|(key, value)| {
-                let (steps, bytes) = value.size();
-                (steps, bytes + key.len() as u64 + 24)
-            })),
+            Value::Map(of) => of.size(),
             _ => (1, each),
         }
     }
@@ -175,7 +182,7 @@ impl<'a> Value<'a> {
     /// no character; a float that JSON cannot say becomes null.
     pub fn write_json(&self, out: &mut String) {
         match self {
-            Value::Null => out.push_str("null"),
+            Value::Null | Value::JsonNull => out.push_str("null"),
             Value::Bool(of) => out.push_str(if *of { "true" } else { "false" }),
             Value::Int(of) => {
                 let _ = write!(out, "{of}");
@@ -231,6 +238,14 @@ impl fmt::Display for Map<'_> {
 impl<'a> Map<'a> {
     pub(crate) fn with_room(entries: usize) -> Map<'a> {
         Map { entries: Vec::with_capacity(entries) }
+    }
+
+    /// Steps that it takes to look at all of it, and bytes that it has beside what it borrows.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        sum(self.iter().map(|(key, value)| {
+            let (steps, bytes) = value.size();
+            (steps, bytes + key.len() as u64 + 24)
+        }))
     }
 
     pub fn len(&self) -> usize {

@@ -29,6 +29,12 @@ const GREEDY: &[(&str, &str)] = &[
     (r#"FOREACH range(1, 900) AS i DO length(range(1, 900)) AS v FROM "t""#, ""),
     (r#"SELECT json_decode(payload) AS v FROM "t""#, "[1]"),
     (r#"SELECT join_to_string(pad('', 3000), range(1, 3000)) AS v FROM "t""#, ""),
+    (r#"SELECT pad('', 3000, 'both', pad('', 3000)) AS v FROM "t""#, ""),
+    (r#"SELECT trim(pad('', 30000), pad('', 30000, 'leading', 'x')) AS v FROM "t""#, ""),
+    (r#"SELECT sprintf('~999999999s', 'a') AS v FROM "t""#, ""),
+    (r#"SELECT zip(pad('', 300000)) AS v FROM "t""#, ""),
+    (r#"SELECT hash('sha512', pad('', 3000000)) AS v FROM "t""#, ""),
+    (r#"SELECT concat(range(1, 190000)) AS v FROM "t""#, ""),
     (
         r#"SELECT contains('x', split(pad('', 900000, 'leading', ','), ',', 'notrim')) AS v
            FROM "t""#,
@@ -47,6 +53,27 @@ fn what_is_greedy_fails_within_its_budget() {
         let (ran, _) = run(rule, &payload, Budget::default());
         let reason = ran.expect_err(rule).reason();
         assert!(["steps", "bytes", "rows", "function"].contains(&reason), "{rule}: {reason}");
+    }
+}
+
+/// Some kilobytes that become many megabytes are given up before they do.
+#[test]
+fn what_inflates_without_end_fails_within_its_budget() {
+    let zeros = vec![0; 32 << 20];
+    let deflated = miniz_oxide::deflate::compress_to_vec(&zeros, 6);
+    let zlib = miniz_oxide::deflate::compress_to_vec_zlib(&zeros, 6);
+    let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+    gzip.extend_from_slice(&deflated);
+    gzip.extend_from_slice(&[0; 8]);
+    for (function, bytes) in [("unzip", deflated), ("zip_uncompress", zlib), ("gunzip", gzip)] {
+        assert!(bytes.len() < 100_000, "{function}: {}", bytes.len());
+        let rule = format!("SELECT {function}(payload) AS v FROM \"t\"");
+        let (ran, left) = run(&rule, &bytes, Budget::default());
+        assert_eq!(ran, Err(Failed::Bytes), "{function}");
+        assert!(left.bytes < Budget::default().bytes, "{function} is paid for");
+        // Half of them is no more than an error, and paid for as well.
+        let (ran, left) = run(&rule, &bytes[..bytes.len() / 64], Budget::default());
+        assert!(ran.is_err() && left.bytes < Budget::default().bytes - 100_000, "{function}");
     }
 }
 

@@ -49,7 +49,12 @@ fn fails(expr: &str, why: &str) {
 #[test]
 fn columns_stand_under_their_alias_or_their_own_path() {
     gives(r#"SELECT topic, qos FROM "car/#""#, r#"{"topic":"car/7/speed","qos":1}"#);
-    gives(r#"SELECT payload.a.b[1].c FROM "car/#""#, r#"{"payload.a.b[1].c":1}"#);
+    gives(r#"SELECT payload.a.b[1].c FROM "car/#""#, r#"{"payload":{"a":{"b":[{"c":1}]}}}"#);
+    gives(
+        r#"SELECT payload.sensors[1..1] FROM "t""#,
+        r#"{"payload":{"sensors":[{"idx":0,"name":"t0"}]}}"#,
+    );
+    gives(r#"SELECT 'abc' FROM "t""#, r#"{"abc":"abc"}"#);
     gives(r#"SELECT payload.t, payload.n FROM "car/#""#, r#"{"payload":{"t":21.5,"n":7}}"#);
     gives(r#"SELECT payload.t AS out.x, qos as out.q FROM "t""#, r#"{"out":{"x":21.5,"q":1}}"#);
     gives(r#"SELECT upper(topic) FROM "t""#, r#"{"upper(topic)":"CAR/7/SPEED"}"#);
@@ -202,6 +207,8 @@ fn arithmetic() {
     fails("(-9223372036854775807 - 1) mod -1", "mod: overflow");
     fails("1e308 * 10", "*: overflow");
     fails("payload.no + 1", "+: null and an integer do not go together");
+    is("'a' + 1", r#""a1""#);
+    is("1.50 + 'a'", r#""1.5a""#);
     fails("payload.s * 2", "*: text and an integer do not go together");
     fails("-payload.s", "-: an integer and text do not go together");
 }
@@ -279,7 +286,13 @@ fn comparison() {
     ] {
         is(untruth, "false");
     }
-    is("payload.no != 1", "true");
+    // What is not there is not unequal either, but it is no number.
+    is("payload.no != 1", "false");
+    is("payload.none != 1", "true");
+    is("payload.no = payload.none", "false");
+    is("payload.n <> null", "true");
+    is("null <> payload.n", "true");
+    is("payload.none = null", "true");
 }
 
 #[test]
@@ -354,11 +367,11 @@ fn foreach_makes_a_row_of_each_element() {
         ),
     );
     gives(
-        r#"FOREACH payload.sensors FROM "t""#,
-        r#"{"idx":0,"name":"t0"} {"idx":1,"name":"t1"} {"idx":2,"name":"t2"}"#,
+        r#"FOREACH payload.sensors DO item.name AS name FROM "t""#,
+        r#"{"name":"t0"} {"name":"t1"} {"name":"t2"}"#,
     );
     gives(r#"foreach payload.sensors do item.idx as i incase item.idx = 2 from "t""#, r#"{"i":2}"#);
-    gives(r#"FOREACH [1, 'a'] AS x FROM "t""#, r#"{"x":1} {"x":"a"}"#);
+    gives(r#"FOREACH [1, 'a'] AS x DO x FROM "t""#, r#"{"x":1} {"x":"a"}"#);
     gives(
         r#"FOREACH split(topic, '/') AS x DO x, length([x]) AS l FROM "t""#,
         r#"{"x":"car","l":1} {"x":"7","l":1} {"x":"speed","l":1}"#,
@@ -373,10 +386,71 @@ fn foreach_makes_a_row_of_each_element() {
     gives(r#"FOREACH payload.no FROM "t""#, "");
     gives(r#"FOREACH payload.none FROM "t""#, "");
     gives(r#"FOREACH payload.sensors FROM "t" WHERE qos = 2"#, "");
-    let failed = rows(r#"FOREACH payload.t FROM "t""#, SENSORS);
-    assert_eq!(failed, Err(Failed::NoArray { got: "a float" }));
+    gives(r#"FOREACH payload.t FROM "t""#, "");
+    assert_eq!(rows(r#"FOREACH payload FROM "t""#, "no JSON"), Ok(String::new()));
 }
 
+#[test]
+fn foreach_without_do_keeps_the_message_and_the_element() {
+    let rows = rows(r#"FOREACH payload.list AS s FROM "t""#, r#"{"list":[{"a":1},2]}"#).unwrap();
+    for part in [
+        r#""clientid":"c1""#,
+        r#""topic":"car/7/speed""#,
+        r#""payload":"{\"list\":[{\"a\":1},2]}""#,
+        r#""s":{"a":1}} {"#,
+        r#""s":2}"#,
+    ] {
+        assert!(rows.contains(part), "{part}: {rows}");
+    }
+    let plan = Plan::parse(r#"FOREACH payload.list FROM "t""#).unwrap();
+    assert!(plan.reads().publisher && plan.reads().properties && plan.reads().payload);
+}
+
+#[test]
+fn values_before_the_array_of_foreach_have_names() {
+    let payload = r#"{"page":2,"box":{"list":[{"a":1},{"a":2},{"b":3}]}}"#;
+    let gives = |rule: &str, expected: &str| {
+        assert_eq!(rows(rule, payload).as_deref(), Ok(expected), "{rule}");
+    };
+    gives(
+        r#"FOREACH json_decode(payload) AS p, p.box AS b, b.list AS e DO e.a AS a, p.page AS page
+           INCASE is_not_null(e.a) FROM "t" WHERE p.page = '2'"#,
+        r#"{"a":1,"page":2} {"a":2,"page":2}"#,
+    );
+    gives(r#"FOREACH payload.box AS b, b.list AS e DO e.a AS a FROM "t" WHERE b.no = 1"#, "");
+    gives(r#"FOREACH payload.page AS n, [n, n + 1] DO item AS i FROM "t""#, r#"{"i":2} {"i":3}"#);
+}
+
+/// A column below a field keeps what the field has beside it.
+#[test]
+fn columns_go_into_the_payload_that_is_there() {
+    let payload = r#"{"t":21,"in":{"a":[1,{"b":2}],"text":"{\"c\":3}"}}"#;
+    let gives = |rule: &str, expected: &str| {
+        assert_eq!(rows(rule, payload).as_deref(), Ok(expected), "{rule}");
+    };
+    gives(
+        r#"SELECT payload, 1 AS payload.site FROM "t""#,
+        r#"{"payload":{"t":21,"in":{"a":[1,{"b":2}],"text":"{\"c\":3}"},"site":1}}"#,
+    );
+    gives(
+        r#"SELECT payload, 5 AS payload.in.a[2].b, 4 AS payload.in.text.d FROM "t""#,
+        r#"{"payload":{"t":21,"in":{"a":[1,{"b":5}],"text":{"c":3,"d":4}}}}"#,
+    );
+    gives(r#"SELECT 1 AS payload.site FROM "t""#, r#"{"payload":{"site":1}}"#);
+    gives(
+        r#"SELECT payload.in.a, 0 AS payload.in.a[-1] FROM "t""#,
+        r#"{"payload":{"in":{"a":[1,0]}}}"#,
+    );
+    gives(r#"SELECT [2] AS c, 3 AS c[-0], 1 AS c[0], 9 AS c[7] FROM "t""#, r#"{"c":[1,2,3]}"#);
+    gives(
+        r#"SELECT 1 AS c[-0].x, 2 AS c[-0].x, 3 AS d[5] FROM "t""#,
+        r#"{"c":[{"x":1},{"x":2}],"d":[3]}"#,
+    );
+    let all = rows(r#"SELECT *, 1 AS payload.site FROM "t""#, r#"{"t":21,"h":40}"#).unwrap();
+    assert!(all.contains(r#""payload":{"t":21,"h":40,"site":1}"#), "{all}");
+    let no_json = rows(r#"SELECT *, 1 AS payload.site FROM "t""#, "21 degrees");
+    assert_eq!(no_json, Err(Failed::PayloadNotJson));
+}
 #[test]
 fn words_have_any_case_and_comments_are_skipped() {
     gives("select -- one\n payload.n As N /* two */ From \"t\" wHERE N = 7 ; ", r#"{"N":7}"#);
@@ -433,7 +507,7 @@ fn an_event_without_a_message_has_no_fields_of_one() {
     ] {
         let refused = Plan::parse(rule).expect_err(rule);
         assert_eq!(refused.message, format!("no event of this rule has {name}"));
-        assert!(refused.hint.contains("clientid, event, node"), "{refused}");
+        assert!(refused.hint.contains("clientid, event, metadata, node"), "{refused}");
         assert!(!refused.hint.contains("payload") && !refused.hint.contains("retain"), "{refused}");
     }
     for rule in [

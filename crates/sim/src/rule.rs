@@ -11,7 +11,7 @@ pub(crate) fn parse(text: &str) -> Result<Rule, String> {
     let (words, sql) = text.split_once(" : ").ok_or("NAME ... : SQL")?;
     let mut words = words.split_whitespace();
     let name = words.next().ok_or("what is the rule called?")?;
-    let plan = Plan::parse(sql).map_err(|refused| refused.show(sql))?;
+    let plan = Plan::parse(sql).map_err(|refused| refused.show(sql))?.named(name);
     let mut acts = Acts::default();
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));

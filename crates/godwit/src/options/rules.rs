@@ -307,7 +307,8 @@ impl RuleSettings {
             return Err("a rule needs sql = 'SELECT * FROM \"a/#\"'".to_string());
         }
         let plan = rules::Plan::parse(&self.sql)
-            .map_err(|refused| format!("sql, line {}", refused.show(&self.sql)))?;
+            .map_err(|refused| format!("sql, line {}", refused.show(&self.sql)))?
+            .named(&self.name);
         if self.drops && plan.topics().next().is_none() {
             return Err("drop is for messages: sql has no topic filter in FROM".to_string());
         }

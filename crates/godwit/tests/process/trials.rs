@@ -81,7 +81,7 @@ fn a_file_has_several_rules_and_every_wrong_one_is_told_with_its_line() {
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("all.rules");
     let name = file.to_str().unwrap();
-    let good = "-- two rules\nSELECT 'a;b' AS v FROM \"t\";\nFOREACH [1, 2] FROM \"t\"\n";
+    let good = "-- two rules\nSELECT 'a;b' AS v FROM \"t\";\nFOREACH [1, 2] DO item FROM \"t\"\n";
     std::fs::write(&file, good).unwrap();
     let rows = "{\"v\":\"a;b\"}\n{\"item\":1}\n{\"item\":2}\n";
     assert_eq!(test(&["--file", name]), (Some(0), rows.to_string(), String::new()));
@@ -93,6 +93,36 @@ fn a_file_has_several_rules_and_every_wrong_one_is_told_with_its_line() {
     assert!(told[0].starts_with(&format!("godwit: {name}:1:31: a message has no a;")), "{why}");
     assert!(told[1].starts_with(&format!("godwit: {name}:3:8: an expression is missing")), "{why}");
     assert_eq!(told.len(), 2, "{why}");
+}
+
+/// As EMQX does with the rules that its users write.
+#[test]
+fn a_rule_loses_nothing_of_the_payload() {
+    for (sql, payload, rows) in [
+        (
+            "SELECT payload, 1 AS payload.site FROM \"t/#\"",
+            r#"{"t":21,"h":40}"#,
+            r#"{"payload":{"t":21,"h":40,"site":1}}"#,
+        ),
+        (
+            "FOREACH payload AS p DO p.x AS x FROM \"t/#\"",
+            r#"[{"x":1},{"x":2}]"#,
+            "{\"x\":1}\n{\"x\":2}",
+        ),
+        ("SELECT is_null(payload.x) AS r FROM \"t/#\"", r#"{"x":null}"#, r#"{"r":false}"#),
+        ("SELECT coalesce([payload.a, 42]) AS r FROM \"t/#\"", "{}", r#"{"r":42}"#),
+        ("SELECT payload.x[2] FROM \"t/#\"", r#"{"x":[1,3]}"#, r#"{"payload":{"x":[3]}}"#),
+        ("SELECT metadata FROM \"t/#\"", "{}", r#"{"metadata":{"rule_id":"test"}}"#),
+    ] {
+        let ran = test(&["--sql", sql, "--topic", "t/a", "--payload", payload]);
+        assert_eq!(ran, (Some(0), format!("{rows}\n"), String::new()), "{sql}");
+    }
+    let all = ["--topic", "t/a", "--payload", r#"{"t":21,"s":[{"cmd":1}]}"#];
+    let run = |sql: &str| test(&[&["--sql", sql][..], &all].concat()).1;
+    let row = run("SELECT *, 1 AS payload.site FROM \"t/#\"");
+    assert!(row.contains(r#""payload":{"t":21,"s":[{"cmd":1}],"site":1}"#), "{row}");
+    let row = run("FOREACH payload.s FROM \"t/#\"");
+    assert!(row.contains(r#""item":{"cmd":1}"#) && row.contains(r#""topic":"t/a""#), "{row}");
 }
 
 #[test]

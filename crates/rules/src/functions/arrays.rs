@@ -1,15 +1,19 @@
 //! Arrays. The first element is 1.
 
 use super::{Arguments, Function, Outcome, room, row};
-use crate::run::{Frame, position};
+use crate::index::position;
+use crate::run::Frame;
+use crate::same::Sameness;
 use crate::value::Value;
+
+const NO_SUCH: &str = "the array has no such element";
 
 pub(super) const ROWS: &[Function] = &[
     row(
         "contains",
         2..=2,
         "value, array",
-        "Whether the value is one of the elements.",
+        "Whether the value is one of the elements, of the same kind: 1 is not 1.0 or `'1'`.",
         ("contains(2, [1, 2, 3])", "true"),
         contains,
     ),
@@ -17,17 +21,23 @@ pub(super) const ROWS: &[Function] = &[
         "first",
         1..=1,
         "array",
-        "The first element, null where there is none.",
+        "The first element; an array without one is an error.",
         ("first([1, 2])", "1"),
-        |_, a| Ok(a.array(0)?.into_iter().next().unwrap_or_default()),
+        |_, a| match a.array(0)?.into_iter().next() {
+            Some(value) => Ok(value),
+            None => a.no(NO_SUCH),
+        },
     ),
     row(
         "last",
         1..=1,
         "array",
-        "The last element, null where there is none.",
+        "The last element; an array without one is an error.",
         ("last([1, 2])", "2"),
-        |_, a| Ok(a.array(0)?.pop().unwrap_or_default()),
+        |_, a| match a.array(0)?.pop() {
+            Some(value) => Ok(value),
+            None => a.no(NO_SUCH),
+        },
     ),
     row(
         "length",
@@ -41,7 +51,7 @@ pub(super) const ROWS: &[Function] = &[
         "nth",
         2..=2,
         "index, array",
-        "An element, counted from 1, or from the end from -1; null where there is none.",
+        "An element, counted from 1, or from the end from -1; one that is not there is an error.",
         ("nth(2, tokens('a/b/c', '/'))", r#""b""#),
         nth,
     ),
@@ -67,7 +77,7 @@ fn contains<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a>
     let values = a.array(1)?;
     let sought = a.peek(0);
     for value in &values {
-        if value.equals(sought, f.budget)? {
+        if value.is_same(sought, Sameness::Exact, f.budget)? {
             return Ok(Value::Bool(true));
         }
     }
@@ -77,7 +87,10 @@ fn contains<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a>
 fn nth<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let index = a.int(0)?;
     let mut values = a.array(1)?;
-    Ok(position(index, values.len()).map_or(Value::Null, |at| values.swap_remove(at)))
+    match position(index, values.len()) {
+        Some(at) => Ok(values.swap_remove(at)),
+        None => a.no(NO_SUCH),
+    }
 }
 
 fn range<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {

@@ -63,9 +63,10 @@ pub(super) const ROWS: &[Function] = &[
         "subbits",
         2..=6,
         "bytes, [start, ]length[, type[, sign[, order]]]",
-        "So many bits from a place on, which is counted from 1; the type is `integer`, `float` or \
-         `bits`, the sign `unsigned` or `signed`, the order `big` or `little`; null where there \
-         are not so many bits, or more than 64 for a number.",
+        "So many bits from a place on, which is counted from 1, or as many as there are; the \
+         type is \
+         `integer`, `float` (16, 32 or 64 bits) or `bits`, the sign `unsigned` or `signed`, the \
+         order `big` or `little`; null where nothing is at the place.",
         ("subbits('abc', 9, 16, 'integer', 'signed', 'little')", "25442"),
         subbits,
     ),
@@ -87,44 +88,106 @@ fn shift<'a>(a: &Arguments<'_, 'a>, at: usize, direction: i64) -> Outcome<'a> {
 }
 
 fn subbits<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let (start, len) = if a.len() == 2 { (1, a.size(1)?) } else { (a.size(1)?, a.size(2)?) };
+    let (start, len) = if a.len() == 2 { (1, a.int(1)?) } else { (a.int(1)?, a.int(2)?) };
     let word = |at: usize, words: &[&str], wants| match a.len() > at {
         true => a.word(at, words, wants),
         false => Ok(0),
     };
     let kind = word(3, &["integer", "float", "bits"], "'integer', 'float' or 'bits'")?;
-    let signed = word(4, &["unsigned", "signed"], "'unsigned' or 'signed'")? == 1;
-    let little = word(5, &["big", "little"], "'big' or 'little'")? == 1;
+    let is_signed = word(4, &["unsigned", "signed"], "'unsigned' or 'signed'")? == 1;
+    let is_little = word(5, &["big", "little"], "'big' or 'little'")? == 1;
     let bytes = a.bytes(0)?;
-    let Some(first) = start.checked_sub(1) else { return Ok(Value::Null) };
-    let end = first.saturating_add(len);
-    if end > bytes.len() * 8 || (kind != 2 && len > 64) {
-        return Ok(Value::Null);
-    }
+    let all = bytes.len() * 8;
+    let first = usize::try_from(start).ok().and_then(|start| start.checked_sub(1));
+    let Some(first) = first.filter(|first| *first < all) else { return Ok(Value::Null) };
+    // Where there are not so many, or it is no length, what is left is taken.
+    let left = all - first;
+    let len = usize::try_from(len).ok().filter(|len| *len <= left).unwrap_or(left);
     room(f.budget, len / 8 + 1)?;
     f.budget.step(len as u64)?;
-    let bit = |at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
-    if kind == 2 {
-        let whole: Vec<usize> = (first..end).step_by(8).collect();
-        let byte = |from: &usize| {
-            let last = (*from + 8).min(end);
-            (*from..last).fold(0, |byte, at| byte << 1 | bit(at)) << (*from + 8 - last)
-        };
-        return Ok(Value::of_vec(whole.iter().map(byte).collect()));
-    }
-    let mut number = (first..end).fold(0u64, |number, at| number << 1 | u64::from(bit(at)));
-    if little && len % 8 == 0 && len > 0 {
-        number = number.swap_bytes() >> (64 - len);
-    }
-    Ok(match (kind, len) {
-        (1, 32) => Value::Float(f64::from(f32::from_bits(number as u32))),
-        (1, 64) => Value::Float(f64::from_bits(number)),
-        (1, _) => return a.no("a float has 32 or 64 bits"),
-        (_, 0) => Value::Int(0),
-        _ if signed => Value::Int((number << (64 - len)) as i64 >> (64 - len)),
-        _ => match i64::try_from(number) {
-            Ok(number) => Value::Int(number),
-            Err(_) => return a.no("overflow"),
+    let range = BitRange { bytes: &bytes, first, len };
+    match kind {
+        2 => Ok(Value::of_vec(range.aligned())),
+        _ if len > 64 => a.no("a number has at most 64 bits"),
+        1 => match range.float(is_little).filter(|of| of.is_finite()) {
+            Some(of) => Ok(Value::Float(of)),
+            None => a.no("a float has 16, 32 or 64 bits, and is a number"),
         },
-    })
+        _ => {
+            let number = range.number(is_little);
+            let of = match is_signed && len > 0 {
+                true => Some((number << (64 - len)) as i64 >> (64 - len)),
+                false => i64::try_from(number).ok(),
+            };
+            of.map_or_else(|| a.no("overflow"), |of| Ok(Value::Int(of)))
+        }
+    }
+}
+
+/// Some of the bits of bytes; all of them are there.
+struct BitRange<'b> {
+    bytes: &'b [u8],
+    first: usize,
+    len: usize,
+}
+
+impl BitRange<'_> {
+    fn bit(&self, at: usize) -> u8 {
+        self.bytes[at / 8] >> (7 - at % 8) & 1
+    }
+
+    /// Eight of them each, fewer in the last.
+    fn octets(&self) -> impl DoubleEndedIterator<Item = (u64, usize)> {
+        let end = self.first + self.len;
+        (0..self.len.div_ceil(8)).map(move |at| {
+            let from = self.first + 8 * at;
+            let to = (from + 8).min(end);
+            let octet = (from..to).fold(0, |octet, at| octet << 1 | u64::from(self.bit(at)));
+            (octet, to - from)
+        })
+    }
+
+    /// At most 64 of them as a number. In little order the last octet is the highest.
+    fn number(&self, is_little: bool) -> u64 {
+        let join = |number: u64, (octet, bits): (u64, usize)| {
+            number.checked_shl(bits as u32).unwrap_or(0) | octet
+        };
+        match is_little {
+            true => self.octets().rev().fold(0, join),
+            false => self.octets().fold(0, join),
+        }
+    }
+
+    fn float(&self, is_little: bool) -> Option<f64> {
+        let number = self.number(is_little);
+        match self.len {
+            16 => Some(half(number as u16)),
+            32 => Some(f64::from(f32::from_bits(number as u32))),
+            64 => Some(f64::from_bits(number)),
+            _ => None,
+        }
+    }
+
+    /// As bytes, with zeros before the first bit where they are not whole.
+    fn aligned(&self) -> Vec<u8> {
+        let missing = (8 - self.len % 8) % 8;
+        let mut out = vec![0; self.len.div_ceil(8)];
+        for at in 0..self.len {
+            let to = missing + at;
+            out[to / 8] |= self.bit(self.first + at) << (7 - to % 8);
+        }
+        out
+    }
+}
+
+/// IEEE 754's binary16.
+fn half(bits: u16) -> f64 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff) / 1024.0);
+    match exponent {
+        0 => sign * fraction * 2_f64.powi(-14),
+        31 if fraction == 0.0 => sign * f64::INFINITY,
+        31 => f64::NAN,
+        _ => sign * (1.0 + fraction) * 2_f64.powi(exponent - 15),
+    }
 }

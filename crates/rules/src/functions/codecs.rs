@@ -1,44 +1,47 @@
-//! Base64, hexadecimal, JSON and hashes.
+//! Base64, hexadecimal, JSON and Erlang's terms.
 
 use super::conversion::json;
 use super::{Arguments, Function, Outcome, room, row};
+use crate::budget::Failed;
 use crate::operate::write_budget;
 use crate::run::Frame;
 use crate::value::Value;
-use base64ct::{Base64, Encoding};
-use std::borrow::Cow;
+use base64ct::{Base64, Base64Unpadded, Base64Url, Base64UrlUnpadded, Encoding};
 use std::fmt::Write as _;
 
 pub(super) const ROWS: &[Function] = &[
     row(
         "base64_decode",
-        1..=1,
-        "text",
-        "What a base64 text stands for: text, or bytes where they are not UTF-8.",
+        1..=3,
+        "text[, option[, option]]",
+        "What a base64 text stands for: text, or bytes where they are not UTF-8. The options are \
+         `urlsafe` and `no_padding`; white space in it is passed over.",
         ("base64_decode('c29tZSB2YWw=')", r#""some val""#),
         base64_decode,
     ),
     row(
         "base64_encode",
-        1..=1,
-        "text",
-        "Text or bytes in base64.",
+        1..=3,
+        "text[, option[, option]]",
+        "Text or bytes in base64. The options are `urlsafe` and `no_padding`.",
         ("base64_encode('some val')", r#""c29tZSB2YWw=""#),
         base64_encode,
     ),
     row(
         "bin2hexstr",
-        1..=1,
-        "text",
-        "Text or bytes as hexadecimal digits.",
+        1..=2,
+        "text[, prefix]",
+        "Text or bytes as hexadecimal digits, behind a prefix.",
         ("bin2hexstr('abc')", r#""616263""#),
         bin2hexstr,
     ),
     row(
         "hexstr2bin",
-        1..=1,
-        "text",
-        "What hexadecimal digits stand for: text, or bytes where they are not UTF-8.",
+        1..=2,
+        "text[, prefix]",
+        "What hexadecimal digits stand for: text, or bytes where they are not UTF-8. A prefix \
+         has to \
+         stand before them.",
         ("hexstr2bin('616263')", r#""abc""#),
         hexstr2bin,
     ),
@@ -59,50 +62,84 @@ pub(super) const ROWS: &[Function] = &[
         json_encode,
     ),
     row(
-        "md5",
+        "sqlserver_bin2hexstr",
         1..=1,
         "text",
-        "MD5 as hexadecimal digits.",
-        ("md5('some val')", r#""1b68352b3e9c2de52ffd322e30bffcc4""#),
-        hash::<md5::Md5>,
+        "Text or bytes as Microsoft SQL Server writes binary values.",
+        ("sqlserver_bin2hexstr('hello')", r#""0x68656C6C6F""#),
+        |f, a| {
+            let bytes = a.bytes(0)?;
+            digits(f, &bytes, "0x")
+        },
     ),
     row(
-        "sha",
+        "term_decode",
         1..=1,
-        "text",
-        "SHA-1 as hexadecimal digits.",
-        ("sha('some val')", r#""f85ba28ff5ea84a0cbfa118319acb0c5e58ee2b9""#),
-        hash::<sha1::Sha1>,
+        "bytes",
+        "The value of a term in Erlang's external format.",
+        ("term_decode(hexstr2bin('836101'))", "1"),
+        super::terms::term_decode,
     ),
     row(
-        "sha256",
+        "term_encode",
         1..=1,
-        "text",
-        "SHA-256 as hexadecimal digits.",
-        (
-            "sha256('some val')",
-            r#""67f97635d8a0e064f60ba6e8846a0ac0be664f18f0c1dc6445cd3542d2b71993""#,
-        ),
-        hash::<sha2::Sha256>,
+        "value",
+        "Any value in Erlang's external term format, as bytes.",
+        ("bin2hexstr(term_encode(1))", r#""836101""#),
+        super::terms::term_encode,
     ),
 ];
 
+/// Which of the four alphabets the options behind the text mean.
+struct Alphabet {
+    is_urlsafe: bool,
+    is_padded: bool,
+}
+
+fn alphabet(a: &Arguments<'_, '_>) -> Result<Alphabet, Failed> {
+    let mut alphabet = Alphabet { is_urlsafe: false, is_padded: true };
+    for at in 1..a.len() {
+        match a.word(at, &["urlsafe", "no_padding"], "'urlsafe' or 'no_padding'")? {
+            0 => alphabet.is_urlsafe = true,
+            _ => alphabet.is_padded = false,
+        }
+    }
+    Ok(alphabet)
+}
+
 fn base64_encode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let alphabet = alphabet(a)?;
     let bytes = a.bytes(0)?;
     room(f.budget, bytes.len() / 3 * 4 + 4)?;
-    Ok(Value::Text(Base64::encode_string(&bytes).into()))
+    let encode = match (alphabet.is_urlsafe, alphabet.is_padded) {
+        (false, true) => Base64::encode_string,
+        (false, false) => Base64Unpadded::encode_string,
+        (true, true) => Base64Url::encode_string,
+        (true, false) => Base64UrlUnpadded::encode_string,
+    };
+    Ok(Value::Text(encode(&bytes).into()))
 }
 
 fn base64_decode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let alphabet = alphabet(a)?;
     let text = a.text(0)?;
-    room(f.budget, text.len())?;
-    match Base64::decode_vec(&text) {
+    room(f.budget, 2 * text.len())?;
+    let text: String = text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\r' | '\n')).collect();
+    // Without padding is what may have none.
+    let text = if alphabet.is_padded { &*text } else { text.trim_end_matches('=') };
+    let decode = match (alphabet.is_urlsafe, alphabet.is_padded) {
+        (false, true) => Base64::decode_vec,
+        (false, false) => Base64Unpadded::decode_vec,
+        (true, true) => Base64Url::decode_vec,
+        (true, false) => Base64UrlUnpadded::decode_vec,
+    };
+    match decode(text) {
         Ok(bytes) => Ok(Value::of_vec(bytes)),
         Err(_) => a.no("the text is no base64"),
     }
 }
 
-fn hex(bytes: &[u8]) -> Value<'static> {
+pub(super) fn hex(bytes: &[u8]) -> Value<'static> {
     let mut out = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         let _ = write!(out, "{byte:02x}");
@@ -110,21 +147,32 @@ fn hex(bytes: &[u8]) -> Value<'static> {
     Value::Text(out.into())
 }
 
-fn bin2hexstr<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let bytes = a.bytes(0)?;
-    room(f.budget, 2 * bytes.len())?;
+/// In capitals, where hashes have small letters.
+fn digits<'a>(f: &mut Frame<'_, 'a>, bytes: &[u8], prefix: &str) -> Outcome<'a> {
+    room(f.budget, prefix.len() + 2 * bytes.len())?;
     f.budget.step(bytes.len() as u64)?;
-    match hex(&bytes) {
-        // As EMQX writes them, where hashes have small letters.
-        Value::Text(text) => Ok(Value::Text(Cow::Owned(text.to_uppercase()))),
-        other => Ok(other),
+    let mut out = String::with_capacity(prefix.len() + 2 * bytes.len());
+    out.push_str(prefix);
+    for byte in bytes {
+        let _ = write!(out, "{byte:02X}");
     }
+    Ok(Value::Text(out.into()))
+}
+
+fn bin2hexstr<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let prefix = if a.len() == 2 { a.text(1)? } else { "".into() };
+    let bytes = a.bytes(0)?;
+    digits(f, &bytes, &prefix)
 }
 
 fn hexstr2bin<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let prefix = if a.len() == 2 { a.text(1)? } else { "".into() };
     let text = a.text(0)?;
     room(f.budget, text.len())?;
-    let digits = text.as_bytes();
+    let Some(digits) = text.strip_prefix(&*prefix) else {
+        return a.no("the text does not begin with the prefix");
+    };
+    let digits = digits.as_bytes();
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|of| of as u8);
     // An odd number of them lacks the first zero.
     let (first, pairs) = digits.split_at(digits.len() % 2);
@@ -139,12 +187,4 @@ fn hexstr2bin<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'
 fn json_encode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     write_budget(a.peek(0), f.budget)?;
     Ok(Value::Text(a.peek(0).to_string().into()))
-}
-
-fn hash<'a, D: sha2::Digest>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let bytes = a.bytes(0)?;
-    // Some nanoseconds a byte.
-    f.budget.step(20 + bytes.len() as u64 / 4)?;
-    room(f.budget, 64)?;
-    Ok(hex(&D::digest(&bytes)))
 }

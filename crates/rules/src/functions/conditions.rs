@@ -1,7 +1,9 @@
 //! What a value is, and what to take in its place.
 
 use super::{Arguments, Function, Outcome, row};
+use crate::budget::{Budget, Failed};
 use crate::run::Frame;
+use crate::same::Sameness;
 use crate::value::Value;
 
 macro_rules! is {
@@ -17,9 +19,29 @@ pub(super) const ROWS: &[Function] = &[
         "coalesce",
         1..=16,
         "value, ...",
-        "The first argument that is not null.",
+        "The first argument that is there, or the first element of one array; JSON's null is \
+         there.",
         ("coalesce(payload.no, 'none')", r#""none""#),
-        coalesce,
+        |f, a| first(f.budget, a, |value| !value.is_absent()),
+    ),
+    row(
+        "coalesce_ne",
+        1..=16,
+        "value, ...",
+        "The same for the first that is no empty text either.",
+        ("coalesce_ne(payload.no, '', 'none')", r#""none""#),
+        |f, a| first(f.budget, a, is_said),
+    ),
+    row(
+        "eq",
+        2..=2,
+        "value, value",
+        "Whether both are the same, where a text is no number: `'1' = 1`, but not `eq('1', 1)`.",
+        ("eq(1, 1.0)", "true"),
+        |f, a| {
+            let same = a.peek(0).is_same(a.peek(1), Sameness::Numeric, f.budget)?;
+            Ok(Value::Bool(same))
+        },
     ),
     is!("is_array", "Whether it is an array.", ("is_array([1])", "true"), Value::Array(_)),
     is!("is_bool", "Whether it is true or false.", ("is_bool(1 = 1)", "true"), Value::Bool(_)),
@@ -27,8 +49,9 @@ pub(super) const ROWS: &[Function] = &[
         "is_empty",
         1..=1,
         "value",
-        "Whether it is null, an empty text, array or map.",
-        ("is_empty('')", "true"),
+        "Whether it is an array or a map without elements, a JSON text of such a one, or an empty \
+         text.",
+        ("is_empty('{}')", "true"),
         is_empty,
     ),
     is!(
@@ -43,30 +66,80 @@ pub(super) const ROWS: &[Function] = &[
         "is_not_null",
         1..=1,
         "value",
-        "The same as IS NOT NULL.",
+        "Whether it is there, JSON's null among it; `IS NOT NULL` and `is_not_null_var` tell both.",
         ("is_not_null(topic)", "true"),
+        |_, a| Ok(Value::Bool(!a.peek(0).is_absent())),
+    ),
+    row(
+        "is_not_null_var",
+        1..=1,
+        "value",
+        "The same as IS NOT NULL: whether it is there and not JSON's null.",
+        ("is_not_null_var(topic)", "true"),
         |_, a| Ok(Value::Bool(!a.peek(0).is_null())),
     ),
-    is!("is_null", "The same as IS NULL.", ("is_null(payload.no)", "true"), Value::Null),
+    row(
+        "is_null",
+        1..=1,
+        "value",
+        "Whether it is not there; JSON's null is. `IS NULL` and `is_null_var` tell both.",
+        ("is_null(payload.no)", "true"),
+        |_, a| Ok(Value::Bool(a.peek(0).is_absent())),
+    ),
+    row(
+        "is_null_var",
+        1..=1,
+        "value",
+        "The same as IS NULL: whether it is not there, or JSON's null.",
+        ("is_null_var(json_decode('null'))", "true"),
+        |_, a| Ok(Value::Bool(a.peek(0).is_null())),
+    ),
     is!(
         "is_num",
         "Whether it is a number.",
         ("is_num(1.5)", "true"),
         Value::Int(_) | Value::Float(_)
     ),
-    is!("is_str", "Whether it is text.", ("is_str(topic)", "true"), Value::Text(_)),
+    is!(
+        "is_str",
+        "Whether it is text or bytes.",
+        ("is_str(topic)", "true"),
+        Value::Text(_) | Value::Bytes(_)
+    ),
+    row("null", 0..=0, "", "What is not there.", ("is_null(null())", "true"), |_, _| {
+        Ok(Value::Null)
+    }),
 ];
 
-fn coalesce<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let first = (0..a.len()).find(|at| !a.peek(*at).is_null());
+/// Of the arguments, or of the elements of the only one.
+fn first<'a>(
+    budget: &mut Budget,
+    a: &mut Arguments<'_, 'a>,
+    wanted: fn(&Value<'_>) -> bool,
+) -> Result<Value<'a>, Failed> {
+    if a.len() == 1
+        && let Value::Array(values) = a.peek(0)
+    {
+        budget.step(values.len() as u64 / 4)?;
+        let values = a.array(0)?;
+        return Ok(values.into_iter().find(|value| wanted(value)).unwrap_or_default());
+    }
+    let first = (0..a.len()).find(|at| wanted(a.peek(*at)));
     Ok(first.map_or(Value::Null, |at| a.take(at)))
 }
 
-fn is_empty<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    Ok(Value::Bool(match a.peek(0) {
-        Value::Null => true,
+fn is_said(value: &Value<'_>) -> bool {
+    !value.is_absent() && !value.as_bytes().is_some_and(<[u8]>::is_empty)
+}
+
+fn is_empty<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let value = a.take(0);
+    if value.as_bytes().is_some_and(<[u8]>::is_empty) {
+        return Ok(Value::Bool(true));
+    }
+    Ok(Value::Bool(match value.opened(f.budget)? {
         Value::Array(values) => values.is_empty(),
         Value::Map(map) => map.is_empty(),
-        other => other.as_bytes().is_some_and(<[u8]>::is_empty),
+        _ => false,
     }))
 }

@@ -3,16 +3,16 @@
 use super::maths::to_int;
 use super::{Arguments, Function, Outcome, room, row};
 use crate::json::{Place, Tape};
-use crate::operate::write_text;
+use crate::operate::{FLOAT_DIGITS_MAX, decimal, write_string};
 use crate::run::Frame;
-use crate::value::{Number, Value};
+use crate::value::{Map, Number, Value};
 
 pub(super) const ROWS: &[Function] = &[
     row(
         "bool",
         1..=1,
         "value",
-        "true or false of a boolean, of 1 and 0, and of the texts `true` and `false`.",
+        "true or false of a boolean, of the numbers 1 and 0, and of the texts `true` and `false`.",
         ("bool('true')", "true"),
         bool,
     ),
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Function] = &[
         "float2str",
         2..=2,
         "number, decimals",
-        "A number as text with at most so many decimals.",
+        "A number as text with at most so many decimals, 253 at most.",
         ("float2str(20.2, 5)", r#""20.2""#),
         float2str,
     ),
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Function] = &[
         "int",
         1..=1,
         "value",
-        "A number without its fraction, the number that a text says, or 1 and 0 of a boolean.",
+        "The next integer below a number, or below the one that a text says; 1 and 0 of a boolean.",
         ("int('42.7')", "42"),
         int,
     ),
@@ -52,9 +52,19 @@ pub(super) const ROWS: &[Function] = &[
         "str",
         1..=1,
         "value",
-        "Any value as text, arrays and maps as JSON.",
+        "Any value as text: a float with at most ten decimals, arrays and maps as JSON, \
+         `undefined` \
+         of what is not there.",
         ("str([1, 'a'])", r#""[1,\"a\"]""#),
         str,
+    ),
+    row(
+        "str_utf16_le",
+        1..=1,
+        "value",
+        "The same as bytes of UTF-16, the low byte first.",
+        ("bin2hexstr(str_utf16_le('hi'))", r#""68006900""#),
+        str_utf16_le,
     ),
     row(
         "str_utf8",
@@ -70,41 +80,39 @@ fn bool<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     match a.peek(0) {
         Value::Bool(of) => Ok(Value::Bool(*of)),
         Value::Int(of @ (0 | 1)) => Ok(Value::Bool(*of == 1)),
+        Value::Float(of) if *of == 0.0 || *of == 1.0 => Ok(Value::Bool(*of == 1.0)),
         Value::Text(text) if text == "true" || text == "false" => Ok(Value::Bool(text == "true")),
         _ => a.wants(0, "a boolean, 0, 1, 'true' or 'false'"),
     }
 }
 
-fn float<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn float<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let Some(of) = a.peek(0).number() else { return a.wants(0, "a number or its text") };
     let of = of.float();
     if a.len() == 1 {
         return Ok(Value::Float(of));
     }
+    if a.int(1)? == 0 {
+        return a.wants(1, "a number of decimals from 1 to 253");
+    }
     let decimals = decimals(a)?;
-    let rounded = format!("{of:.decimals$}").parse().unwrap_or(of);
+    f.budget.step(FLOAT_DIGITS_MAX as u64 / 8)?;
+    let rounded = decimal(of, decimals).parse().unwrap_or(of);
     Ok(Value::Float(rounded))
 }
 
-/// More than a float can tell apart would only be zeros.
 fn decimals(a: &Arguments<'_, '_>) -> Result<usize, crate::Failed> {
     match a.size(1)? {
-        decimals @ 0..=17 => Ok(decimals),
-        _ => a.wants(1, "a number of decimals from 0 to 17"),
+        decimals @ 0..=253 => Ok(decimals),
+        _ => a.wants(1, "a number of decimals from 0 to 253"),
     }
 }
 
 fn float2str<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let decimals = decimals(a)?;
     let of = a.number(0)?.float();
-    // The largest float has 309 digits.
-    room(f.budget, 330)?;
-    let text = format!("{of:.decimals$}");
-    let text = match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.'),
-        false => &text,
-    };
-    Ok(Value::Text(text.to_string().into()))
+    room(f.budget, FLOAT_DIGITS_MAX)?;
+    Ok(Value::Text(decimal(of, decimals).into()))
 }
 
 fn int<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
@@ -113,7 +121,7 @@ fn int<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     }
     match a.peek(0).number() {
         Some(Number::Int(of)) => Ok(Value::Int(of)),
-        Some(Number::Float(of)) => to_int(of.trunc()).map_or_else(|| a.no("overflow"), Ok),
+        Some(Number::Float(of)) => to_int(of.floor()).map_or_else(|| a.no("overflow"), Ok),
         None => a.wants(0, "a number, its text or a boolean"),
     }
 }
@@ -121,6 +129,7 @@ fn int<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
 fn map<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     match a.peek(0) {
         Value::Map(_) => Ok(a.take(0)),
+        Value::Array(values) if values.is_empty() => Ok(Value::Map(Map::default())),
         _ => match json(f, a)? {
             map @ Value::Map(_) => Ok(map),
             _ => a.no("the text is no map"),
@@ -155,6 +164,14 @@ fn str<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
         return Ok(a.take(0));
     }
     let mut out = String::new();
-    write_text(a.peek(0), &mut out, f.budget)?;
+    write_string(a.peek(0), &mut out, f.budget)?;
     Ok(Value::Text(out.into()))
+}
+
+fn str_utf16_le<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let mut text = String::new();
+    write_string(a.peek(0), &mut text, f.budget)?;
+    room(f.budget, 2 * text.len())?;
+    let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    Ok(Value::of_vec(bytes))
 }

@@ -44,12 +44,20 @@ pub(super) fn offset(text: &str) -> Option<i64> {
         b'-' => -1,
         _ => return None,
     };
-    let digits: String = text[1..].chars().filter(|c| *c != ':').collect();
-    let two = |at: usize| digits.get(at..at + 2).and_then(number);
-    let (hours, minutes) = (two(0)?, two(2)?);
-    let seconds = if digits.len() == 4 { 0 } else { two(4)? };
-    let fits = matches!(digits.len(), 4 | 6) && hours < 24 && minutes < 60 && seconds < 60;
-    fits.then_some(sign * (hours * 3600 + minutes * 60 + seconds))
+    let rest = &text[1..];
+    let mut parts = rest.split(':');
+    let (hours, minutes, seconds) = match (parts.next()?, parts.next(), parts.next()) {
+        (hours, Some(minutes), seconds) => (hours, minutes, seconds.unwrap_or("0")),
+        (all, None, _) => {
+            (all.get(..2)?, all.get(2..4)?, all.get(4..).filter(|s| !s.is_empty()).unwrap_or("0"))
+        }
+    };
+    let part = |digits: &str, below: i64| {
+        let of = Some(digits).filter(|digits| matches!(digits.len(), 1 | 2)).and_then(number);
+        of.filter(|of| *of < below)
+    };
+    let (hours, minutes, seconds) = (part(hours, 24)?, part(minutes, 60)?, part(seconds, 60)?);
+    parts.next().is_none().then_some(sign * (hours * 3600 + minutes * 60 + seconds))
 }
 
 fn number(digits: &str) -> Option<i64> {
@@ -57,7 +65,7 @@ fn number(digits: &str) -> Option<i64> {
 }
 
 /// Writes a moment as clocks `offset` seconds east of Greenwich show it. `None` for a year that
-/// has more than four digits, or a format with a letter that nobody knows.
+/// has more than four digits. A letter that means nothing stays as it is.
 pub(super) fn write(moment: Moment, offset: i64, format: &str) -> Option<String> {
     let local = moment.seconds.checked_add(offset).filter(|s| (FIRST..=LAST).contains(s))?;
     let (days, second) = (local.div_euclid(DAY), local.rem_euclid(DAY));
@@ -66,7 +74,11 @@ pub(super) fn write(moment: Moment, offset: i64, format: &str) -> Option<String>
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('%') {
         out.push_str(before);
-        let part = PARTS.iter().find(|(name, _)| after.starts_with(name))?;
+        let Some(part) = PARTS.iter().find(|(name, _)| after.starts_with(name)) else {
+            out.push('%');
+            rest = after;
+            continue;
+        };
         rest = &after[part.0.len()..];
         let _ = match part.1 {
             Part::Year => write!(out, "{year:04}"),
@@ -100,17 +112,41 @@ fn write_offset(offset: i64, colons: usize, out: &mut String) {
     };
 }
 
-/// Reads a moment in a format. The offset in the text counts, and `offset` where it has none.
+/// Reads a moment in a format. The offset in the text counts, and `offset` where it has none. Only
+/// parts of the format are looked at: between them stands whatever has the same length, and the
+/// text may end before the format does, or behind it, as far as it says a day.
 pub(super) fn read(text: &str, offset: i64, format: &str) -> Option<Moment> {
-    let mut fields = Fields { year: 1970, month: 1, day: 1, seconds: 0, nanos: 0, offset };
+    read_between(text, offset, format, |text, between| {
+        Some(text.char_indices().nth(between.chars().count()).map_or("", |(at, _)| &text[at..]))
+    })
+}
+
+fn read_between(
+    text: &str,
+    offset: i64,
+    format: &str,
+    skip: for<'t> fn(&'t str, &str) -> Option<&'t str>,
+) -> Option<Moment> {
+    let mut fields = Fields { offset, ..Fields::default() };
     let (mut text, mut rest) = (text, format);
-    while let Some((before, after)) = rest.split_once('%') {
-        text = text.strip_prefix(before)?;
-        let part = PARTS.iter().find(|(name, _)| after.starts_with(name))?;
-        rest = &after[part.0.len()..];
-        text = fields.read(part.1, text)?;
+    while let Some(at) = rest.find('%') {
+        let (before, after) = (&rest[..at], &rest[at + 1..]);
+        let part = PARTS.iter().find(|(name, _)| after.starts_with(name));
+        // A letter that means nothing is between the parts.
+        let (before, behind) = match part {
+            Some((name, _)) => (before, &after[name.len()..]),
+            None => (&rest[..=at], after),
+        };
+        text = skip(text, before)?;
+        rest = behind;
+        if text.is_empty() {
+            break;
+        }
+        if let Some((_, part)) = part {
+            text = fields.read(*part, text)?;
+        }
     }
-    if text == rest { fields.moment() } else { None }
+    fields.moment()
 }
 
 /// `2026-11-22T10:00:00.123+08:00`; the fraction may have any number of digits or be missing, and
@@ -126,14 +162,23 @@ pub(super) fn read_rfc3339(text: &str) -> Option<Moment> {
         }
         None => (0, behind),
     };
-    let moment = read(&format!("{date}T{clock}"), offset(zone)?, "%Y-%m-%dT%H:%M:%S")?;
+    if date.len() != 10 {
+        return None;
+    }
+    let text = format!("{date}T{clock}");
+    let moment = read_between(&text, offset(zone)?, "%Y-%m-%dT%H:%M:%S", exact)?;
     Some(Moment { nanos: u32::try_from(nanos).ok()?, ..moment })
 }
 
+fn exact<'t>(text: &'t str, between: &str) -> Option<&'t str> {
+    text.strip_prefix(between)
+}
+
+#[derive(Default)]
 struct Fields {
-    year: i64,
-    month: i64,
-    day: i64,
+    year: Option<i64>,
+    month: Option<i64>,
+    day: Option<i64>,
     seconds: i64,
     nanos: u32,
     offset: i64,
@@ -171,16 +216,17 @@ impl Fields {
     }
 
     fn moment(&self) -> Option<Moment> {
-        let days = days(self.year, self.month, self.day);
+        let (year, month, day) = (self.year?, self.month?, self.day?);
+        let days = days(year, month, day);
         // The 31st of a month with 30 days is another month's first.
-        let real = self.month >= 1 && date(days) == (self.year, self.month, self.day);
+        let real = month >= 1 && date(days) == (year, month, day);
         let seconds = days * DAY + self.seconds - self.offset;
         real.then_some(Moment { seconds, nanos: self.nanos })
     }
 }
 
-fn set<'t>(field: &mut i64, (of, rest): (i64, &'t str)) -> &'t str {
-    *field = of;
+fn set<'t>(field: &mut Option<i64>, (of, rest): (i64, &'t str)) -> &'t str {
+    *field = Some(of);
     rest
 }
 
@@ -272,17 +318,17 @@ mod tests {
 
     #[test]
     fn what_is_no_moment_is_not_read() {
-        for text in ["2023-02-29", "2023-13-01", "2023-00-01", "2023-1-1", "2023-01-01 ", ""] {
+        for text in ["2023-02-29", "2023-13-01", "2023-00-01", "2023-1-1", ""] {
             assert_eq!(read(text, 0, "%Y-%m-%d"), None, "{text}");
         }
         for text in ["2023-01-01", "2023-01-01T00:00:00", "2023-01-01T00:00:00.Z", "x"] {
             assert_eq!(read_rfc3339(text), None, "{text}");
         }
-        for zone in ["", "+", "8", "+8", "+08:00:0", "+24:00", "+\u{e4}0", "+080000000"] {
+        for zone in ["", "+", "8", "+8", "+08:00:0:0", "+24:00", "+\u{e4}0", "+080000000"] {
             assert_eq!(offset(zone), None, "{zone}");
         }
         assert_eq!(write(Moment { seconds: i64::MAX, nanos: 0 }, 1, "%Y"), None);
-        assert_eq!(write(Moment { seconds: 0, nanos: 0 }, 0, "%Q"), None);
-        assert_eq!(write(Moment { seconds: 0, nanos: 0 }, 0, "%"), None);
+        let written = write(Moment { seconds: 0, nanos: 0 }, 0, "%Q%Y%");
+        assert_eq!(written.as_deref(), Some("%Q1970%"));
     }
 }

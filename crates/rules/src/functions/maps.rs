@@ -2,6 +2,7 @@
 
 use super::{Arguments, Function, Outcome, room, row};
 use crate::budget::Failed;
+use crate::operate::{FLOAT_DIGITS_MAX, decimal};
 use crate::run::Frame;
 use crate::value::{Map, Value};
 use std::borrow::Cow;
@@ -14,7 +15,9 @@ pub(super) const ROWS: &[Function] = &[
         "map_get",
         2..=3,
         "path, map[, default]",
-        "What stands under a path of names, or the default, which is null if left out.",
+        "What stands under a path of names, or the default, which is null if left out; in what \
+         is no \
+         map nothing does.",
         (r#"map_get('a.b', '{"a": {"b": 1}}')"#, "1"),
         |f, a| get(f, a, true),
     ),
@@ -54,6 +57,16 @@ pub(super) const ROWS: &[Function] = &[
         map_to_entries,
     ),
     row(
+        "map_to_redis_hset_args",
+        1..=1,
+        "map",
+        "Its names and values in turn as texts, for HSET; what is no number, text or boolean is \
+         left \
+         out.",
+        (r#"map_to_redis_hset_args('{"a": 1, "b": true}')"#, r#"["a","1","b","true"]"#),
+        map_to_redis_hset_args,
+    ),
+    row(
         "map_values",
         1..=1,
         "map",
@@ -65,7 +78,7 @@ pub(super) const ROWS: &[Function] = &[
         "mget",
         2..=3,
         "name, map[, default]",
-        "The same as `map_get` for one name, which may have dots.",
+        "The same as `map_get` for one name, which may have dots, or for an array of names.",
         (r#"mget('a.b', map('{"a.b": 1}'))"#, "1"),
         |f, a| get(f, a, false),
     ),
@@ -73,17 +86,18 @@ pub(super) const ROWS: &[Function] = &[
         "mput",
         3..=3,
         "name, value, map",
-        "The same as `map_put` for one name, which may have dots.",
+        "The same as `map_put` for one name, which may have dots, or for an array of names.",
         ("mput('a.b', 1, map_new())", r#"{"a.b":1}"#),
         |f, a| put(f, a, false),
     ),
 ];
 
-/// A map, or the map that a JSON text says.
+/// A map, or the map that a JSON text says; an array without elements is one, too.
 fn map<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, at: usize) -> Result<Map<'a>, Failed> {
     let is_text = matches!(a.peek(at), Value::Text(_));
     match a.take(at).opened(f.budget)? {
         Value::Map(map) => Ok(map),
+        Value::Array(values) if values.is_empty() => Ok(Map::default()),
         _ if is_text => a.no("the text is no map"),
         other => {
             a.values[at] = other;
@@ -92,51 +106,95 @@ fn map<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, at: usize) -> Resul
     }
 }
 
-/// The names of a path: one, or those between dots.
-fn names<'t>(a: &Arguments<'_, '_>, path: &'t str, dots: bool) -> Result<Vec<&'t str>, Failed> {
-    let names: Vec<&str> = match dots {
-        true => path.split('.').take(PATH_MAX + 1).collect(),
-        false => vec![path],
+/// The names of a path: those between dots, one that may have dots, or those of an array.
+fn names<'a>(
+    f: &mut Frame<'_, 'a>,
+    a: &mut Arguments<'_, 'a>,
+    dots: bool,
+) -> Result<Vec<Cow<'a, str>>, Failed> {
+    if !dots && matches!(a.peek(0), Value::Array(_)) {
+        let values = a.array(0)?;
+        if values.is_empty() || values.len() > PATH_MAX {
+            return a.no("the path has no names, or more than 32");
+        }
+        let name = |value| match value {
+            Value::Text(name) => Some(name),
+            _ => None,
+        };
+        let names: Option<Vec<_>> = values.into_iter().map(name).collect();
+        return names.map_or_else(|| a.no("the path has what is no name"), Ok);
+    }
+    let path = a.text(0)?;
+    f.budget.scan(path.len())?;
+    if !dots {
+        return Ok(vec![path]);
+    }
+    let names: Vec<Cow<'a, str>> = match path {
+        Cow::Borrowed(path) => path.split('.').take(PATH_MAX + 1).map(Cow::Borrowed).collect(),
+        Cow::Owned(path) => {
+            room(f.budget, path.len())?;
+            path.split('.').take(PATH_MAX + 1).map(|name| name.to_string().into()).collect()
+        }
     };
     if names.len() > PATH_MAX { a.no("the path has more than 32 names") } else { Ok(names) }
 }
 
 fn get<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outcome<'a> {
-    let path = a.text(0)?;
-    f.budget.scan(path.len())?;
-    let mut at = Value::Map(map(f, a, 1)?);
-    for name in names(a, &path, dots)? {
+    let names = names(f, a, dots)?;
+    let mut at = if dots { a.take(1) } else { Value::Map(map(f, a, 1)?) };
+    for name in names {
         at = match at.opened(f.budget)? {
             Value::Map(mut map) => {
                 f.budget.step(map.len() as u64 / 4)?;
-                map.take(name).unwrap_or_default()
+                map.take(&name).unwrap_or_default()
             }
             _ => Value::Null,
         };
     }
-    Ok(if at.is_null() && a.len() == 3 { a.take(2) } else { at })
+    Ok(if at.is_absent() && a.len() == 3 { a.take(2) } else { at })
 }
 
 fn put<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outcome<'a> {
-    let path = a.text(0)?;
+    let names = names(f, a, dots)?;
     let value = a.take(1);
-    let mut map = Value::Map(map(f, a, 2)?);
-    room(f.budget, path.len())?;
+    let mut map = if dots { a.take(2).opened(f.budget)? } else { Value::Map(map(f, a, 2)?) };
     let mut slot = &mut map;
-    for name in names(a, &path, dots)? {
+    for name in names {
         room(f.budget, 64)?;
+        if let Value::Text(_) = slot {
+            *slot = std::mem::take(slot).opened(f.budget)?;
+        }
         if !matches!(slot, Value::Map(_)) {
             *slot = Value::Map(Map::default());
         }
-        if let Value::Map(map) = slot {
-            f.budget.step(map.len() as u64 / 4)?;
-            slot = map.entry(Cow::Owned(name.to_string()));
-        } else {
-            break;
-        }
+        let Value::Map(map) = slot else { break };
+        f.budget.step(map.len() as u64 / 4)?;
+        slot = map.entry(name);
     }
     *slot = value;
     Ok(map)
+}
+
+/// Names and values as the command has them; a float with at most six decimals.
+fn map_to_redis_hset_args<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let Value::Map(map) = a.take(0).opened(f.budget)? else { return Ok(Value::Array(Vec::new())) };
+    f.budget.step(map.len() as u64)?;
+    room(f.budget, map.len() * (2 * size_of::<Value>() + 24))?;
+    let mut arguments = Vec::with_capacity(2 * map.len());
+    for (name, value) in map.into_entries() {
+        let value = match value {
+            Value::Text(_) | Value::Bytes(_) => value,
+            Value::Bool(of) => Value::Text(of.to_string().into()),
+            Value::Int(of) => Value::Text(of.to_string().into()),
+            Value::Float(of) => {
+                f.budget.take(FLOAT_DIGITS_MAX)?;
+                Value::Text(decimal(of, 6).into())
+            }
+            _ => continue,
+        };
+        arguments.extend([Value::Text(name), value]);
+    }
+    Ok(Value::Array(arguments))
 }
 
 /// An array with an element for each name of a map.

@@ -27,6 +27,17 @@ pub(super) const ROWS: &[Function] = &[
     }),
     float!("cos", "Cosine of radians.", ("cos(0)", "1.0"), f64::cos),
     float!("cosh", "Hyperbolic cosine.", ("cosh(0)", "1.0"), f64::cosh),
+    row(
+        "div",
+        2..=2,
+        "integer, divisor",
+        "The same as the operator `div`.",
+        ("div(-7, 2)", "-3"),
+        |_, a| match a.int(0)?.checked_div(a.int(1)?) {
+            Some(of) => Ok(Value::Int(of)),
+            None => a.no("division by zero, or overflow"),
+        },
+    ),
     float!("exp", "e to this power.", ("exp(0)", "1.0"), f64::exp),
     row("floor", 1..=1, "number", "The next integer below.", ("floor(-1.2)", "-2"), |_, a| {
         whole(a, f64::floor)
@@ -45,6 +56,17 @@ pub(super) const ROWS: &[Function] = &[
     float!("log", "Natural logarithm.", ("log(1)", "0.0"), f64::ln),
     float!("log10", "Logarithm to base 10.", ("log10(1000)", "3.0"), f64::log10),
     float!("log2", "Logarithm to base 2.", ("log2(1024)", "10.0"), f64::log2),
+    row(
+        "mod",
+        2..=2,
+        "integer, divisor",
+        "The same as the operator `mod`.",
+        ("mod(-7, 4)", "-3"),
+        |_, a| match a.int(0)?.checked_rem(a.int(1)?) {
+            Some(of) => Ok(Value::Int(of)),
+            None => a.no("division by zero, or overflow"),
+        },
+    ),
     row(
         "power",
         2..=2,

@@ -3,25 +3,86 @@
 use super::{Arguments, Function, Needs, Outcome, room, row};
 use crate::operate::matches_filter;
 use crate::run::Frame;
+use crate::seen::Field;
 use crate::value::Value;
 use std::fmt::Write as _;
 
 pub(super) const ROWS: &[Function] = &[
+    field(
+        Field::ClientId,
+        row("clientid", 0..=0, "", "The field.", ("clientid()", r#""""#), |f, _| {
+            f.field(Field::ClientId)
+        }),
+    ),
+    field(
+        Field::PeerHost,
+        row("clientip", 0..=0, "", "The field `peerhost`.", ("clientip()", "null"), |f, _| {
+            f.field(Field::PeerHost)
+        }),
+    ),
     row(
         "contains_topic",
-        2..=2,
-        "array, topic",
-        "Whether a topic is among those of an array, or under `topic` of its maps.",
+        2..=3,
+        "array, topic[, qos]",
+        "Whether a topic is among those of an array, or under `topic` of its maps, and there with \
+         this `qos`.",
         ("contains_topic(['a/b', 'c'], 'c')", "true"),
         |f, a| contains(f, a, |filter, topic| filter == topic),
     ),
     row(
         "contains_topic_match",
-        2..=2,
-        "array, topic",
+        2..=3,
+        "array, topic[, qos]",
         "The same for filters that the topic matches.",
         ("contains_topic_match(['a/#', 'c'], 'a/b')", "true"),
         |f, a| contains(f, a, matches_filter),
+    ),
+    field(
+        Field::Flags,
+        row(
+            "flag",
+            1..=1,
+            "name",
+            "One of the message's `flags`.",
+            ("flag('retain')", "false"),
+            flag,
+        ),
+    ),
+    field(
+        Field::Flags,
+        row(
+            "flags",
+            0..=0,
+            "",
+            "The field.",
+            ("flags()", r#"{"retain":false,"dup":false}"#),
+            |f, _| f.field(Field::Flags),
+        ),
+    ),
+    field(
+        Field::Id,
+        row("msgid", 0..=0, "", "The field `id`.", ("msgid()", r#""""#), |f, _| f.field(Field::Id)),
+    ),
+    field(
+        Field::Payload,
+        row(
+            "payload",
+            0..=1,
+            "[path]",
+            "The field, or what stands in it under a path of names with dots.",
+            ("payload()", r#""{}""#),
+            payload,
+        ),
+    ),
+    field(
+        Field::PeerHost,
+        row("peerhost", 0..=0, "", "The field.", ("peerhost()", "null"), |f, _| {
+            f.field(Field::PeerHost)
+        }),
+    ),
+    field(
+        Field::QoS,
+        row("qos", 0..=0, "", "The field.", ("qos()", "0"), |f, _| f.field(Field::QoS)),
     ),
     chance(row(
         "random",
@@ -31,6 +92,14 @@ pub(super) const ROWS: &[Function] = &[
         ("random() < 1", "true"),
         random,
     )),
+    row(
+        "topic",
+        0..=1,
+        "[index]",
+        "The field, or a level of it, counted from 1; one that is not there is an error.",
+        ("topic(1)", r#""car""#),
+        topic,
+    ),
     row(
         "topic_level",
         1..=1,
@@ -47,6 +116,12 @@ pub(super) const ROWS: &[Function] = &[
         ("topic_matches('a/b/c', 'a/+/c')", "true"),
         topic_matches,
     ),
+    field(
+        Field::Username,
+        row("username", 0..=0, "", "The field.", ("username()", "null"), |f, _| {
+            f.field(Field::Username)
+        }),
+    ),
     chance(row("uuid_v4", 0..=0, "", "A UUID by chance.", ("strlen(uuid_v4())", "36"), |f, _| {
         uuid(f, "-")
     })),
@@ -60,6 +135,10 @@ pub(super) const ROWS: &[Function] = &[
     )),
 ];
 
+const fn field(field: Field, of: Function) -> Function {
+    Function { needs: Needs::Field(field), ..of }
+}
+
 const fn chance(of: Function) -> Function {
     Function { needs: Needs::Chance, ..of }
 }
@@ -69,12 +148,16 @@ fn contains<'a>(
     a: &mut Arguments<'_, 'a>,
     matches: fn(&str, &str) -> bool,
 ) -> Outcome<'a> {
+    let qos = if a.len() == 3 { Some(a.int(2)?) } else { None };
     let topic = a.text(1)?;
     for value in a.array(0)? {
         let filter = match &value {
-            Value::Text(filter) => filter,
-            Value::Map(map) => match map.get("topic") {
-                Some(Value::Text(filter)) => filter,
+            Value::Text(filter) if qos.is_none() => filter,
+            Value::Map(map) => match (map.get("topic"), qos, map.get("qos")) {
+                (Some(Value::Text(filter)), None, _) => filter,
+                (Some(Value::Text(filter)), Some(qos), Some(Value::Int(own))) if qos == *own => {
+                    filter
+                }
                 _ => continue,
             },
             _ => continue,
@@ -85,6 +168,33 @@ fn contains<'a>(
         }
     }
     Ok(Value::Bool(false))
+}
+
+fn flag<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let name = a.text(0)?;
+    Ok(match f.field(Field::Flags)? {
+        Value::Map(mut flags) => flags.take(&name).unwrap_or_default(),
+        _ => Value::Null,
+    })
+}
+
+fn payload<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    if a.len() == 0 {
+        return f.field(Field::Payload);
+    }
+    let path = a.text(0)?;
+    f.budget.scan(path.len())?;
+    f.payload_under(&path)
+}
+
+fn topic<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    if a.len() == 0 {
+        return f.field(Field::Topic);
+    }
+    match topic_level(f, a)? {
+        Value::Text(level) if a.int(0)? > 0 => Ok(Value::Text(level)),
+        _ => a.no("the topic has no such level"),
+    }
 }
 
 fn topic_level<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {

@@ -4,18 +4,23 @@
 mod arrays;
 mod bits;
 mod codecs;
+mod compression;
 mod conditions;
 mod conversion;
 mod dates;
+mod format;
+mod hashes;
 mod maps;
 mod maths;
 mod message;
 mod regexes;
+mod terms;
 mod texts;
 mod time;
 
 use crate::budget::{Budget, Failed};
 use crate::run::Frame;
+use crate::seen::Field;
 use crate::value::{Number, Value};
 pub(crate) use regexes::{Matcher, compile};
 use std::borrow::Cow;
@@ -44,6 +49,8 @@ pub struct Function {
 pub(crate) enum Needs {
     Nothing,
     Chance,
+    /// A field that the rule does not name.
+    Field(Field),
     Now,
     /// Its second argument is a regular expression, compiled with the plan where it is a literal.
     Pattern,
@@ -61,10 +68,13 @@ pub const GROUPS: &[(&str, &[Function])] = &[
     ("What a value is", conditions::ROWS),
     ("Conversion", conversion::ROWS),
     ("Text", texts::ROWS),
+    ("Formatted text", format::ROWS),
     ("Regular expressions", regexes::ROWS),
     ("Maps", maps::ROWS),
     ("Arrays", arrays::ROWS),
-    ("Encoding and hashes", codecs::ROWS),
+    ("Encoding", codecs::ROWS),
+    ("Hashes", hashes::ROWS),
+    ("Compression", compression::ROWS),
     ("Bits", bits::ROWS),
     ("Time", time::ROWS),
     ("Topics and chance", message::ROWS),
@@ -135,6 +145,14 @@ impl<'v, 'a> Arguments<'v, 'a> {
         match &mut self.values[at] {
             Value::Text(text) => Ok(std::mem::take(text)),
             _ => self.wants(at, "text"),
+        }
+    }
+
+    /// The text that a function of texts is about: a boolean is the word for it.
+    fn subject(&mut self, at: usize) -> Result<Cow<'a, str>, Failed> {
+        match self.values[at] {
+            Value::Bool(truth) => Ok(if truth { "true".into() } else { "false".into() }),
+            _ => self.text(at),
         }
     }
 

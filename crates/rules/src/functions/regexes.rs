@@ -14,7 +14,9 @@ pub(super) const ROWS: &[Function] = &[
         "regex_extract",
         2..=2,
         "text, pattern",
-        "What the groups of the first match caught, as an array; empty without a match.",
+        "What the groups of the first match caught, as an array; empty without a match. A last \
+         group \
+         that caught nothing is left out.",
         (r"regex_extract('Number: 12, Text: ab', '(\d+).*: (\w+)')", r#"["12","ab"]"#),
         regex_extract,
     )),
@@ -107,7 +109,7 @@ fn search<'a>(
         Some(matcher) => Cow::Borrowed(matcher),
         None => Cow::Owned(brought(f, a)?),
     };
-    let text = a.text(0)?;
+    let text = a.subject(0)?;
     f.budget.step(4 + matcher.weight.saturating_mul(text.len() as u64))?;
     Ok((matcher, text))
 }
@@ -132,7 +134,9 @@ fn regex_extract<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcom
     let regex = &matcher.regex;
     room(f.budget, text.len().saturating_add(regex.captures_len() * 64))?;
     let Some(caught) = regex.captures(&text) else { return Ok(Value::Array(Vec::new())) };
-    let groups = caught.iter().skip(1).map(|group| group.map_or("", |group| group.as_str()));
+    let last = (1..caught.len()).rev().find(|at| caught.get(*at).is_some()).unwrap_or(0);
+    let groups = caught.iter().take(last + 1).skip(1);
+    let groups = groups.map(|group| group.map_or("", |group| group.as_str()));
     let groups = groups.map(|text| Value::Text(text.to_string().into()));
     Ok(Value::Array(groups.collect()))
 }

@@ -1,7 +1,7 @@
 //! Texts. Positions count characters from 1, unless the function says otherwise.
 
 use super::{Arguments, Function, Outcome, room, row};
-use crate::operate::write_text;
+use crate::operate::write_string;
 use crate::run::Frame;
 use crate::value::Value;
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Function] = &[
         "ascii",
         1..=1,
         "character",
-        "The code of a text's first character.",
+        "The first byte of a text, which is the code of an ASCII character.",
         ("ascii('a')", "97"),
         ascii,
     ),
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Function] = &[
         "concat",
         1..=16,
         "value, ...",
-        "All arguments as one text, like `||`.",
+        "All arguments as one text, each as `str` has it; of one array its elements.",
         ("concat('a', 1, true)", r#""a1true""#),
         concat,
     ),
@@ -42,17 +42,18 @@ pub(super) const ROWS: &[Function] = &[
     row("lower", 1..=1, "text", "In small letters.", ("lower('AbC')", r#""abc""#), lower),
     row(
         "ltrim",
-        1..=1,
-        "text",
-        "Without white space at its start.",
+        1..=2,
+        "text[, characters]",
+        "Without white space, or without these characters, at its start.",
         ("ltrim('  a ')", r#""a ""#),
-        |_, a| part(a, str::trim_start),
+        |f, a| trimmed(f, a, true, false),
     ),
     row(
         "pad",
         2..=4,
-        "text, length[, 'leading', 'both' or 'trailing'[, character]]",
-        "Made that long by spaces, or another character, behind it, before it or around it.",
+        "text, length[, 'leading', 'both' or 'trailing'[, filler]]",
+        "Made that long by spaces, or a filler, behind it, before it or around it; a filler counts \
+         as one character, however long it is.",
         ("pad('7', 3, 'leading', '0')", r#""007""#),
         pad,
     ),
@@ -82,11 +83,11 @@ pub(super) const ROWS: &[Function] = &[
     ),
     row(
         "rtrim",
-        1..=1,
-        "text",
-        "Without white space at its end.",
+        1..=2,
+        "text[, characters]",
+        "Without white space, or without these characters, at its end.",
         ("rtrim(' a  ')", r#"" a""#),
-        |_, a| part(a, str::trim_end),
+        |f, a| trimmed(f, a, false, true),
     ),
     row(
         "split",
@@ -99,7 +100,7 @@ pub(super) const ROWS: &[Function] = &[
         split,
     ),
     row("strlen", 1..=1, "text", "How many characters it has.", ("strlen('abc')", "3"), |f, a| {
-        let text = a.text(0)?;
+        let text = a.subject(0)?;
         f.budget.scan(text.len())?;
         Ok(Value::Int(text.chars().count() as i64))
     }),
@@ -122,18 +123,18 @@ pub(super) const ROWS: &[Function] = &[
     ),
     row(
         "trim",
-        1..=1,
-        "text",
-        "Without white space around it.",
+        1..=2,
+        "text[, characters]",
+        "Without white space, or without these characters, around it.",
         ("trim('  a ')", r#""a""#),
-        |_, a| part(a, str::trim),
+        |f, a| trimmed(f, a, true, true),
     ),
     row(
         "unescape",
         1..=1,
         "text",
-        "With `\\n`, `\\t`, `\\r`, `\\b`, `\\f`, `\\v`, `\\a`, `\\0`, `\\xHH`, quotes and \
-         backslashes as what they stand for.",
+        "With `\\n`, `\\t`, `\\r`, `\\b`, `\\f`, `\\v`, `\\a`, `\\0`, `\\?`, `\\xH...` (as many \
+         hexadecimal digits as there are), quotes and backslashes as what they stand for.",
         (r"strlen(unescape('a\tb'))", "3"),
         unescape,
     ),
@@ -141,16 +142,23 @@ pub(super) const ROWS: &[Function] = &[
 ];
 
 fn ascii<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    match a.text(0)?.chars().next() {
-        Some(first) => Ok(Value::Int(i64::from(u32::from(first)))),
-        None => a.no("the text is empty"),
-    }
+    let text = match a.peek(0) {
+        Value::Bytes(_) => a.bytes(0)?.first().copied(),
+        _ => a.subject(0)?.as_bytes().first().copied(),
+    };
+    text.map_or_else(|| a.no("the text is empty"), |first| Ok(Value::Int(i64::from(first))))
 }
 
 fn concat<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let mut out = String::new();
+    if a.len() == 1 && matches!(a.peek(0), Value::Array(_)) {
+        for value in a.array(0)? {
+            write_string(&value, &mut out, f.budget)?;
+        }
+        return Ok(Value::Text(out.into()));
+    }
     for at in 0..a.len() {
-        write_text(a.peek(at), &mut out, f.budget)?;
+        write_string(a.peek(at), &mut out, f.budget)?;
     }
     Ok(Value::Text(out.into()))
 }
@@ -163,8 +171,32 @@ fn cut<'a>(text: Cow<'a, str>, of: impl Fn(&str) -> &str) -> Value<'a> {
     })
 }
 
-fn part<'a>(a: &mut Arguments<'_, 'a>, of: fn(&str) -> &str) -> Outcome<'a> {
-    Ok(cut(a.text(0)?, of))
+/// What is white space around a text: Unicode's pattern white space.
+fn is_blank(c: char) -> bool {
+    matches!(c, '\t'..='\r' | ' ' | '\u{85}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
+}
+
+fn trimmed<'a>(
+    f: &mut Frame<'_, 'a>,
+    a: &mut Arguments<'_, 'a>,
+    start: bool,
+    end: bool,
+) -> Outcome<'a> {
+    let characters: Option<Vec<char>> = match a.len() {
+        2 => Some(a.text(1)?.chars().collect()),
+        _ => None,
+    };
+    let text = a.subject(0)?;
+    let each = characters.as_ref().map_or(1, |characters| characters.len() as u64);
+    f.budget.step((text.len() as u64).saturating_mul(each) / 16)?;
+    let leaves = |c: char| match &characters {
+        Some(characters) => characters.contains(&c),
+        None => is_blank(c),
+    };
+    Ok(cut(text, |text| {
+        let text = if start { text.trim_start_matches(leaves) } else { text };
+        if end { text.trim_end_matches(leaves) } else { text }
+    }))
 }
 
 fn find<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
@@ -172,8 +204,11 @@ fn find<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
         3 => a.word(2, &["leading", "trailing"], "'leading' or 'trailing'")? == 1,
         _ => false,
     };
-    let (text, sought) = (a.text(0)?, a.text(1)?);
+    let (text, sought) = (a.subject(0)?, a.text(1)?);
     f.budget.scan(2 * text.len())?;
+    if sought.is_empty() {
+        return Ok(Value::Text(text));
+    }
     Ok(cut(text, |text| {
         let at = if trailing { text.rfind(&*sought) } else { text.find(&*sought) };
         at.and_then(|at| text.get(at..)).unwrap_or("")
@@ -189,19 +224,19 @@ fn join_to_string<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outco
             room(f.budget, separator.len())?;
             out.push_str(&separator);
         }
-        write_text(value, &mut out, f.budget)?;
+        write_string(value, &mut out, f.budget)?;
     }
     Ok(Value::Text(out.into()))
 }
 
 fn lower<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let text = a.text(0)?;
+    let text = a.subject(0)?;
     room(f.budget, 3 * text.len())?;
     Ok(Value::Text(text.to_lowercase().into()))
 }
 
 fn upper<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let text = a.text(0)?;
+    let text = a.subject(0)?;
     room(f.budget, 3 * text.len())?;
     Ok(Value::Text(text.to_uppercase().into()))
 }
@@ -212,19 +247,14 @@ fn pad<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
         _ => 0,
     };
     let filler = if a.len() == 4 { a.text(3)? } else { " ".into() };
-    let mut fillers = filler.chars();
-    let (Some(filler), None) = (fillers.next(), fillers.next()) else {
-        return a.no("argument 4 has to be one character");
-    };
-    let wanted = a.size(1)?;
-    let text = a.text(0)?;
+    let wanted = usize::try_from(a.int(1)?).unwrap_or(0);
+    let text = a.subject(0)?;
     f.budget.scan(text.len())?;
     let missing = wanted.saturating_sub(text.chars().count());
-    room(f.budget, missing.saturating_mul(filler.len_utf8()).saturating_add(text.len()))?;
+    room(f.budget, missing.saturating_mul(filler.len()).saturating_add(text.len()))?;
     let before = [0, missing, missing / 2][side];
-    let fill = |count| std::iter::repeat_n(filler, count);
-    let padded = fill(before).chain(text.chars()).chain(fill(missing - before));
-    Ok(Value::Text(padded.collect::<String>().into()))
+    let padded = [&filler.repeat(before), &*text, &filler.repeat(missing - before)].concat();
+    Ok(Value::Text(padded.into()))
 }
 
 fn replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
@@ -232,7 +262,7 @@ fn replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> 
         4 => a.word(3, &["all", "leading", "trailing"], "'all', 'leading' or 'trailing'")?,
         _ => 0,
     };
-    let (text, sought, by) = (a.text(0)?, a.text(1)?, a.text(2)?);
+    let (text, sought, by) = (a.subject(0)?, a.text(1)?, a.text(2)?);
     f.budget.scan(2 * text.len())?;
     if sought.is_empty() {
         return Ok(Value::Text(text));
@@ -253,14 +283,14 @@ fn replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> 
 }
 
 fn reverse<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let text = a.text(0)?;
+    let text = a.subject(0)?;
     room(f.budget, 2 * text.len())?;
     Ok(Value::Text(text.chars().rev().collect::<String>().into()))
 }
 
 fn rm_prefix<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let prefix = a.text(1)?;
-    Ok(cut(a.text(0)?, |text| text.strip_prefix(&*prefix).unwrap_or(text)))
+    Ok(cut(a.subject(0)?, |text| text.strip_prefix(&*prefix).unwrap_or(text)))
 }
 
 /// What stands between the places where a text is cut.
@@ -288,9 +318,9 @@ fn split<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
         3 => a.word(2, SPLITS, "one of the words that docs/rules.md names")?,
         _ => 0,
     };
-    let (text, separator) = (a.text(0)?, a.text(1)?);
+    let (text, separator) = (a.subject(0)?, a.text(1)?);
     if separator.is_empty() {
-        return a.no("the separator is empty");
+        return parts(f, text, Vec::new(), SPLITS[how].ends_with("notrim"));
     }
     f.budget.scan(4 * text.len())?;
     let cut = |(at, _): (usize, &str)| (at, at + separator.len());
@@ -308,7 +338,7 @@ fn split<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
 const SPLITS: &[&str] = &["", "notrim", "leading", "leading_notrim", "trailing", "trailing_notrim"];
 
 fn tokens<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let (text, separators) = (a.text(0)?, a.text(1)?);
+    let (text, separators) = (a.subject(0)?, a.text(1)?);
     let mut any: Vec<char> = separators.chars().collect();
     if a.len() == 3 {
         a.word(2, &["nocrlf"], "'nocrlf'")?;
@@ -324,7 +354,7 @@ fn tokens<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
 fn substr<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let start = a.size(1)?;
     let len = if a.len() == 3 { a.size(2)? } else { usize::MAX };
-    let text = a.text(0)?;
+    let text = a.subject(0)?;
     f.budget.scan(text.len())?;
     Ok(cut(text, |text| {
         let place = |chars: usize, text: &str| {
@@ -336,7 +366,7 @@ fn substr<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
 }
 
 fn unescape<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let text = a.text(0)?;
+    let text = a.subject(0)?;
     room(f.budget, 2 * text.len())?;
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -356,11 +386,16 @@ fn unescape<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a>
             Some('0') => '\0',
             Some(c @ ('\'' | '"' | '\\' | '?')) => c,
             Some('x') => {
-                let (high, low) = (chars.next(), chars.next());
-                let digit = |c: Option<char>| c.and_then(|c| c.to_digit(16));
-                match (digit(high), digit(low)) {
-                    (Some(high), Some(low)) => char::from((high * 16 + low) as u8),
-                    _ => return a.no("\\x needs two hexadecimal digits"),
+                let rest = chars.as_str();
+                let end = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+                let (digits, behind) = rest.split_at(end);
+                chars = behind.chars();
+                // Leading zeros do not make a number larger.
+                let kept = digits.trim_start_matches('0');
+                let kept = if kept.is_empty() { digits.get(..1).unwrap_or("") } else { kept };
+                match u32::from_str_radix(kept, 16).ok().and_then(char::from_u32) {
+                    Some(c) => c,
+                    None => return a.no("\\x needs the hexadecimal digits of a character"),
                 }
             }
             _ => return a.no("there is an escape that nobody knows"),

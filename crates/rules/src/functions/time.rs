@@ -11,24 +11,34 @@ pub(super) const ROWS: &[Function] = &[
         "date_to_unix_ts",
         3..=4,
         "unit[, offset], format, text",
-        "The time that a text says in a format.",
+        "The time that a text says in a format. What is no part of a time in the format may be \
+         anything in the text.",
         (
             "date_to_unix_ts('second', '%Y-%m-%d %H:%M:%S%:z', '2026-11-22 10:00:00+02:00')",
             "1795334400",
         ),
         date_to_unix_ts,
     ),
-    row(
+    now(row(
         "format_date",
-        4..=4,
-        "unit, offset, format, time",
-        "A time in a format, as clocks show it at that offset from UTC, such as `+08:00` or `Z`.",
+        3..=4,
+        "unit, offset, format[, time]",
+        "A time, or now, in a format, as clocks show it at that offset from UTC, such as `+08:00`, \
+         `Z` or a number of seconds.",
         (
             "format_date('second', '+02:00', '%Y-%m-%d %H:%M:%S%:z', 1795334400)",
             r#""2026-11-22 10:00:00+02:00""#,
         ),
         format_date,
-    ),
+    )),
+    now(row(
+        "mongo_date",
+        0..=2,
+        "[time[, unit]]",
+        "A time in milliseconds, or in another unit, or now, as MongoDB's shell writes it.",
+        ("mongo_date()", r#""ISODate(2026-11-22T08:00:00.250Z)""#),
+        mongo_date,
+    )),
     now(row(
         "now_rfc3339",
         0..=1,
@@ -79,6 +89,14 @@ pub(super) const ROWS: &[Function] = &[
         |_, a| Ok(Value::Int(zone(a, 0)?)),
     ),
     row(
+        "timezone_to_second",
+        1..=1,
+        "offset",
+        "The same as `timezone_to_offset_seconds`.",
+        ("timezone_to_second('-00:30')", "-1800"),
+        |_, a| Ok(Value::Int(zone(a, 0)?)),
+    ),
+    row(
         "unix_ts_to_rfc3339",
         1..=2,
         "time[, unit]",
@@ -106,6 +124,7 @@ fn unit(a: &Arguments<'_, '_>, at: usize) -> Result<i64, Failed> {
 fn zone(a: &Arguments<'_, '_>, at: usize) -> Result<i64, Failed> {
     let of = match a.peek(at) {
         Value::Int(seconds) => Some(*seconds).filter(|seconds| seconds.unsigned_abs() < 86_400),
+        Value::Null => Some(0),
         Value::Text(text) if text.len() <= 9 => offset(text),
         _ => None,
     };
@@ -135,13 +154,30 @@ fn rfc3339<'a>(a: &Arguments<'_, 'a>, moment: Moment, per_second: i64) -> Outcom
 }
 
 fn format_date<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let (per_second, zone, time) = (unit(a, 0)?, zone(a, 1)?, a.int(3)?);
+    let (per_second, zone) = (unit(a, 0)?, zone(a, 1)?);
+    let moment = match a.len() {
+        4 => Moment::of(a.int(3)?, per_second),
+        _ => Moment::of(f.seen.now_ms, 1000),
+    };
     let format = a.text(2)?;
     // No part of a format becomes more than nine digits.
     room(f.budget, 9 * format.len())?;
-    match Moment::of(time, per_second).and_then(|moment| write(moment, zone, &format)) {
+    match moment.and_then(|moment| write(moment, zone, &format)) {
         Some(text) => Ok(Value::Text(text.into())),
-        None => a.no("the format has an unknown letter, or the year more than four digits"),
+        None => a.no("the year has more than four digits"),
+    }
+}
+
+fn mongo_date<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let per_second = if a.len() == 2 { unit(a, 1)? } else { 1000 };
+    let moment = match a.len() {
+        0 => Moment::of(f.seen.now_ms, 1000),
+        _ => Moment::of(a.int(0)?, per_second),
+    };
+    room(f.budget, 40)?;
+    match moment.and_then(|moment| write(moment, 0, "ISODate(%Y-%m-%dT%H:%M:%S.%3NZ)")) {
+        Some(text) => Ok(Value::Text(text.into())),
+        None => a.no("the year has more than four digits"),
     }
 }
 

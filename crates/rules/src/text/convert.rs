@@ -3,11 +3,13 @@
 
 use super::Refused;
 use super::grouped::Grouped;
-use super::statement::{Foreach, NAMES_MAX, Statement, Written, place};
-use crate::events::{EVENTS, event};
+use super::names::{is_range, like, own_names};
+use super::sources::event_of;
+use super::statement::{Foreach, Statement, Written, place};
+use crate::events::EVENTS;
 use crate::functions::{self, Needs};
 use crate::operate::{Operator, Pattern};
-use crate::plan::{Column, Expr, Plan, Reads, Root, Shape, Step};
+use crate::plan::{AliasStep, Column, Expr, Plan, Reads, Root, Shape, Step};
 use crate::seen::{FIELDS, Field};
 use crate::value::{Number, Value};
 use crate::windows::{self, Asked};
@@ -52,53 +54,14 @@ impl Statement {
         }
         let shape = match self.foreach {
             None => Shape::Select(scope.columns(self.columns.unwrap_or_default())?),
-            Some(Foreach { array, item, incase }) => {
-                // The array and WHERE are looked at before there is an element.
-                let array = scope.expr(array)?;
-                scope.item = Some(item.clone());
-                let incase = incase.map(|incase| scope.expr(incase)).transpose()?;
-                let columns = self.columns.map(|columns| scope.columns(columns)).transpose()?;
-                scope.item = None;
-                scope.aliases.clear();
-                Shape::Foreach { array, item: item.into(), columns, incase }
-            }
+            Some(foreach) => scope.foreach(foreach, self.columns)?,
         };
         scope.said_alias = false;
         let condition = self.condition.map(|condition| scope.expr(condition)).transpose()?;
         let condition_says_alias = scope.said_alias;
         let (reads, grouping) = (scope.reads, None);
-        Ok(Plan { filters, shape, condition, condition_says_alias, reads, grouping })
-    }
-}
-
-/// What is for the broker alone: messages are never called so.
-const NEVER_SEEN: [(&str, &str); 2] = [
-    ("$delayed/", "a rule sees the message when it is due, under the topic behind the seconds"),
-    ("$cache/", "what is asked of a cache goes to nobody else"),
-];
-
-/// The event that it names, if it names one; those and filters have to be valid.
-fn event_of(filter: &str, at: Location) -> Result<Option<usize>, Refused> {
-    if let Some(name) = filter.strip_prefix("$events/") {
-        let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
-        let wrong = || Refused::new(at, format!("{filter} is no event"), names());
-        return event(name).map(Some).ok_or_else(wrong);
-    }
-    if filter.starts_with("$share/") {
-        let hint = "a rule sees every message once, so leave $share and the group out";
-        return Err(Refused::new(at, "a rule has no shared subscription", hint));
-    }
-    let never = NEVER_SEEN.iter().find(|(prefix, _)| filter.starts_with(prefix));
-    if let Some((prefix, hint)) = never {
-        return Err(Refused::new(at, format!("no rule sees what is below {prefix}"), *hint));
-    }
-    match mqtt::topic::check_filter(filter) {
-        Ok(()) => Ok(None),
-        Err(_) => Err(Refused::new(
-            at,
-            format!("\"{filter}\" is no topic filter"),
-            "`+` stands for a whole level, `#` for all that follow and stands last",
-        )),
+        let rule_id = Box::default();
+        Ok(Plan { filters, rule_id, shape, condition, condition_says_alias, reads, grouping })
     }
 }
 
@@ -121,14 +84,49 @@ pub(super) struct Scope {
 }
 
 impl Scope {
+    fn foreach(
+        &mut self,
+        foreach: Foreach,
+        columns: Option<Vec<Written>>,
+    ) -> Result<Shape, Refused> {
+        // The array and WHERE are looked at before there is an element.
+        let before = self.columns(foreach.before)?;
+        let named = self.aliases.len();
+        let array = self.expr(foreach.array)?;
+        self.item = Some(foreach.item.clone());
+        let incase = foreach.incase.map(|incase| self.expr(incase)).transpose()?;
+        if columns.is_none() {
+            self.reads_all();
+        }
+        let columns = columns.map(|columns| self.columns(columns)).transpose()?;
+        self.item = None;
+        self.aliases.truncate(named);
+        Ok(Shape::Foreach { before, array, item: foreach.item.into(), columns, incase })
+    }
+
+    fn reads_field(&mut self, field: Field) {
+        match field {
+            Field::Payload => self.reads.payload = true,
+            Field::PubProps => self.reads.properties = true,
+            Field::Id | Field::Node | Field::PeerHost | Field::Username => {
+                self.reads.publisher = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn reads_all(&mut self) {
+        self.reads.payload = true;
+        self.reads.properties = true;
+        self.reads.publisher = true;
+    }
+
     pub(super) fn columns(&mut self, columns: Vec<Written>) -> Result<Box<[Column]>, Refused> {
         let mut done = Vec::with_capacity(columns.len());
         for column in columns {
             done.push(match column {
                 Written::All => {
-                    self.reads.payload = true;
-                    self.reads.properties = true;
-                    self.reads.publisher = true;
+                    self.reads_all();
                     Column::All
                 }
                 Written::One { expr, alias, at } => {
@@ -136,9 +134,9 @@ impl Scope {
                     let own = if alias.is_empty() { own_names(&expr) } else { alias.clone() };
                     let expr = self.expr(*expr)?;
                     if !alias.is_empty() {
-                        self.aliases.push(alias);
+                        self.aliases.push(leading_keys(&alias));
                     }
-                    Column::One { expr, under: own.into_iter().map(Into::into).collect() }
+                    Column::One { expr, under: own.into() }
                 }
             });
         }
@@ -163,7 +161,7 @@ impl Scope {
         self.at = at;
         Ok(match expr {
             Sql::Nested(inside) => self.expr(*inside)?,
-            Sql::Value(value) => Expr::Const(self.literal(value)?),
+            Sql::Value(value) => self.value(value, at)?,
             Sql::Identifier(_) | Sql::CompoundIdentifier(_) | Sql::CompoundFieldAccess { .. } => {
                 self.path(expr, at)?
             }
@@ -176,7 +174,7 @@ impl Scope {
                 other => Expr::Negative(Box::new(other)),
             },
             Sql::Function(call) => self.call(call, at)?,
-            Sql::Array(array) => Expr::Array(self.all(array.elem)?),
+            Sql::Array(array) => self.array(array.elem, at)?,
             Sql::IsNull(of) => Expr::IsNull { of: self.boxed(*of)?, negated: false },
             Sql::IsNotNull(of) => Expr::IsNull { of: self.boxed(*of)?, negated: true },
             Sql::IsTrue(of) => self.is(*of, true, false)?,
@@ -205,6 +203,25 @@ impl Scope {
             }
             other => return self.foreign(&other, at),
         })
+    }
+
+    /// In double quotes stands a name where there is such a field, and a text where not.
+    fn value(&mut self, value: ast::ValueWithSpan, at: Location) -> Result<Expr, Refused> {
+        match value {
+            ast::ValueWithSpan { value: ast::Value::DoubleQuotedString(name), span }
+                if self.has_name(&name) =>
+            {
+                self.path(ast::Expr::Identifier(ast::Ident::with_span(span, name)), at)
+            }
+            value => self.literal(value).map(Expr::Const),
+        }
+    }
+
+    fn array(&mut self, elements: Vec<ast::Expr>, at: Location) -> Result<Expr, Refused> {
+        match elements.first().is_some_and(is_range) {
+            true => self.range(elements, at),
+            false => self.all(elements).map(Expr::Array),
+        }
     }
 
     fn is(&mut self, of: ast::Expr, truth: bool, negated: bool) -> Result<Expr, Refused> {
@@ -289,6 +306,7 @@ impl Scope {
                 };
                 return self.refuse(at, &format!("{op} is no operator here"), hint);
             };
+            let operator = beside_null(operator, &right);
             let right = self.expr(right)?;
             // The spine holds weaker operators to the right of stronger ones: a + b = c.
             chain.push((operator, right));
@@ -296,6 +314,10 @@ impl Scope {
         if chain.len() == 1
             && let Some((operator, right)) = chain.pop()
         {
+            if is_null_first(&first, operator) {
+                let negated = operator == Operator::NotEqual;
+                return Ok(Expr::IsNull { of: Box::new(right), negated });
+            }
             let rest = Box::new([(operator, right)]);
             return Ok(Expr::Chain { first: Box::new(first), rest });
         }
@@ -335,6 +357,7 @@ impl Scope {
         match function.needs {
             Needs::Nothing => {}
             Needs::Chance => self.reads.chance = true,
+            Needs::Field(field) => self.reads_field(field),
             Needs::Now => self.reads.now = true,
             Needs::Pattern => {
                 if let Some(Expr::Const(Value::Text(text))) = arguments.get(1) {
@@ -386,6 +409,20 @@ impl Scope {
         Ok(Expr::Path { root, steps: steps.into() })
     }
 
+    /// `[1..4]`: the integers from one to another.
+    fn range(&mut self, elements: Vec<ast::Expr>, at: Location) -> Result<Expr, Refused> {
+        let mut elements = elements.into_iter();
+        let step = match (elements.next(), elements.next()) {
+            (Some(range), None) => self.index(range)?,
+            _ => return self.refuse(at, "a range stands alone in its brackets", "[1..4]"),
+        };
+        let (Step::Range(from, to), Some(function)) = (step, functions::by_name("range")) else {
+            return self.refuse(at, "a range has two integers", "[1..4]; or range(from, to)");
+        };
+        let arguments = [from, to].map(|of| Expr::Const(Value::Int(of)));
+        Ok(Expr::Call { function, arguments: Box::new(arguments), regex: None })
+    }
+
     fn steps(
         &mut self,
         chain: Vec<AccessExpr>,
@@ -416,11 +453,6 @@ impl Scope {
     /// What stands in brackets: a place, a range, or what gives a place or a name.
     fn index(&mut self, index: ast::Expr) -> Result<Step, Refused> {
         let at = place(&index, self.at);
-        let is_range = |of: &ast::Expr| match of {
-            ast::Expr::BinaryOp { op: BinaryOperator::Custom(sign), .. } => sign == "..",
-            _ => false,
-        };
-        // `-3..-1` is read as the negative of `3..-1`.
         let (index, sign) = match index {
             ast::Expr::UnaryOp { op: UnaryOperator::Minus, expr } if is_range(&expr) => (*expr, -1),
             other => (other, 1),
@@ -447,6 +479,17 @@ impl Scope {
         }
     }
 
+    /// Whether a name alone means something here.
+    fn has_name(&self, name: &str) -> bool {
+        let is_alias = |alias: &Vec<String>| alias.len() == 1 && alias[0] == name;
+        let has_field = |row: &crate::seen::FieldRow| {
+            row.name == name && (self.has_message || row.of_all || self.has_event_with(name))
+        };
+        self.item.as_deref() == Some(name)
+            || self.aliases.iter().any(is_alias)
+            || FIELDS.iter().any(has_field)
+    }
+
     fn root(&mut self, name: String, steps: &[Step], at: Location) -> Result<Root, Refused> {
         if self.item.as_ref() == Some(&name) {
             return Ok(Root::Item);
@@ -469,14 +512,7 @@ impl Scope {
         }
         match FIELDS.iter().find(|row| row.name.eq_ignore_ascii_case(&name)) {
             Some(row) if self.has_message || row.of_all || self.has_event_with(row.name) => {
-                match row.field {
-                    Field::Payload => self.reads.payload = true,
-                    Field::PubProps => self.reads.properties = true,
-                    Field::Id | Field::Node | Field::PeerHost | Field::Username => {
-                        self.reads.publisher = true;
-                    }
-                    _ => {}
-                }
+                self.reads_field(row.field);
                 Ok(Root::Field(row.field))
             }
             None if self.has_event_with(&name) => Ok(Root::More(name.into())),
@@ -507,6 +543,21 @@ impl Scope {
     }
 }
 
+/// `x = NULL` asks whether there is nothing.
+fn beside_null(operator: Operator, right: &ast::Expr) -> Operator {
+    let is_null = matches!(right, ast::Expr::Value(of) if of.value == ast::Value::Null);
+    match operator {
+        Operator::Equal if is_null => Operator::IsNull,
+        Operator::NotEqual if is_null => Operator::IsNotNull,
+        operator => operator,
+    }
+}
+
+fn is_null_first(first: &Expr, operator: Operator) -> bool {
+    let compares = matches!(operator, Operator::Equal | Operator::NotEqual);
+    compares && matches!(first, Expr::Const(Value::Null))
+}
+
 fn operator(op: &BinaryOperator) -> Option<Operator> {
     Some(match op {
         BinaryOperator::And => Operator::And,
@@ -532,28 +583,11 @@ fn operator(op: &BinaryOperator) -> Option<Operator> {
     })
 }
 
-/// Where a column without AS stands in the row: a path of names as in the message, anything else
-/// under its own text.
-fn own_names(expr: &ast::Expr) -> Vec<String> {
-    match expr {
-        ast::Expr::CompoundIdentifier(names) if names.len() <= NAMES_MAX => {
-            names.iter().map(|name| name.value.clone()).collect()
-        }
-        other => vec![other.to_string()],
-    }
-}
-
-/// Functions with a name like one that there is not.
-fn like(name: &str) -> String {
-    let name = name.to_lowercase();
-    let head: String = name.chars().take(3).collect();
-    let tail: String = name.chars().skip(name.chars().count().saturating_sub(3)).collect();
-    let akin =
-        |known: &&str| known.starts_with(&head) || known.ends_with(&tail) || known.contains(&name);
-    let mut near: Vec<&str> = functions::all().map(|function| function.name).filter(akin).collect();
-    near.truncate(6);
-    match near.is_empty() {
-        true => "docs/rules.md has all functions".to_string(),
-        false => format!("there are {}", near.join(", ")),
-    }
+/// The names of an alias as far as an index.
+fn leading_keys(alias: &[AliasStep]) -> Vec<String> {
+    let key = |step: &AliasStep| match step {
+        AliasStep::Key(name) => Some(name.to_string()),
+        _ => None,
+    };
+    alias.iter().map_while(key).collect()
 }

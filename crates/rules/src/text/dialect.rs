@@ -215,7 +215,9 @@ fn prefix_word(
     match word.keyword {
         Keyword::TRUE => return Ok(Expr::Value(Value::Boolean(true).with_span(*span))),
         Keyword::FALSE => return Ok(Expr::Value(Value::Boolean(false).with_span(*span))),
-        Keyword::NULL => return Ok(Expr::Value(Value::Null.with_span(*span))),
+        Keyword::NULL if parser.peek_token_ref().token != Token::LParen => {
+            return Ok(Expr::Value(Value::Null.with_span(*span)));
+        }
         Keyword::CASE => return parser.parse_case_expr(),
         Keyword::NOT => {
             let expr = Box::new(parser.parse_subexpr(15)?);

@@ -67,7 +67,8 @@ impl Grouped {
         let asked = scope.asked.take().unwrap_or_default().into();
         let grouping = Some(Box::new(Grouping { window, keys: keys.into(), asked, having }));
         let (reads, condition_says_alias) = (scope.reads, false);
-        Ok(Plan { filters, shape, condition, condition_says_alias, reads, grouping })
+        let rule_id = Box::default();
+        Ok(Plan { filters, rule_id, shape, condition, condition_says_alias, reads, grouping })
     }
 }
 

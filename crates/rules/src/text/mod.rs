@@ -5,6 +5,8 @@
 mod convert;
 mod dialect;
 mod grouped;
+mod names;
+mod sources;
 mod statement;
 
 use crate::plan::Plan;

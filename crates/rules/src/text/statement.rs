@@ -2,6 +2,7 @@
 
 use super::dialect::{RESERVED, end, is_word};
 use super::{Refused, refused};
+use crate::plan::AliasStep;
 use sqlparser::ast::{Expr, Spanned};
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Location, Token};
@@ -17,6 +18,8 @@ pub(super) struct Statement {
 }
 
 pub(super) struct Foreach {
+    /// The expressions before the array, each with its name.
+    pub(super) before: Vec<Written>,
     pub(super) array: Expr,
     pub(super) item: String,
     pub(super) incase: Option<Expr>,
@@ -28,7 +31,7 @@ pub(super) enum Written {
     One {
         expr: Box<Expr>,
         /// The names behind AS.
-        alias: Vec<String>,
+        alias: Vec<AliasStep>,
         at: Location,
     },
 }
@@ -106,22 +109,31 @@ impl Reader<'_> {
     }
 
     fn foreach(&mut self) -> Result<(Option<Vec<Written>>, Foreach), Refused> {
-        let array = self.expr()?;
-        let mut item = "item".to_string();
-        if self.skip("as") {
+        let mut before = Vec::new();
+        let (array, item) = loop {
             let at = self.here();
-            let mut names = self.names()?;
-            match (names.pop(), names.is_empty()) {
-                (Some(name), true) => item = name,
-                _ => return Err(Refused::new(at, "an element has one name", "AS sensor")),
+            let array = self.expr()?;
+            let name = if self.skip("as") { Some((self.here(), self.names()?)) } else { None };
+            if self.parser.consume_token(&Token::Comma) {
+                let Some((_, alias)) = name else {
+                    let hint = "payload.a AS a, a.list AS item";
+                    let message = "a value before the array of FOREACH has a name";
+                    return Err(Refused::new(at, message, hint));
+                };
+                before.push(Written::One { expr: Box::new(array), alias, at });
+                continue;
             }
-        }
-        if self.parser.peek_token_ref().token == Token::Comma {
-            return self.refuse("FOREACH goes over one array", "say the others in DO");
-        }
+            break match name {
+                None => (array, "item".to_string()),
+                Some((at, mut names)) => match (names.pop(), names.is_empty()) {
+                    (Some(AliasStep::Key(name)), true) => (array, name.into_string()),
+                    _ => return Err(Refused::new(at, "an element has one name", "AS sensor")),
+                },
+            };
+        };
         let columns = if self.skip("do") { Some(self.columns()?) } else { None };
         let incase = if self.skip("incase") { Some(self.expr()?) } else { None };
-        Ok((columns, Foreach { array, item, incase }))
+        Ok((columns, Foreach { before, array, item, incase }))
     }
 
     fn columns(&mut self) -> Result<Vec<Written>, Refused> {
@@ -144,8 +156,8 @@ impl Reader<'_> {
         Ok(Written::One { expr, alias, at })
     }
 
-    /// Names with dots between them.
-    fn names(&mut self) -> Result<Vec<String>, Refused> {
+    /// Names with dots between them, and places of arrays in brackets behind them.
+    fn names(&mut self) -> Result<Vec<AliasStep>, Refused> {
         let mut names = Vec::new();
         loop {
             match self.parser.peek_token_ref().token.clone() {
@@ -156,23 +168,43 @@ impl Reader<'_> {
                     if reserved && names.is_empty() {
                         return self.unexpected("a name");
                     }
-                    names.push(word.value);
+                    names.push(AliasStep::Key(word.value.into()));
                 }
-                Token::SingleQuotedString(text) => names.push(text),
+                Token::SingleQuotedString(text) => names.push(AliasStep::Key(text.into())),
                 _ => return self.unexpected("a name"),
             }
             self.parser.advance_token();
+            while self.parser.consume_token(&Token::LBracket) {
+                names.push(self.place_of_array()?);
+            }
             if names.len() > NAMES_MAX {
                 return self.refuse("more than 16 names in one alias", "");
-            }
-            if self.parser.peek_token_ref().token == Token::LBracket {
-                let hint = "build the array as a value: [payload.a, payload.b] AS list";
-                return self.refuse("an alias has no index", hint);
             }
             if !self.parser.consume_token(&Token::Period) {
                 return Ok(names);
             }
         }
+    }
+
+    /// What stands in the brackets of an alias, and the bracket behind it.
+    fn place_of_array(&mut self) -> Result<AliasStep, Refused> {
+        let negative = self.parser.consume_token(&Token::Minus);
+        let Token::Number(text, _) = self.parser.peek_token_ref().token.clone() else {
+            return self.unexpected("the place of an element: [1], [-1], [0] or [-0]");
+        };
+        let Ok(index) = text.parse::<i64>() else {
+            return self.refuse(&format!("{text} is no place of an array"), "a[1], a[-1]");
+        };
+        self.parser.advance_token();
+        if !self.parser.consume_token(&Token::RBracket) {
+            return self.unexpected("]");
+        }
+        Ok(match (index, negative) {
+            (0, false) => AliasStep::Head,
+            (0, true) => AliasStep::Tail,
+            (index, false) => AliasStep::At(index),
+            (index, true) => AliasStep::At(-index),
+        })
     }
 
     fn filters(&mut self) -> Result<Vec<(String, Location)>, Refused> {

@@ -111,7 +111,7 @@ impl Plan {
     /// What a message brings into the window of its key; nothing where WHERE says so.
     pub fn offer(&self, seen: &Seen<'_>, budget: &mut Budget) -> Result<Option<Offer>, Failed> {
         let Some(grouping) = &self.grouping else { return Ok(None) };
-        let mut frame = Frame::new(*seen, budget, Vec::new());
+        let mut frame = Frame::new(self, *seen, budget, Vec::new());
         if !frame.holds(self.condition.as_ref())? {
             return Ok(None);
         }
@@ -288,7 +288,7 @@ impl Gathering {
             timestamp_ms: time.of_day(time.now),
             ..Seen::default()
         };
-        Frame::new(seen, budget, values).window_row(plan, grouping.having.as_ref(), out)
+        Frame::new(plan, seen, budget, values).window_row(plan, grouping.having.as_ref(), out)
     }
 
     fn forget_before(&mut self, time: u64) {

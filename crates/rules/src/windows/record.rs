@@ -108,7 +108,7 @@ fn put_list(to: &mut Vec<u8>, list: &[Value<'_>]) {
 
 fn put_value(to: &mut Vec<u8>, value: &Value<'_>) {
     match value {
-        Value::Null => to.push(b'n'),
+        Value::Null | Value::JsonNull => to.push(b'n'),
         Value::Bool(of) => to.extend_from_slice(&[b'b', u8::from(*of)]),
         Value::Int(of) => {
             to.push(b'i');

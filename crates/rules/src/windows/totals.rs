@@ -156,8 +156,7 @@ impl Kind {
     /// What a message may add: else the rule fails for it.
     pub(crate) fn check(self, name: &'static str, value: &Value<'_>) -> Result<(), Failed> {
         let fits = match value {
-            Value::Null => true,
-            Value::Int(_) | Value::Float(_) => true,
+            Value::Null | Value::JsonNull | Value::Int(_) | Value::Float(_) => true,
             _ => !self.wants_numbers(),
         };
         match fits {

@@ -167,7 +167,7 @@ crate::transcripts! {
 
     fn a_row_for_each_element() {
         r##"
-        # rule: each publish=one/${id} payload=${v} : \
+        # rule: each publish=one/${i.id} payload=${i.v} : \
             FOREACH payload.all AS i INCASE i.v <> 2 FROM "all"
         s> CONNECT id=s
         s< CONNACK present=0
@@ -180,6 +180,23 @@ crate::transcripts! {
         p< PUBACK 1
         s< PUBLISH "one/a" qos=0 "1"
         s< PUBLISH "one/c" qos=0 "[3]"
+        "##
+    }
+
+    fn a_column_below_the_payload_keeps_what_it_has() {
+        r##"
+        # rule: site publish=out payload=${payload} : SELECT *, 7 AS payload.site FROM "in"
+        s> CONNECT id=s
+        s< CONNACK present=0
+        s> SUBSCRIBE 1 "out" qos=0
+        s< SUBACK 1 [0]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "in" qos=1 "{\"t\":21,\"h\":[1,2]}"
+        p< PUBACK 1
+        s< PUBLISH "out" qos=0 "{\"t\":21,\"h\":[1,2],\"site\":7}"
+        p> PUBLISH 2 "in" qos=1 "no JSON"
+        p< PUBACK 2 NoMatchingSubscribers
         "##
     }
 

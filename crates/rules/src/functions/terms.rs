@@ -1,0 +1,241 @@
+//! Erlang's external term format, as far as values of rules go: what `term_to_binary` of OTP 26
+//! writes, and what `binary_to_term` reads of it.
+
+use super::{Arguments, Outcome, room};
+use crate::budget::{Budget, Failed};
+use crate::operate::write_budget;
+use crate::run::Frame;
+use crate::value::{Map, Value};
+use std::borrow::Cow;
+
+const VERSION: u8 = 131;
+/// Terms in terms, as deep as JSON's.
+const DEPTH_MAX: u32 = 64;
+
+pub(super) fn term_encode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    write_budget(a.peek(0), f.budget)?;
+    let mut out = vec![VERSION];
+    put(a.peek(0), &mut out);
+    Ok(Value::of_vec(out))
+}
+
+pub(super) fn term_decode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+    let bytes = a.bytes(0)?;
+    f.budget.scan(bytes.len())?;
+    let mut reader = Reader { rest: &bytes, budget: f.budget };
+    let value = match reader.byte() {
+        Some(VERSION) => reader.term(DEPTH_MAX)?,
+        _ => None,
+    };
+    match value {
+        Some(value) if reader.rest.is_empty() => Ok(value),
+        _ => a.no("the bytes are no term, or one that a rule has no value for"),
+    }
+}
+
+fn put_len(tag: u8, len: usize, out: &mut Vec<u8>) {
+    out.push(tag);
+    // A run has no value of 4 GB.
+    out.extend_from_slice(&(len as u32).to_be_bytes());
+}
+
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    put_len(b'm', bytes.len(), out);
+    out.extend_from_slice(bytes);
+}
+
+fn put_atom(name: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[119, name.len() as u8]);
+    out.extend_from_slice(name.as_bytes());
+}
+
+fn put_int(of: i64, out: &mut Vec<u8>) {
+    if let Ok(small) = u8::try_from(of) {
+        out.extend_from_slice(&[97, small]);
+    } else if let Ok(int) = i32::try_from(of) {
+        out.push(98);
+        out.extend_from_slice(&int.to_be_bytes());
+    } else {
+        let digits = of.unsigned_abs().to_le_bytes();
+        let len = digits.iter().rposition(|digit| *digit != 0).map_or(0, |last| last + 1);
+        out.extend_from_slice(&[110, len as u8, u8::from(of < 0)]);
+        out.extend_from_slice(&digits[..len]);
+    }
+}
+
+fn put(value: &Value<'_>, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => put_atom("undefined", out),
+        Value::JsonNull => put_atom("null", out),
+        Value::Bool(of) => put_atom(if *of { "true" } else { "false" }, out),
+        Value::Int(of) => put_int(*of, out),
+        Value::Float(of) => {
+            out.push(70);
+            out.extend_from_slice(&of.to_bits().to_be_bytes());
+        }
+        Value::Text(of) => put_bytes(of.as_bytes(), out),
+        Value::Bytes(of) => put_bytes(of, out),
+        Value::Array(values) if values.is_empty() => out.push(106),
+        Value::Array(values) => match small_integers(values) {
+            Some(bytes) => {
+                out.push(107);
+                out.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
+                out.extend_from_slice(&bytes);
+            }
+            None => {
+                put_len(108, values.len(), out);
+                values.iter().for_each(|value| put(value, out));
+                out.push(106);
+            }
+        },
+        Value::Map(map) => {
+            put_len(116, map.len(), out);
+            for (name, value) in map.iter() {
+                put_bytes(name.as_bytes(), out);
+                put(value, out);
+            }
+        }
+    }
+}
+
+/// A list of bytes, which has a form of its own.
+fn small_integers(values: &[Value<'_>]) -> Option<Vec<u8>> {
+    let byte = |value: &Value<'_>| match value {
+        Value::Int(of) => u8::try_from(*of).ok(),
+        _ => None,
+    };
+    if values.len() > usize::from(u16::MAX) {
+        return None;
+    }
+    values.iter().map(byte).collect()
+}
+
+struct Reader<'r, 'b> {
+    rest: &'r [u8],
+    budget: &'b mut Budget,
+}
+
+impl<'r> Reader<'r, '_> {
+    fn take(&mut self, len: usize) -> Option<&'r [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|byte| byte[0])
+    }
+
+    /// A number of so many bytes.
+    fn number(&mut self, bytes: usize) -> Option<usize> {
+        let bytes = self.take(bytes)?;
+        Some(bytes.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
+    }
+
+    /// `None` for what is no term, or has no value.
+    fn term<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, Failed> {
+        self.budget.step(1)?;
+        let (Some(tag), Some(deeper)) = (self.byte(), depth.checked_sub(1)) else {
+            return Ok(None);
+        };
+        match tag {
+            107 => self.bytes_as_list(),
+            108 => self.list(deeper),
+            109 => {
+                let len = self.number(4);
+                let Some(bytes) = len.and_then(|len| self.take(len)) else { return Ok(None) };
+                room(self.budget, bytes.len())?;
+                Ok(Some(Value::of_vec(bytes.to_vec())))
+            }
+            116 => self.map(deeper),
+            tag => Ok(self.simple(tag)),
+        }
+    }
+
+    fn simple<'v>(&mut self, tag: u8) -> Option<Value<'v>> {
+        Some(match tag {
+            70 => Value::Float(f64::from_bits(u64::from_be_bytes(self.take(8)?.try_into().ok()?)))
+                .finite()?,
+            97 => Value::Int(i64::from(self.byte()?)),
+            98 => Value::Int(i64::from(i32::from_be_bytes(self.take(4)?.try_into().ok()?))),
+            100 | 118 => {
+                let len = self.number(2)?;
+                atom(self.take(len)?)
+            }
+            106 => Value::Array(Vec::new()),
+            110 => {
+                let (len, sign) = (self.number(1)?, self.byte()?);
+                let digits = self.take(len)?;
+                let large = digits.iter().skip(8).any(|digit| *digit != 0);
+                let size = digits.iter().take(8).rev();
+                let size = size.fold(0, |size: i128, digit| size << 8 | i128::from(*digit));
+                let size = if sign == 0 { size } else { -size };
+                Value::Int(i64::try_from(size).ok().filter(|_| !large)?)
+            }
+            115 | 119 => {
+                let len = self.number(1)?;
+                atom(self.take(len)?)
+            }
+            _ => return None,
+        })
+    }
+
+    fn bytes_as_list<'v>(&mut self) -> Result<Option<Value<'v>>, Failed> {
+        let len = self.number(2);
+        let Some(bytes) = len.and_then(|len| self.take(len)) else { return Ok(None) };
+        room(self.budget, bytes.len() * size_of::<Value<'_>>())?;
+        Ok(Some(Value::Array(bytes.iter().map(|byte| Value::Int(i64::from(*byte))).collect())))
+    }
+
+    /// Each element has a byte at least.
+    fn count(&mut self) -> Option<usize> {
+        self.number(4).filter(|count| *count <= self.rest.len())
+    }
+
+    fn list<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, Failed> {
+        let Some(count) = self.count() else { return Ok(None) };
+        room(self.budget, count * size_of::<Value<'_>>())?;
+        let mut values = Vec::with_capacity(count);
+        for _ in 0..count {
+            let Some(value) = self.term(depth)? else { return Ok(None) };
+            values.push(value);
+        }
+        // The end of a proper list is an empty one.
+        Ok((self.byte() == Some(106)).then_some(Value::Array(values)))
+    }
+
+    fn map<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, Failed> {
+        let Some(count) = self.count() else { return Ok(None) };
+        room(self.budget, count * 2 * size_of::<Value<'_>>())?;
+        let mut map = Map::with_room(count);
+        for _ in 0..count {
+            let name = match self.term(depth)? {
+                Some(Value::Text(name)) => name,
+                _ => return Ok(None),
+            };
+            let Some(value) = self.term(depth)? else { return Ok(None) };
+            map.push(Cow::Owned(name.into_owned()), value);
+        }
+        Ok(Some(Value::Map(map)))
+    }
+}
+
+fn atom<'v>(name: &[u8]) -> Value<'v> {
+    match name {
+        b"undefined" => Value::Null,
+        b"null" => Value::JsonNull,
+        b"true" => Value::Bool(true),
+        b"false" => Value::Bool(false),
+        name => Value::Text(String::from_utf8_lossy(name).into_owned().into()),
+    }
+}
+
+impl Value<'_> {
+    /// JSON has no other floats.
+    fn finite(self) -> Option<Self> {
+        match self {
+            Value::Float(of) if !of.is_finite() => None,
+            other => Some(other),
+        }
+    }
+}

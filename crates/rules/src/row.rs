@@ -1,0 +1,88 @@
+//! Where the value of a column goes in a row: under a name, in a map in a map, or to a place of an
+//! array. What stands there already stays, as far as the value does not take its place.
+
+use crate::budget::{Budget, Failed};
+use crate::index::position;
+use crate::plan::AliasStep;
+use crate::value::{Map, Value};
+use std::borrow::Cow;
+
+/// The field whose text is JSON as a rule.
+const PAYLOAD: &str = "payload";
+
+impl<'a> Map<'a> {
+    /// Puts a value where the steps lead. A JSON text on the way becomes the map or the array that
+    /// it says, so that what it has beside the value is kept.
+    pub(crate) fn put_under(
+        &mut self,
+        under: &'a [AliasStep],
+        value: Value<'a>,
+        budget: &mut Budget,
+    ) -> Result<(), Failed> {
+        budget.take(64 * under.len())?;
+        budget.step(self.len() as u64 / 4)?;
+        let Some((AliasStep::Key(first), rest)) = under.split_first() else { return Ok(()) };
+        let mut slot = self.entry(Cow::Borrowed(first));
+        if !rest.is_empty() && &**first == PAYLOAD {
+            open_payload(slot, budget)?;
+        }
+        for step in rest {
+            let Some(next) = step_into(slot, step, budget)? else { return Ok(()) };
+            slot = next;
+        }
+        *slot = value;
+        Ok(())
+    }
+}
+
+/// A payload that is no JSON would be lost, so the rule fails.
+fn open_payload<'a>(slot: &mut Value<'a>, budget: &mut Budget) -> Result<(), Failed> {
+    if slot.as_bytes().is_none() {
+        return Ok(());
+    }
+    let payload = std::mem::take(slot);
+    *slot = match payload.opened(budget)? {
+        inside @ (Value::Map(_) | Value::Array(_)) => inside,
+        _ => return Err(Failed::PayloadNotJson),
+    };
+    Ok(())
+}
+
+/// `None` where the array has no such place.
+fn step_into<'s, 'a>(
+    slot: &'s mut Value<'a>,
+    step: &'a AliasStep,
+    budget: &mut Budget,
+) -> Result<Option<&'s mut Value<'a>>, Failed> {
+    if let Value::Text(_) = slot {
+        *slot = std::mem::take(slot).opened(budget)?;
+    }
+    match step {
+        AliasStep::Key(name) => {
+            if !matches!(slot, Value::Map(_)) {
+                *slot = Value::Map(Map::default());
+            }
+            let Value::Map(map) = slot else { return Ok(None) };
+            budget.step(map.len() as u64 / 4)?;
+            Ok(Some(map.entry(Cow::Borrowed(name))))
+        }
+        AliasStep::At(0) => Ok(None),
+        // Where there is no array, one with this element begins.
+        _ if !matches!(slot, Value::Array(_)) => {
+            *slot = Value::Array(vec![Value::Null]);
+            let Value::Array(values) = slot else { return Ok(None) };
+            Ok(values.last_mut())
+        }
+        AliasStep::At(index) => {
+            let Value::Array(values) = slot else { return Ok(None) };
+            Ok(position(*index, values.len()).and_then(|at| values.get_mut(at)))
+        }
+        AliasStep::Head | AliasStep::Tail => {
+            let Value::Array(values) = slot else { return Ok(None) };
+            let at = if matches!(step, AliasStep::Head) { 0 } else { values.len() };
+            budget.step(values.len() as u64 / 8)?;
+            values.insert(at, Value::Null);
+            Ok(values.get_mut(at))
+        }
+    }
+}
