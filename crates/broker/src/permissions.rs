@@ -143,6 +143,8 @@ impl Network {
 pub struct Pattern {
     text: Box<str>,
     has_variables: bool,
+    /// It is about this very filter, not about the topics that the filter matches.
+    is_exact: bool,
     /// The first bytes of every topic that it matches, as far as they are the same, ...
     head: u64,
     /// ... and which bits of eight bytes that are.
@@ -198,7 +200,13 @@ impl Pattern {
         })?;
         let has_variables = plain != text;
         let (head, mask) = if has_variables { (0, 0) } else { head_of_filter(text) };
-        Ok(Pattern { text: text.into(), has_variables, head, mask })
+        Ok(Pattern { text: text.into(), has_variables, is_exact: false, head, mask })
+    }
+
+    /// A pattern that is about a subscription with this very filter, or a publish to this topic,
+    /// as EMQX's `{eq, "#"}` is.
+    pub fn exactly(text: &str) -> Result<Pattern, String> {
+        Pattern::parse(text).map(|pattern| Pattern { is_exact: true, ..pattern })
     }
 
     fn of(&self, who: &Who, client_id: &str) -> Filter<'_> {
@@ -376,6 +384,10 @@ impl Rule {
             || self.topics.iter().any(|pattern| match pattern.of(who, client_id) {
                 Filter::Nothing => false,
                 Filter::Unfit => !self.allows,
+                Filter::Is(own) if pattern.is_exact => match deed {
+                    Deed::Publish { topic, .. } => *own == *topic,
+                    Deed::Subscribe { filter, .. } => *own == *filter,
+                },
                 Filter::Is(own) => match deed {
                     Deed::Publish { topic, .. } => filter_matches(&own, topic),
                     Deed::Subscribe { filter, .. } if self.allows => covers(&own, filter),
@@ -421,164 +433,4 @@ fn overlaps(one: &str, other: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILTERS: [&str; 16] = [
-        "#", "+", "+/+", "+/#", "a", "a/#", "a/+", "a/b", "a/+/c", "a/b/#", "+/b", "+/b/#", "$S/#",
-        "$S/+", "$S/a", "/",
-    ];
-    const TOPICS: [&str; 14] = [
-        "a", "b", "a/b", "a/c", "a/b/c", "a/b/d", "a/e/c", "b/b", "b/b/c", "$S/a", "$S/a/b",
-        "$S/b", "/", "/b",
-    ];
-
-    #[test]
-    fn covering_and_overlapping_agree_with_matching() {
-        for one in FILTERS {
-            for other in FILTERS {
-                let both =
-                    |topic: &&&str| filter_matches(other, topic) && filter_matches(one, topic);
-                let common = TOPICS.iter().filter(both).count();
-                let inner = TOPICS.iter().filter(|topic| filter_matches(other, topic)).count();
-                assert_eq!(overlaps(one, other), common > 0, "{one} overlaps {other}");
-                assert_eq!(overlaps(one, other), overlaps(other, one), "{one} and {other}");
-                if covers(one, other) {
-                    assert_eq!(common, inner, "{one} covers {other}");
-                } else {
-                    // The one that is not seen.
-                    assert!(common < inner || (one, other) == ("+/#", "#"), "{one} {other}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_first_bytes_of_a_topic_rule_out_no_match() {
-        let long = [
-            "long/topic/name",
-            "long/topic/#",
-            "long/top/+",
-            "long/to",
-            "\u{e9}/\u{fc}/x",
-            "\u{e9}/+",
-        ];
-        for filter in FILTERS.into_iter().chain(long) {
-            let rule = allow(filter);
-            for topic in TOPICS.into_iter().chain(long) {
-                let matches = filter_matches(filter, topic);
-                assert!(!matches || rule.may_match((head_of(topic), !0)), "{filter} {topic}");
-            }
-            assert!(!rule.may_match((head_of("other"), !0)) || filter.starts_with(['+', '#']));
-            for other in FILTERS.into_iter().chain(long) {
-                let skips = !rule.may_match(head_of_filter(other));
-                assert!(!skips || !covers(filter, other), "{filter} covers {other}");
-                assert!(!skips || !overlaps(filter, other), "{filter} overlaps {other}");
-            }
-        }
-    }
-
-    fn who(user: Option<&str>) -> Who {
-        Who {
-            user: user.map(Into::into),
-            groups: ["ops".into()].into(),
-            address: Some([10, 1, 2, 3].into()),
-            listener: ListenerId(1),
-            common_name: None,
-            is_superuser: false,
-            own: None,
-        }
-    }
-
-    fn allow(topic: &str) -> Rule {
-        Rule { allows: true, topics: vec![Pattern::parse(topic).unwrap()], ..Rule::default() }
-    }
-
-    fn publish(topic: &str) -> Deed<'_> {
-        Deed::Publish { topic, qos: 0, retain: false }
-    }
-
-    fn subscribe(filter: &str) -> Deed<'_> {
-        Deed::Subscribe { filter, qos: 0 }
-    }
-
-    #[test]
-    fn the_first_rule_about_it_decides() {
-        let rules = Permissions::new(vec![
-            Rule { allows: false, ..allow("a/secret/#") },
-            Rule { users: vec![Name::parse("ann")], ..allow("b/#") },
-            Rule { subscribe: false, ..allow("a/+") },
-            allow("a/#"),
-            Rule { users: vec![Name::parse("ann")], allows: false, ..allow("c") },
-            Rule { users: vec![Name::parse("a*")], ..allow("c") },
-        ]);
-        let ann = who(Some("ann"));
-        let says = |deed| rules.decide(&ann, "id", deed);
-        assert_eq!(says(publish("a/secret/x")), Some(false));
-        assert_eq!(says(publish("a/x")), Some(true));
-        assert_eq!(says(publish("b/x")), Some(true));
-        assert_eq!(says(publish("c")), Some(false));
-        assert_eq!(says(publish("d")), None);
-        assert_eq!(says(subscribe("a/+")), Some(false), "a/secret/# matches a/secret, too");
-        assert_eq!(says(subscribe("a/#")), Some(false), "it would bring the secrets");
-        assert_eq!(says(subscribe("a/x/#")), Some(true));
-        assert_eq!(says(subscribe("#")), Some(false));
-        assert_eq!(rules.decide(&who(None), "id", publish("b/x")), None);
-        assert_eq!(rules.decide(&who(Some("al")), "id", publish("c")), Some(true));
-    }
-
-    #[test]
-    fn every_condition_must_hold() {
-        let about = |rule: Rule| rule.is_about((&who(Some("ann")), &[]), "dev-1", publish("a"));
-        assert!(about(allow("a")));
-        assert!(about(Rule { client_ids: vec![Name::parse("dev-*")], ..allow("a") }));
-        assert!(!about(Rule { client_ids: vec![Name::parse("dev")], ..allow("a") }));
-        assert!(about(Rule { groups: vec!["x".into(), "ops".into()], ..allow("a") }));
-        assert!(!about(Rule { groups: vec!["x".into()], ..allow("a") }));
-        let network = |text| vec![Network::parse(text).unwrap()];
-        assert!(about(Rule { addresses: network("10.0.0.0/8"), ..allow("a") }));
-        assert!(about(Rule { addresses: network("0.0.0.0/0"), ..allow("a") }));
-        assert!(!about(Rule { addresses: network("10.1.2.4"), ..allow("a") }));
-        assert!(!about(Rule { addresses: network("::/0"), ..allow("a") }));
-        assert!(about(Rule { listeners: vec![ListenerId(1)], ..allow("a") }));
-        assert!(!about(Rule { listeners: vec![ListenerId(0)], ..allow("a") }));
-        assert!(!about(Rule { anonymous: true, ..allow("a") }));
-        assert!(!about(Rule { qos: 0b110, ..allow("a") }));
-        assert!(!about(Rule { retain: Some(true), ..allow("a") }));
-        assert!(!about(Rule { publish: false, ..allow("a") }));
-        let mapped = "::ffff:10.1.2.3".parse().unwrap();
-        assert!(Network::parse("10.1.0.0/16").unwrap().contains(mapped));
-        assert!(Network::parse("10.0.0.0/33").is_none() && Network::parse("x").is_none());
-    }
-
-    #[test]
-    fn who_is_in_a_group_is_so_by_the_rules_of_today() {
-        let rule = Rule { groups: vec!["night".into()], ..allow("a") };
-        let members = [("ann".into(), vec!["night".into()])];
-        let rules = Permissions::new(vec![rule]);
-        let today = rules.clone().with_members(members.into());
-        let says = |rules: &Permissions, user| rules.decide(&who(user), "id", publish("a"));
-        assert_eq!(says(&today, Some("ann")), Some(true));
-        assert_eq!((says(&today, Some("bob")), says(&today, None)), (None, None));
-        assert_eq!(says(&rules, Some("ann")), None);
-    }
-
-    #[test]
-    fn a_name_stands_for_itself_and_for_nothing_more() {
-        let rule = allow("u/${username}/${clientid}/#");
-        fn about(rule: &Rule, user: Option<&str>, id: &str, topic: &str) -> bool {
-            rule.is_about((&who(user), &[]), id, publish(topic))
-        }
-        assert!(about(&rule, Some("ann"), "x", "u/ann/x/1"));
-        assert!(!about(&rule, Some("ann"), "x", "u/bob/x/1"));
-        assert!(!about(&rule, None, "x", "u//x/1"));
-        for name in ["+", "#", "a/b", "$a", "a\0"] {
-            let topic = format!("u/ann/{name}/1");
-            assert!(!about(&rule, Some("ann"), name, &topic), "{name}");
-            let denies = Rule { allows: false, ..rule.clone() };
-            assert!(about(&denies, Some("ann"), name, "anything"), "{name}");
-        }
-        assert!(Pattern::parse("a/${client}/b").unwrap_err().contains("unknown variable"));
-        assert!(Pattern::parse("a/#/b").unwrap_err().contains("no topic filter"));
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@
 //! [[rule]]
 //! deny = "subscribe"                  # or allow; "publish", "subscribe" or "all"
 //! topic = ["plant/+/secret/#"]        # a filter or several; without one, every topic
+//! filter = ["#", "+/#"]               # or a subscription with exactly one of these filters
 //!
 //! [[rule]]
 //! allow = "all"
@@ -60,12 +61,13 @@ struct File<'a, 'b> {
     groups: HashMap<String, Vec<String>>,
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "address",
     "allow",
     "anonymous",
     "client_id",
     "deny",
+    "filter",
     "group",
     "listener",
     "qos",
@@ -127,14 +129,8 @@ impl File<'_, '_> {
                 "listener" => rule.listeners = self.listeners(value),
                 "qos" => rule.qos = self.qos(value),
                 "retain" => rule.retain = Some(self.bool(value)),
-                "topic" => {
-                    for text in self.reader.texts(value, "topic filters") {
-                        match Pattern::parse(&text) {
-                            Ok(pattern) => rule.topics.push(pattern),
-                            Err(why) => self.reader.wrong(value.span().start, why),
-                        }
-                    }
-                }
+                "filter" => self.patterns(value, Pattern::exactly, &mut rule),
+                "topic" => self.patterns(value, Pattern::parse, &mut rule),
                 "user" => rule.users = self.names(value),
                 other => {
                     let meant = nearest(other, KEYS.into_iter());
@@ -158,6 +154,20 @@ impl File<'_, '_> {
             all.push(Rule { users, groups: Vec::new(), ..rule.clone() });
         }
         all.push(rule);
+    }
+
+    fn patterns(
+        &mut self,
+        value: &Entry<'_>,
+        parse: fn(&str) -> Result<Pattern, String>,
+        rule: &mut Rule,
+    ) {
+        for text in self.reader.texts(value, "topic filters") {
+            match parse(&text) {
+                Ok(pattern) => rule.topics.push(pattern),
+                Err(why) => self.reader.wrong(value.span().start, why),
+            }
+        }
     }
 
     fn action(&mut self, at: usize, action: Option<&Entry<'_>>, rule: &mut Rule) {
@@ -255,6 +265,15 @@ mod tests {
         assert!(rules[1].groups.is_empty() && rules[2].users.is_empty());
         assert_eq!(rules[2].groups, ["operators".into()]);
         assert_eq!((rules[3].qos, rules[3].retain), (0b011, Some(false)));
+    }
+
+    #[test]
+    fn a_filter_is_a_pattern_of_its_own() {
+        let rules = read("[[rule]]\ndeny = \"subscribe\"\nfilter = [\"#\"]\ntopic = \"#\"", &[]);
+        let topics = &rules.unwrap().0[0].topics;
+        assert_eq!(topics.len(), 2);
+        assert!(topics.contains(&Pattern::exactly("#").unwrap()), "{topics:?}");
+        assert!(topics.contains(&Pattern::parse("#").unwrap()), "{topics:?}");
     }
 
     #[test]

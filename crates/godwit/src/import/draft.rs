@@ -42,6 +42,10 @@ pub(super) struct Draft {
     pub(super) rules: Vec<DraftRule>,
     /// What is to happen where no rule says anything, and what says so.
     pub(super) no_match: Option<(bool, String)>,
+    /// Whether `%c` and `%u` stand for names in rules.
+    pub(super) percent_names: bool,
+    /// What gives client ids there, where clients choose them here.
+    pub(super) free_client_ids: Option<String>,
     pub(super) users: Vec<User>,
     pub(super) tables: Tables,
     pub(super) wires: Wires,
@@ -74,6 +78,8 @@ impl Draft {
             bridge_queue: None,
             rules: Vec::new(),
             no_match: None,
+            percent_names: false,
+            free_client_ids: None,
             users: Vec::new(),
             tables: Tables::default(),
             wires: Wires::default(),

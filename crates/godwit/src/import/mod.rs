@@ -5,6 +5,7 @@
 //! written.
 
 mod bridge;
+mod clients;
 mod draft;
 mod emqx;
 mod flat;
@@ -16,6 +17,7 @@ mod row;
 mod rules;
 mod table;
 mod tables;
+mod terms;
 mod tree;
 mod units;
 mod write;

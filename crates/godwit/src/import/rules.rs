@@ -1,11 +1,15 @@
 //! Rules of who may do what: Erlang's terms, as NanoMQ and EMQX have them in `acl.conf`, and
-//! NanoMQ's objects, as `[[rule]]` of ours. A denial that has no equal is said so: who was
-//! forbidden something there may do it here.
+//! NanoMQ's objects, as `[[rule]]` of ours.
+//!
+//! Invariant: a rule that is written allows no more, and denies no less, than the one that it comes
+//! from. A grant that has no exact equal is left out; a denial that has none denies more.
 
+use super::clients::{self, ClientCondition};
 use super::draft::{Draft, Missing};
+use super::terms::{Term, TermReader};
 use super::tree::{Node, Place, Tree};
 use crate::options::value::quote;
-use broker::permissions::{Network, Pattern};
+use broker::permissions::Pattern;
 
 /// One rule, as it will be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,76 +18,132 @@ pub(super) struct DraftRule {
     pub(super) allows: bool,
     /// `publish`, `subscribe` or `all`.
     pub(super) deed: &'static str,
-    /// Conditions as they stand in the file: `user`, and the text behind `=`.
-    pub(super) conditions: Vec<(&'static str, String)>,
-    /// None is every topic.
+    pub(super) who: ClientCondition,
+    pub(super) anonymous: bool,
+    qos: Vec<String>,
+    retain: Option<bool>,
+    /// Without any, and without filters, it is about every topic.
     pub(super) topics: Vec<String>,
+    /// Subscriptions with exactly these filters.
+    pub(super) filters: Vec<String>,
 }
 
 impl DraftRule {
     pub(super) fn write(&self, text: &mut String) {
         let word = if self.allows { "allow" } else { "deny" };
         text.push_str(&format!("\n# {}\n[[rule]]\n{word} = \"{}\"\n", self.note, self.deed));
-        for (key, value) in &self.conditions {
-            text.push_str(&format!("{key} = {value}\n"));
+        let lists = [
+            ("user", &self.who.users),
+            ("client_id", &self.who.client_ids),
+            ("address", &self.who.addresses),
+            ("topic", &self.topics),
+            ("filter", &self.filters),
+        ];
+        for (key, names) in lists {
+            if !names.is_empty() {
+                let names: Vec<String> = names.iter().map(|name| quote(name)).collect();
+                text.push_str(&format!("{key} = [{}]\n", names.join(", ")));
+            }
         }
-        if !self.topics.is_empty() {
-            text.push_str(&format!("topic = {}\n", quoted(&self.topics)));
+        if self.anonymous {
+            text.push_str("anonymous = true\n");
         }
+        if !self.qos.is_empty() {
+            text.push_str(&format!("qos = [{}]\n", self.qos.join(", ")));
+        }
+        if let Some(retain) = self.retain {
+            text.push_str(&format!("retain = {retain}\n"));
+        }
+    }
+
+    /// Whether it is about every client and, but for those that begin with `$`, every topic.
+    fn is_about_all(&self) -> bool {
+        let all = self.topics.is_empty() && self.filters.is_empty() || self.topics == ["#"];
+        self.who == ClientCondition::default() && !self.anonymous && self.qos.is_empty() && all
+    }
+
+    fn names_client_id(&self) -> bool {
+        let topics = self.topics.iter().chain(&self.filters);
+        !self.who.client_ids.is_empty() || topics.into_iter().any(|t| t.contains("${clientid}"))
     }
 }
 
-fn quoted(texts: &[String]) -> String {
-    let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
-    format!("[{}]", texts.join(", "))
+/// A rule as it was read.
+struct SourceRule {
+    allows: bool,
+    who: Vec<ClientCondition>,
+    actions: Vec<ActionCondition>,
+    /// None is every topic.
+    topics: Option<TopicCondition>,
 }
 
-/// A rule that is not understood whole.
-enum Odd {
-    /// It breaks the language.
-    Wrong(String),
-    /// It says what our rules cannot.
-    NoEqual(String),
+struct ActionCondition {
+    deed: &'static str,
+    qos: Vec<String>,
+    retain: Option<bool>,
 }
 
-/// Takes a rule in, or says that it has no equal.
-fn add(draft: &mut Draft, place: &Place, key: &str, allows: bool, read: Result<DraftRule, Odd>) {
-    match read {
-        Ok(rule) => draft.rules.push(rule),
-        Err(Odd::Wrong(why)) => draft.wrongs.push(format!("{place}: {key}: {why}")),
-        Err(Odd::NoEqual(why)) => {
-            let (place, key) = (place.clone(), key.to_string());
-            let wider = "; what it denies is NOT denied by what was written";
-            let why = if allows { why } else { why + wider };
-            draft.missing.push(Missing { place, key, why });
+#[derive(Default)]
+struct TopicCondition {
+    topics: Vec<String>,
+    filters: Vec<String>,
+    left_out: Vec<String>,
+}
+
+/// Takes a rule in, as far as it has an equal, and says what has none.
+fn add(draft: &mut Draft, place: &Place, key: &str, read: Result<SourceRule, String>) {
+    let source = match read {
+        Ok(source) => source,
+        Err(why) => return draft.wrongs.push(format!("{place}: {key}: {why}")),
+    };
+    let mut whys = Vec::new();
+    for who in &source.who {
+        if let Some(why) = &who.left_out {
+            whys.push(match source.allows {
+                true => format!("{why}: nobody is allowed anything by it here, write it by hand"),
+                false => format!("{why}: it is denied to more clients here than there"),
+            });
+            if source.allows {
+                continue;
+            }
+        }
+        for action in &source.actions {
+            let mut rule = DraftRule {
+                note: format!("{place} {key}"),
+                allows: source.allows,
+                deed: action.deed,
+                who: ClientCondition { left_out: None, ..who.clone() },
+                qos: action.qos.clone(),
+                retain: action.retain,
+                ..DraftRule::default()
+            };
+            if let Some(topics) = &source.topics {
+                (rule.topics, rule.filters) = (topics.topics.clone(), topics.filters.clone());
+                if rule.topics.is_empty() && rule.filters.is_empty() {
+                    continue;
+                }
+            }
+            draft.rules.push(rule);
         }
     }
-}
-
-/// A value of Erlang's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Term {
-    Atom(String),
-    List(Vec<Term>),
-    Text(String),
-    Tuple(Vec<Term>),
+    whys.extend(source.topics.into_iter().flat_map(|topics| topics.left_out));
+    whys.dedup();
+    for why in whys {
+        let (place, key) = (place.clone(), key.to_string());
+        draft.missing.push(Missing { place, key, why });
+    }
 }
 
 /// All rules of a file of terms.
 pub(super) fn terms(draft: &mut Draft, node: &Node) {
     let text = node.text().unwrap_or_default();
-    let mut reader = Reader { rest: text, line: node.place.line, depth: 0 };
-    loop {
-        reader.gap();
-        if reader.rest.is_empty() {
-            return;
-        }
-        let place = Place { file: node.place.file.clone(), line: reader.line };
-        match reader.term().and_then(|term| reader.end().map(|()| term)) {
+    let mut reader = TermReader::new(text, node.place.line);
+    while let Some((line, term)) = reader.next_term() {
+        let place = Place { file: node.place.file.clone(), line };
+        match term {
             Ok(Term::Tuple(parts)) => {
-                let note = format!("{place} a rule");
-                let allows = parts.first() == Some(&Term::Atom("allow".into()));
-                add(draft, &place, "a rule", allows, of_terms(&parts, note));
+                let read = of_terms(&parts, draft.percent_names);
+                add(draft, &place, "a rule", read);
             }
             Ok(_) => return draft.wrongs.push(format!("{place}: a rule is {{allow, WHO}}.")),
             Err(why) => return draft.wrongs.push(format!("{place}: {why}")),
@@ -91,268 +151,227 @@ pub(super) fn terms(draft: &mut Draft, node: &Node) {
     }
 }
 
-struct Reader<'a> {
-    rest: &'a str,
-    line: usize,
-    depth: usize,
-}
-
-impl Reader<'_> {
-    fn skip(&mut self, bytes: usize) {
-        self.line += self.rest[..bytes].matches('\n').count();
-        self.rest = &self.rest[bytes..];
-    }
-
-    fn gap(&mut self) {
-        loop {
-            self.skip(self.rest.len() - self.rest.trim_start().len());
-            if !self.rest.starts_with('%') {
-                return;
-            }
-            self.skip(self.rest.find('\n').unwrap_or(self.rest.len()));
-        }
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        self.gap();
-        match self.rest.starts_with('.') {
-            true => self.skip(1),
-            false => return Err("a rule ends with a point, as {allow, all}.".to_string()),
-        }
-        Ok(())
-    }
-
-    fn term(&mut self) -> Result<Term, String> {
-        self.gap();
-        match self.rest.chars().next() {
-            Some('{') => self.many('}').map(Term::Tuple),
-            Some('[') => self.many(']').map(Term::List),
-            Some(quote @ ('"' | '\'')) => {
-                let inside = &self.rest[1..];
-                let end = inside.find(quote).ok_or("a quote is never closed")?;
-                let text = inside[..end].to_string();
-                self.skip(end + 2);
-                Ok(if quote == '"' { Term::Text(text) } else { Term::Atom(text) })
-            }
-            _ => {
-                let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '@';
-                let len = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
-                if len == 0 {
-                    return Err("no value begins so, use {allow, WHO, DEED, [TOPICS]}.".into());
-                }
-                let word = self.rest[..len].to_string();
-                self.skip(len);
-                Ok(Term::Atom(word))
-            }
-        }
-    }
-
-    fn many(&mut self, end: char) -> Result<Vec<Term>, String> {
-        self.skip(1);
-        self.depth += 1;
-        if self.depth > 16 {
-            return Err("deeper than 16 braces, use fewer".to_string());
-        }
-        let mut terms = Vec::new();
-        loop {
-            self.gap();
-            if self.rest.starts_with(end) {
-                self.skip(1);
-                self.depth -= 1;
-                return Ok(terms);
-            }
-            if !terms.is_empty() {
-                if !self.rest.starts_with(',') {
-                    return Err(format!("use a comma, or {end} where it ends"));
-                }
-                self.skip(1);
-            }
-            terms.push(self.term()?);
-        }
-    }
-}
-
-fn of_terms(parts: &[Term], note: String) -> Result<DraftRule, Odd> {
-    let word = |term: &Term| match term {
-        Term::Atom(word) => word.clone(),
-        _ => String::new(),
+fn of_terms(parts: &[Term], percent_names: bool) -> Result<SourceRule, String> {
+    let allows = match parts.first() {
+        Some(word) if word.is("allow") => true,
+        Some(word) if word.is("deny") => false,
+        _ => return Err("a rule begins with allow or deny".into()),
     };
-    let allows = match parts.first().map(word).as_deref() {
-        Some("allow") => true,
-        Some("deny") => false,
-        _ => return Err(Odd::Wrong("a rule begins with allow or deny".into())),
+    let who = match parts.get(1) {
+        Some(who) => clients::of_term(who)?,
+        None => vec![ClientCondition::default()],
     };
-    let mut rule = DraftRule { note, allows, deed: "all", ..DraftRule::default() };
-    if let Some(who) = parts.get(1) {
-        who_of_term(who, &mut rule)?;
-    }
-    rule.deed = match parts.get(2) {
-        None => "all",
-        Some(Term::Atom(word)) => deed(word)?,
-        Some(_) => {
-            return Err(Odd::NoEqual("conditions on QoS and RETAIN: write it by hand".into()));
-        }
+    let actions = match parts.get(2) {
+        None => actions("all", Vec::new(), None),
+        Some(Term::Atom(word)) => actions(deed(word)?, Vec::new(), None),
+        Some(Term::Tuple(pair)) => match &pair[..] {
+            [Term::Atom(word), Term::List(conditions)] => {
+                let (qos, retain) = publish_conditions(conditions)?;
+                actions(deed(word)?, qos, retain)
+            }
+            _ => return Err("an action is publish or {publish, [{qos, 1}]}".into()),
+        },
+        Some(_) => return Err("an action is publish or {publish, [{qos, 1}]}".into()),
     };
+    let mut topics = TopicCondition::default();
     match parts.get(3) {
-        None => {}
-        Some(Term::Atom(all)) if all == "all" => {}
-        Some(Term::List(topics)) => {
-            for topic in topics {
-                let (text, is_literal) = match topic {
+        // There `#` matches no topic that begins with a dollar sign.
+        None if allows => topics.topics.push("#".to_string()),
+        None => return Ok(SourceRule { allows, who, actions, topics: None }),
+        Some(all) if all.is("all") => topics.topics.push("#".to_string()),
+        Some(Term::Text(text)) => topics.add(text, false, allows, percent_names),
+        Some(Term::List(all)) => {
+            for topic in all {
+                let right = "a topic is \"a/b\" or {eq, \"a/b\"}";
+                let (text, is_exact) = match topic {
                     Term::Text(text) => (text, false),
                     Term::Tuple(pair) => match &pair[..] {
-                        [Term::Atom(eq), Term::Text(text)] if eq == "eq" => (text, true),
-                        _ => return Err(Odd::Wrong("a topic is \"a/b\" or {eq, \"a/b\"}".into())),
+                        [eq, Term::Text(text)] if eq.is("eq") => (text, true),
+                        _ => return Err(right.into()),
                     },
-                    _ => return Err(Odd::Wrong("a topic is \"a/b\" or {eq, \"a/b\"}".into())),
+                    _ => return Err(right.into()),
                 };
-                topic_of(text, is_literal, &mut rule)?;
+                topics.add(text, is_exact, allows, percent_names);
             }
         }
-        Some(_) => return Err(Odd::Wrong("topics stand in [brackets]".into())),
+        Some(_) => return Err("topics stand in [brackets]".into()),
     }
-    Ok(rule)
+    Ok(SourceRule { allows, who, actions, topics: Some(topics) })
 }
 
-fn deed(word: &str) -> Result<&'static str, Odd> {
+fn deed(word: &str) -> Result<&'static str, String> {
     match word {
         "publish" | "pub" => Ok("publish"),
         "subscribe" | "sub" => Ok("subscribe"),
         "all" | "pubsub" => Ok("all"),
-        _ => Err(Odd::Wrong("no such deed, use publish, subscribe, pubsub or all".into())),
+        _ => Err("no such deed, use publish, subscribe, pubsub or all".into()),
     }
 }
 
-/// A literal with wildcards is a subscription with this very filter, which is not the same as all
-/// that it could bring.
-fn topic_of(text: &str, is_literal: bool, rule: &mut DraftRule) -> Result<(), Odd> {
-    let (text, is_literal) = match text.strip_prefix("eq ").or(text.strip_prefix('@')) {
-        Some(rest) => (rest, true),
-        None => (text, is_literal),
-    };
-    if is_literal && text.split('/').any(|level| level == "+" || level == "#") {
-        let why =
-            format!("it is about the filter {text:?} itself, and a rule here is about topics");
-        return Err(Odd::NoEqual(why));
-    }
-    let named =
-        [("%c", "${clientid}"), ("%u", "${username}"), ("${cert_common_name}", "${cert_cn}")];
-    let level = |level: &str| {
-        let found = named.iter().find(|(theirs, _)| *theirs == level);
-        found.map_or(level, |(_, ours)| ours).to_string()
-    };
-    let text = text.split('/').map(level).collect::<Vec<_>>().join("/");
-    match Pattern::parse(&text) {
-        Ok(_) => rule.topics.push(text),
-        Err(why) => return Err(Odd::NoEqual(why)),
-    }
-    Ok(())
-}
-
-fn who_of_term(who: &Term, rule: &mut DraftRule) -> Result<(), Odd> {
-    let unknown = || Odd::NoEqual("who it is about cannot be told here: write it by hand".into());
-    let parts = match who {
-        Term::Atom(all) if all == "all" => return Ok(()),
-        Term::Tuple(parts) => parts,
-        _ => return Err(unknown()),
-    };
-    match &parts[..] {
-        [Term::Atom(and), Term::List(all)] if and == "and" => {
-            all.iter().try_for_each(|who| who_of_term(who, rule))
-        }
-        [Term::Atom(kind), Term::Text(name)] => condition(kind, std::slice::from_ref(name), rule),
-        [Term::Atom(kind), Term::List(names)] => {
-            let names = names.iter().map(|name| match name {
-                Term::Text(text) => Ok(text.clone()),
-                _ => Err(unknown()),
-            });
-            condition(kind, &names.collect::<Result<Vec<_>, Odd>>()?, rule)
-        }
-        [Term::Atom(kind), Term::Tuple(pair)] => match &pair[..] {
-            [Term::Atom(re), Term::Text(text)] if re == "re" => {
-                condition(kind, &[exactly(text).ok_or_else(unknown)?], rule)
+/// `[{qos, 1}, {qos, [0, 1]}, {retain, false}]`.
+fn publish_conditions(terms: &[Term]) -> Result<(Vec<String>, Option<bool>), String> {
+    let (mut qos, mut retain) = (Vec::new(), None);
+    let right = || "conditions are {qos, 0}, 1 or 2, and {retain, true}, false or all".to_string();
+    for term in terms {
+        let Term::Tuple(pair) = term else { return Err(right()) };
+        let level = |term: &Term| match term {
+            Term::Atom(word) if ["0", "1", "2"].contains(&word.as_str()) => Ok(word.clone()),
+            _ => Err(right()),
+        };
+        match &pair[..] {
+            [name, Term::List(levels)] if name.is("qos") => {
+                qos.extend(levels.iter().map(level).collect::<Result<Vec<_>, String>>()?);
             }
-            _ => Err(unknown()),
-        },
-        _ => Err(unknown()),
+            [name, one] if name.is("qos") => qos.push(level(one)?),
+            [name, word] if name.is("retain") => match word {
+                Term::Atom(word) if word == "true" => retain = Some(true),
+                Term::Atom(word) if word == "false" => retain = Some(false),
+                Term::Atom(word) if word == "all" => retain = None,
+                _ => return Err(right()),
+            },
+            _ => return Err(right()),
+        }
+    }
+    Ok((qos, retain))
+}
+
+/// RETAIN is about publishing only.
+fn actions(deed: &'static str, qos: Vec<String>, retain: Option<bool>) -> Vec<ActionCondition> {
+    match (deed, retain) {
+        ("all", Some(_)) => vec![
+            ActionCondition { deed: "publish", qos: qos.clone(), retain },
+            ActionCondition { deed: "subscribe", qos, retain: None },
+        ],
+        ("subscribe", _) => vec![ActionCondition { deed, qos, retain: None }],
+        _ => vec![ActionCondition { deed, qos, retain }],
     }
 }
 
-/// The only name that a regular expression takes: `^name$`.
-fn exactly(expression: &str) -> Option<String> {
-    let name = expression.strip_prefix('^')?.strip_suffix('$')?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_@: ".contains(c);
-    name.chars().all(is_plain).then(|| name.to_string())
-}
+/// Names of the client, theirs and ours.
+const NAMES: &[(&str, &str)] = &[
+    ("${clientid}", "${clientid}"),
+    ("${username}", "${username}"),
+    ("${cert_common_name}", "${cert_cn}"),
+    ("${cn}", "${cert_cn}"),
+];
 
-fn condition(kind: &str, names: &[String], rule: &mut DraftRule) -> Result<(), Odd> {
-    let key = match kind {
-        "user" | "username" => "user",
-        "client" | "clientid" => "client_id",
-        "ipaddr" | "ipaddrs" => "address",
-        _ => return Err(Odd::NoEqual(format!("{kind:?} is no condition here: write it by hand"))),
-    };
-    if key != "address" && names.iter().any(|name| name == "#") {
-        // Everyone, in NanoMQ's old file.
-        return Ok(());
+impl TopicCondition {
+    fn add(&mut self, text: &str, is_exact: bool, allows: bool, percent_names: bool) {
+        let exactly = text.strip_prefix("eq ").or(text.strip_prefix('@'));
+        let (text, is_exact) = (exactly.unwrap_or(text), is_exact || exactly.is_some());
+        let mut levels: Vec<String> = Vec::new();
+        let mut is_known = true;
+        for level in text.split('/') {
+            let mut own = match level {
+                "%c" if percent_names => "${clientid}".to_string(),
+                "%u" if percent_names => "${username}".to_string(),
+                // What stands for itself there may have been meant for a name.
+                "%c" | "%u" if !allows => "+".to_string(),
+                level => level.to_string(),
+            };
+            for (theirs, ours) in NAMES {
+                own = own.replace(theirs, ours);
+            }
+            let plain = NAMES.iter().fold(own.clone(), |text, (_, ours)| text.replace(ours, "x"));
+            let is_macro = percent_names && (plain.contains("%c") || plain.contains("%u"));
+            if plain.contains("${") || is_macro {
+                is_known = false;
+                levels.push("#".to_string());
+                break;
+            }
+            levels.push(own);
+        }
+        let own = levels.join("/");
+        let fits = Pattern::parse(&own);
+        match fits {
+            Ok(_) if is_known && is_exact => self.filters.push(own),
+            Ok(_) if is_known => self.topics.push(own),
+            Ok(_) if allows => self.left_out.push(format!(
+                "{text:?} names something of a client that is not known here: nobody is allowed \
+                 it, write it by hand"
+            )),
+            Ok(_) => {
+                self.left_out.push(format!(
+                    "{text:?} names something of a client that is not known here: {own:?} is \
+                     denied"
+                ));
+                self.topics.push(own);
+            }
+            // It matches nothing there either.
+            Err(why) => self.left_out.push(why),
+        }
     }
-    if names.iter().any(|name| name.is_empty() || key != "address" && name.contains('*')) {
-        return Err(Odd::NoEqual("a name that is no name here: write it by hand".into()));
-    }
-    if key == "address" && names.iter().any(|name| Network::parse(name).is_none()) {
-        return Err(Odd::Wrong("no address, use one like \"10.0.0.0/8\"".into()));
-    }
-    if rule.conditions.iter().any(|(there, _)| *there == key) {
-        return Err(Odd::NoEqual("two conditions of one kind: write it by hand".into()));
-    }
-    rule.conditions.push((key, quoted(names)));
-    Ok(())
 }
 
 /// One of NanoMQ's: `{"permit": "allow", "username": "ann", "action": "subscribe", "topics": []}`.
 pub(super) fn object(draft: &mut Draft, node: &Node, key: &str) {
-    let allows = node.field_text("permit") == Some("allow");
-    let note = format!("{} {key}", node.place);
-    add(draft, &node.place, key, allows, of_object(node, note));
+    let read = of_object(node, draft.percent_names);
+    add(draft, &node.place, key, read);
 }
 
-fn of_object(node: &Node, note: String) -> Result<DraftRule, Odd> {
-    let wrong = |why: &str| Odd::Wrong(why.to_string());
+fn of_object(node: &Node, percent_names: bool) -> Result<SourceRule, String> {
     let Tree::Object(fields) = &node.tree else {
-        return Err(wrong("a rule stands in braces, with permit, action and topics"));
+        return Err("a rule stands in braces, with permit, action and topics".into());
     };
-    let mut rule = DraftRule { note, deed: "all", ..DraftRule::default() };
-    rule.allows = match node.field_text("permit") {
+    let allows = match node.field_text("permit") {
         Some("allow") => true,
         Some("deny") => false,
-        _ => return Err(wrong("permit is allow or deny")),
+        _ => return Err("permit is allow or deny".into()),
     };
+    let (mut deeds, mut topics) = (actions("all", Vec::new(), None), None);
+    let mut conditions = Vec::new();
     for (name, value) in fields {
         match name.as_str() {
             "permit" => {}
-            "action" => rule.deed = deed(value.text().unwrap_or_default())?,
-            "topics" => {
-                let topics = value.texts().ok_or_else(|| wrong("topics is a list of filters"))?;
-                topics.iter().try_for_each(|topic| topic_of(topic, false, &mut rule))?;
+            "action" => {
+                deeds = actions(deed(value.text().unwrap_or_default())?, Vec::new(), None);
             }
-            "and" => {
-                let Tree::Object(all) = &value.tree else {
-                    return Err(wrong("and has conditions in braces"));
-                };
-                for (name, value) in all {
-                    condition_of(name, value, &mut rule)?;
-                }
+            "topics" | "topic" => {
+                let texts = value.texts().ok_or("topics is a list of filters")?;
+                let mut all = TopicCondition::default();
+                texts.iter().for_each(|topic| all.add(topic, false, allows, percent_names));
+                topics = Some(all);
             }
-            name => condition_of(name, value, &mut rule)?,
+            "and" => conditions.push(clients::all_of(parts_of(value)?.into_iter())),
+            "or" => conditions.push(clients::any_of(parts_of(value)?.into_iter())),
+            name => conditions.push(condition_of(name, value)),
         }
     }
-    Ok(rule)
+    // Which of two counts there is not said: a denial is for each, a grant for both together.
+    let who = match conditions.is_empty() {
+        true => vec![ClientCondition::default()],
+        false if allows => clients::all_of(conditions.into_iter())?,
+        false => clients::any_of(conditions.into_iter())?,
+    };
+    Ok(SourceRule { allows, who, actions: deeds, topics })
 }
 
-fn condition_of(name: &str, value: &Node, rule: &mut DraftRule) -> Result<(), Odd> {
-    let names = value.texts().ok_or_else(|| Odd::Wrong(format!("{name} is a name")))?;
+type Alternatives = Result<Vec<ClientCondition>, String>;
+
+/// What stands in `and` and `or`: an object, or a list of them.
+fn parts_of(value: &Node) -> Result<Vec<Alternatives>, String> {
+    let of_fields = |fields: &[(String, Node)]| {
+        fields.iter().map(|(name, value)| condition_of(name, value)).collect::<Vec<_>>()
+    };
+    match &value.tree {
+        Tree::Object(fields) => Ok(of_fields(fields)),
+        Tree::List(nodes) => {
+            let of_node = |node: &Node| match &node.tree {
+                Tree::Object(fields) => Ok(clients::all_of(of_fields(fields).into_iter())),
+                _ => Err("conditions stand in braces".to_string()),
+            };
+            nodes.iter().map(of_node).collect()
+        }
+        Tree::Text(_) | Tree::Pieces(_) | Tree::Named { .. } => {
+            Err("conditions stand in braces".to_string())
+        }
+    }
+}
+
+fn condition_of(name: &str, value: &Node) -> Alternatives {
+    let names = value.texts().ok_or_else(|| format!("{name} is a name"))?;
     let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-    condition(name, &names, rule)
+    clients::of_names(name, &names)
 }
 
 /// What counts where no rule says anything.
@@ -360,6 +379,7 @@ pub(super) fn finish(draft: &mut Draft, by_default: bool) {
     const ASKED_AFTER: &[&str] =
         &["acl.http_url", "auth.postgres_rules", "auth.mysql_rules", "auth.redis_rules"];
     let asks = draft.settings.iter().any(|setting| ASKED_AFTER.contains(&setting.key));
+    narrow(draft);
     let said = draft.no_match.clone();
     if draft.rules.is_empty() && !said.as_ref().is_some_and(|(allows, _)| !allows && !asks) {
         return;
@@ -372,9 +392,8 @@ pub(super) fn finish(draft: &mut Draft, by_default: bool) {
     }
     if asks {
         // Rules are looked at before a server is asked: it would never be.
-        let is_all = |rule: &DraftRule| rule.conditions.is_empty() && rule.topics.is_empty();
         draft.rules.retain(|rule| {
-            let keeps = !rule.allows || !is_all(rule);
+            let keeps = !rule.allows || !rule.is_about_all();
             if !keeps {
                 draft.notes.push(format!(
                     "{}: everything is allowed there, which is left out: rules are looked at \
@@ -387,72 +406,55 @@ pub(super) fn finish(draft: &mut Draft, by_default: bool) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::tree::Folder;
-    use super::*;
-    use std::path::Path;
-
-    fn read(text: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
-        let mut draft = Draft::new(Folder::of(Path::new("nowhere/x")));
-        let place = Place { file: "acl.conf".into(), line: 1 };
-        terms(&mut draft, &Node::text_at(&place, text));
-        let rules = draft.rules.iter().map(|rule| {
-            let mut text = String::new();
-            rule.write(&mut text);
-            text.lines().skip(2).collect::<Vec<_>>().join(" ")
-        });
-        let missing = draft.missing.iter().map(|one| format!("{}: {}", one.place, one.why));
-        (rules.collect(), missing.collect(), draft.wrongs)
-    }
-
-    #[test]
-    fn terms_become_rules() {
-        let (rules, missing, wrongs) = read(
-            "%% who looks\n{allow, {username, {re, \"^dashboard$\"}}, subscribe, [\"$SYS/#\"]}.\n\
-             {allow, {ipaddr, \"127.0.0.1\"}, all, [\"$SYS/#\", \"a/%c\"]}.\n\
-             {deny, {'and', [{user, \"a\"}, {client, \"b\"}]}, pubsub, [{eq, \"x/y\"}]}.\n\
-             {allow, all}.",
-        );
-        assert_eq!(
-            rules,
-            [
-                "[[rule]] allow = \"subscribe\" user = [\"dashboard\"] topic = [\"$SYS/#\"]",
-                "[[rule]] allow = \"all\" address = [\"127.0.0.1\"] topic = [\"$SYS/#\", \
-                 \"a/${clientid}\"]",
-                "[[rule]] deny = \"all\" user = [\"a\"] client_id = [\"b\"] topic = [\"x/y\"]",
-                "[[rule]] allow = \"all\"",
-            ]
-        );
-        assert_eq!((missing.len(), wrongs.len()), (0, 0), "{missing:?} {wrongs:?}");
-    }
-
-    #[test]
-    fn a_denial_that_cannot_be_told_is_loud() {
-        let (rules, missing, wrongs) = read(
-            "{deny, all, subscribe, [{eq, \"#\"}]}.\n{allow, {zone, \"x\"}, all, [\"a\"]}.\n\
-             {deny, {user, {re, \"^a.*\"}}}.",
-        );
-        assert_eq!((rules.len(), wrongs.len()), (0, 0), "{wrongs:?}");
-        assert!(missing[0].starts_with("acl.conf:1: it is about the filter \"#\""), "{missing:?}");
-        assert!(missing[0].ends_with("NOT denied by what was written"), "{missing:?}");
-        assert!(missing[1].starts_with("acl.conf:2: \"zone\" is no condition"), "{missing:?}");
-        assert!(!missing[1].contains("NOT denied"), "{missing:?}");
-        assert!(missing[2].contains("NOT denied"), "{missing:?}");
-    }
-
-    #[test]
-    fn broken_terms_have_their_line() {
-        for (text, why) in [
-            ("{allow, all}", "acl.conf:1: a rule ends with a point"),
-            ("\n{allow, all, fly}.", "acl.conf:2: a rule: no such deed"),
-            ("{allow, all", "acl.conf:1: use a comma, or }"),
-            ("{maybe, all}.", "acl.conf:1: a rule: a rule begins with allow or deny"),
-            ("{allow, {ipaddr, \"x\"}}.", "acl.conf:1: a rule: no address"),
-        ] {
-            let wrongs = read(text).2;
-            assert!(wrongs[0].starts_with(why), "{text}: {wrongs:?}");
-        }
-        assert!(!read(&"{".repeat(10_000)).2.is_empty());
-    }
+/// The topic with any name in the place of the user's.
+fn any_user(topic: &str) -> String {
+    let level = |level: &str| match level.contains("${username}") {
+        true => "+".to_string(),
+        false => level.to_string(),
+    };
+    topic.split('/').map(level).collect::<Vec<_>>().join("/")
 }
+
+/// Names that clients may choose for themselves here allow nothing, and free nobody of a denial.
+fn narrow(draft: &mut Draft) {
+    if let Some(note) = draft.free_client_ids.clone() {
+        draft.rules.retain(|rule| {
+            let keeps = !rule.allows || !rule.names_client_id();
+            if !keeps {
+                draft.notes.push(format!(
+                    "{}: it goes by the client id, which {note} gives there and the client \
+                     chooses here: nobody is allowed anything by it",
+                    rule.note
+                ));
+            }
+            keeps
+        });
+    }
+    if draft.authenticates() {
+        return;
+    }
+    // A user name that nobody checked is nobody's here, and there it is the one that CONNECT has.
+    let mut rules = Vec::new();
+    for rule in std::mem::take(&mut draft.rules) {
+        let topics = [&rule.topics[..], &rule.filters[..]].concat();
+        let names_user = topics.iter().any(|topic| topic.contains("${username}"));
+        let is_about_users = !rule.who.users.is_empty() || names_user;
+        let nameless = (is_about_users && !rule.allows).then(|| {
+            draft.notes.push(format!(
+                "{}: nobody is asked who it is, so it is denied to every client",
+                rule.note
+            ));
+            let (named, filters): (Vec<String>, Vec<String>) =
+                rule.filters.iter().cloned().partition(|filter| filter.contains("${username}"));
+            let topics = rule.topics.iter().chain(&named).map(|topic| any_user(topic)).collect();
+            let who = ClientCondition { users: Vec::new(), ..rule.who.clone() };
+            DraftRule { who, filters, topics, anonymous: true, ..rule.clone() }
+        });
+        rules.push(rule);
+        rules.extend(nameless);
+    }
+    draft.rules = rules;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,361 @@
+//! EMQX's chains: which authenticators a client is shown to, and which sources of rules are asked,
+//! one after the other. Links of a chain are read by kind; what became of each shows only at the
+//! end.
+//!
+//! Invariant: a link that is not carried over whole is left out whole, and what it could have
+//! refused is not allowed by the links behind it.
+
+use super::draft::{Draft, Missing};
+use super::tree::{Entry, Fields, Node, Place, Tree};
+use super::units;
+
+/// Every link that is switched on, in its order there.
+#[derive(Default)]
+pub(super) struct Chains {
+    authenticators: Vec<Link>,
+    sources: Vec<Link>,
+    /// Whether the file says anything of sources.
+    pub(super) names_sources: bool,
+}
+
+struct Link {
+    place: Place,
+    kind: String,
+    /// There is one of its kind before it.
+    is_second: bool,
+    /// How many rules there were before it and behind it.
+    rules: std::ops::Range<usize>,
+}
+
+/// A chain becomes an object with the kind of each link as its key, so that a row can be about one.
+pub(super) fn arrange(root: &mut Node, draft: &mut Draft) {
+    let Tree::Object(fields) = &mut root.tree else { return };
+    for (key, node) in fields {
+        match key.as_str() {
+            "authentication" => {
+                draft.chains.authenticators = by_kind(node, authenticator_kind, draft, key);
+            }
+            "authorization" => {
+                let Tree::Object(fields) = &mut node.tree else { continue };
+                let sources = fields.iter_mut().find(|(key, _)| key == "sources");
+                if let Some((_, node)) = sources {
+                    draft.chains.names_sources = true;
+                    let kind = |node: &Node| node.field_text("type").map(str::to_string);
+                    draft.chains.sources = by_kind(node, kind, draft, "authorization.sources");
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn authenticator_kind(node: &Node) -> Option<String> {
+    let kind = match node.field_text("mechanism") {
+        Some("jwt") => "jwt",
+        Some("scram") => "scram",
+        Some("gssapi") => "kerberos",
+        Some("cinfo") => "cinfo",
+        _ => node.field_text("backend")?,
+    };
+    Some(kind.to_string())
+}
+
+/// The links of a chain as they stand in the file.
+fn links(node: &Node, kind: &impl Fn(&Node) -> Option<String>) -> Vec<Node> {
+    match &node.tree {
+        Tree::List(nodes) => nodes.clone(),
+        Tree::Object(_) if kind(node).is_some() => vec![node.clone()],
+        // `authentication.1 { ... }`
+        Tree::Object(fields) => fields.iter().map(|(_, node)| node.clone()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+pub(super) fn is_enabled(link: &Node) -> bool {
+    let word = link.field_text("enable").or(link.field_text("enabled"));
+    word.is_none_or(|word| units::is_true(word).unwrap_or(true))
+}
+
+/// Whether any link of a listener's own chain is switched on.
+pub(super) fn has_enabled_link(chain: &Node) -> bool {
+    links(chain, &authenticator_kind).iter().any(is_enabled)
+}
+
+const SAYS_KIND: &[&str] = &["backend", "mechanism", "type", "enable", "enabled"];
+
+fn by_kind(
+    node: &mut Node,
+    kind: impl Fn(&Node) -> Option<String>,
+    draft: &mut Draft,
+    key: &str,
+) -> Vec<Link> {
+    let (mut fields, mut found) = (Fields::new(), Vec::<Link>::new());
+    for mut link in links(node, &kind) {
+        let Some(kind) = kind(&link) else {
+            let why = "it says neither backend nor type, name one like http";
+            draft.wrongs.push(format!("{}: {key}: {why}", link.place));
+            continue;
+        };
+        if !is_enabled(&link) {
+            let place = link.place.clone();
+            let why = "it is switched off there".to_string();
+            draft.missing.push(Missing { place, key: format!("{key} {kind}"), why });
+            continue;
+        }
+        let is_second = found.iter().any(|there| there.kind == kind);
+        let place = link.place.clone();
+        found.push(Link { place, kind: kind.clone(), is_second, rules: 0..0 });
+        if is_second {
+            continue;
+        }
+        if let Tree::Object(inside) = &mut link.tree {
+            inside.retain(|(name, _)| !SAYS_KIND.contains(&name.as_str()));
+        }
+        fields.push((kind, link));
+    }
+    node.tree = Tree::Object(fields);
+    found
+}
+
+/// The rules that a file or a text brought are those of its link.
+pub(super) fn note_rules(draft: &mut Draft, from: usize) {
+    let to = draft.rules.len();
+    if let Some(link) = draft.chains.sources.iter_mut().find(|link| link.kind == "file") {
+        link.rules = from..to;
+    }
+}
+
+/// Options of ours that one kind of link is written as.
+struct Written {
+    kind: &'static str,
+    /// It is carried over where all of these are there.
+    needs: &'static [&'static str],
+    /// What all its options begin with.
+    prefix: &'static str,
+}
+
+const AUTHENTICATORS: &[Written] = &[
+    Written { kind: "jwt", needs: &["auth.jwt_keys"], prefix: "auth.jwt_" },
+    Written { kind: "http", needs: &["auth.http_url"], prefix: "auth.http_" },
+    Written {
+        kind: "postgresql",
+        needs: &["auth.postgres_url", "auth.postgres_user"],
+        prefix: "auth.postgres_",
+    },
+    Written { kind: "mysql", needs: &["auth.mysql_url", "auth.mysql_user"], prefix: "auth.mysql_" },
+    Written { kind: "redis", needs: &["auth.redis_url", "auth.redis_user"], prefix: "auth.redis_" },
+];
+
+/// Keys of a link that say how its server is reached, and not whom it lets in.
+const HOW_IT_IS_REACHED: &[&str] = &[
+    "algorithm",
+    "auto_reconnect",
+    "connect_timeout",
+    "connection_timeout",
+    "disable_prepared_statements",
+    "disconnect_after_expire",
+    "enable_pipelining",
+    "health_check",
+    "max_inactive",
+    "max_retries",
+    "pool",
+    "pool_size",
+    "query_timeout",
+    "refresh_interval",
+    "request_timeout",
+    "resource_opts",
+    "retry_interval",
+    "secret_base64_encoded",
+    "ssl",
+    "use_jwks",
+    "user_group",
+];
+
+/// Something of it that was not carried over, and may decide.
+fn undecided(draft: &Draft, prefix: &str) -> Option<String> {
+    let decides = |missing: &&Missing| {
+        let inside = missing.key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
+        inside.is_some_and(|inside| {
+            let mut words = inside.split('.');
+            let first = words.next().unwrap_or_default();
+            let is_hash = first == "password_hash_algorithm"
+                && !["name", "mac_fun", "salt_position"].contains(&words.next().unwrap_or("name"));
+            !HOW_IT_IS_REACHED.contains(&first) && !is_hash
+        })
+    };
+    let found = draft.missing.iter().find(decides)?;
+    Some(format!("{} has no equal", found.key))
+}
+
+fn uncarried(link: &Link, draft: &Draft, written: &[Written], prefix: &str) -> Option<String> {
+    if link.is_second {
+        return Some("one of each kind is asked here, and this is the second".to_string());
+    }
+    let Some(own) = written.iter().find(|own| own.kind == link.kind) else {
+        return Some("there is nothing like it here".to_string());
+    };
+    if !own.needs.iter().all(|key| draft.setting(key).is_some()) {
+        return Some("what it needs here is not said there".to_string());
+    }
+    undecided(draft, &format!("{prefix}.{}", link.kind))
+}
+
+/// Whether clients are asked who they are, by which means, and which are left out.
+pub(super) fn finish_authentication(draft: &mut Draft) {
+    let links = std::mem::take(&mut draft.chains.authenticators);
+    let (mut refuses, mut asks_http) = (None, false);
+    for link in &links {
+        let why = match &refuses {
+            Some(before) => Some(format!(
+                "{before} comes before it there and may refuse its clients, which it cannot here"
+            )),
+            None if link.kind == "jwt" && asks_http => {
+                Some("the server is asked before it there, and after it here".to_string())
+            }
+            None => uncarried(link, draft, AUTHENTICATORS, "authentication"),
+        };
+        let Some(why) = why else {
+            asks_http |= link.kind == "http";
+            continue;
+        };
+        let own = AUTHENTICATORS.iter().find(|own| own.kind == link.kind);
+        if let Some(own) = own.filter(|_| !link.is_second) {
+            draft.settings.retain(|setting| !setting.key.starts_with(own.prefix));
+        }
+        // These refuse clients whatever their password is.
+        if ["cinfo", "http"].contains(&link.kind.as_str()) {
+            refuses.get_or_insert(link.kind.clone());
+        }
+        let why = format!("{why}: nobody is let in by it");
+        let (place, key) = (link.place.clone(), format!("authentication {}", link.kind));
+        draft.missing.push(Missing { place, key, why });
+    }
+    if !links.is_empty() {
+        let names = links.iter().map(|link| link.kind.as_str()).collect::<Vec<_>>().join(", ");
+        draft.ask_for_credentials(&format!("{} authentication: {names}", links[0].place));
+    }
+    if draft.setting("auth.jwt_keys").is_some() {
+        draft.imply_once("auth.jwt_acl_claim", "acl", "what it is there without a word");
+    }
+}
+
+const SOURCES: &[Written] = &[
+    Written { kind: "postgresql", needs: &["auth.postgres_rules"], prefix: "auth.postgres_rules" },
+    Written { kind: "mysql", needs: &["auth.mysql_rules"], prefix: "auth.mysql_rules" },
+    Written { kind: "redis", needs: &["auth.redis_rules"], prefix: "auth.redis_rules" },
+    Written { kind: "http", needs: &["acl.http_url"], prefix: "acl.http_" },
+];
+
+/// The order in which they are looked at here: rules of a table, of the file, of a server.
+fn rank(kind: &str) -> u8 {
+    match kind {
+        "file" => 1,
+        "http" => 2,
+        _ => 0,
+    }
+}
+
+/// What sources say is kept as far as it is asked in the same order here.
+pub(super) fn finish_sources(draft: &mut Draft) {
+    let links = std::mem::take(&mut draft.chains.sources);
+    let is_by_one_table = |kind: &str, draft: &Draft| {
+        let asked: Vec<&str> = AUTHENTICATORS
+            .iter()
+            .filter(|own| own.needs.iter().all(|key| draft.setting(key).is_some()))
+            .map(|own| own.kind)
+            .collect();
+        asked == [kind]
+    };
+    let (mut before, mut last_rank): (Option<String>, u8) = (None, 0);
+    for link in &links {
+        let has_denials = |draft: &Draft| {
+            draft.rules.get(link.rules.clone()).is_some_and(|all| all.iter().any(|one| !one.allows))
+        };
+        let out_of_order = before.clone().or_else(|| {
+            (rank(&link.kind) < last_rank).then(|| "a source that is asked later here".to_string())
+        });
+        if link.kind == "file" && !link.is_second {
+            if let Some(earlier) = out_of_order {
+                drop_grants(draft, link, &earlier);
+            } else if has_denials(draft) {
+                last_rank = 1;
+            }
+            continue;
+        }
+        let why = match out_of_order {
+            Some(earlier) => Some(format!("{earlier} comes before it there")),
+            None if rank(&link.kind) == 0 && !is_by_one_table(&link.kind, draft) => {
+                Some("its rules are read here where it alone knows the users".to_string())
+            }
+            None => uncarried(link, draft, SOURCES, "authorization.sources"),
+        };
+        let Some(why) = why else {
+            last_rank = last_rank.max(rank(&link.kind));
+            continue;
+        };
+        let own = SOURCES.iter().find(|own| own.kind == link.kind);
+        if let Some(own) = own.filter(|_| !link.is_second) {
+            draft.settings.retain(|setting| !setting.key.starts_with(own.prefix));
+        }
+        before.get_or_insert(link.kind.clone());
+        let why = format!("{why}: nobody is allowed anything by it, and what no rule allows is denied");
+        let (place, key) = (link.place.clone(), format!("authorization.sources {}", link.kind));
+        draft.no_match = Some((false, format!("{place} {key}, which is not carried over")));
+        draft.missing.push(Missing { place, key, why });
+    }
+    if draft.setting("auth.jwt_acl_claim").is_some() {
+        allow_the_rest(draft);
+    }
+}
+
+/// A source before it might have denied what these rules allow.
+fn drop_grants(draft: &mut Draft, link: &Link, earlier: &str) {
+    let (mut at, range) = (0, link.rules.clone());
+    let notes = &mut draft.notes;
+    draft.rules.retain(|rule| {
+        let drops = range.contains(&at) && rule.allows;
+        at += 1;
+        if drops {
+            notes.push(format!("{}: {earlier} comes before it there: it allows nothing", rule.note));
+        }
+        !drops
+    });
+}
+
+/// A token without rules of its own is no reason to deny everything.
+fn allow_the_rest(draft: &mut Draft) {
+    let allows = draft.no_match.as_ref().is_none_or(|(allows, _)| *allows);
+    if allows && draft.rules.is_empty() && draft.no_match.is_none() && draft.has_out {
+        draft.no_match = Some((true, "rules there are those of tokens only".to_string()));
+        draft.allow_all("rules there are those of tokens only");
+    }
+}
+
+/// `enable_authn` of a listener.
+pub(super) fn enable_authn(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match entry.text()? {
+        "quick_deny_anonymous" => draft.listener(entry).refuses_nameless = Some(entry.note()),
+        text if !units::is_true(text)? => draft.listener(entry).asks_nobody = Some(entry.note()),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A listener's own chain takes the place of the one for all.
+pub(super) fn listener_chain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let has_links = match &entry.node.tree {
+        Tree::List(nodes) => !nodes.is_empty(),
+        Tree::Object(fields) => !fields.is_empty(),
+        _ => return Err("use a list of authenticators".to_string()),
+    };
+    if !has_links {
+        return Ok(());
+    }
+    let note = entry.note();
+    let listener = draft.listener(entry);
+    match has_enabled_link(entry.node) {
+        true => listener.own_chain = Some(note),
+        false => listener.asks_nobody = Some(note),
+    }
+    Ok(())
+}

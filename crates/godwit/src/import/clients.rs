@@ -1,0 +1,217 @@
+//! Whom a rule of another broker is about, as the conditions of our rules: alternatives, each with
+//! what it asks for. Conditions that our rules do not have make an alternative inexact; it is about
+//! more clients then, and never about fewer.
+
+use super::terms::Term;
+use broker::permissions::Network;
+
+/// One alternative. An empty list asks for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClientCondition {
+    pub(super) users: Vec<String>,
+    pub(super) client_ids: Vec<String>,
+    pub(super) addresses: Vec<String>,
+    /// What of the original it leaves out.
+    pub(super) left_out: Option<String>,
+}
+
+/// More alternatives than anybody writes.
+const ALTERNATIVES_MAX: usize = 64;
+
+impl ClientCondition {
+    fn inexact(why: impl Into<String>) -> ClientCondition {
+        ClientCondition { left_out: Some(why.into()), ..ClientCondition::default() }
+    }
+
+    /// Both hold. Of two lists of one kind only names that are in both count.
+    fn and(&self, other: &ClientCondition) -> Option<ClientCondition> {
+        let mut left_out = self.left_out.clone().or_else(|| other.left_out.clone());
+        let mut common = |own: &[String], other: &[String]| {
+            if own.is_empty() || other.is_empty() {
+                return Some([own, other].concat());
+            }
+            if [own, other].concat().iter().any(|name| name.ends_with('*') || name.contains('/')) {
+                left_out = left_out.take().or(Some("two conditions of one kind".to_string()));
+                return Some(own.to_vec());
+            }
+            let both = own.iter().filter(|name| other.contains(name)).cloned();
+            let both: Vec<String> = both.collect();
+            (!both.is_empty()).then_some(both)
+        };
+        let users = common(&self.users, &other.users)?;
+        let client_ids = common(&self.client_ids, &other.client_ids)?;
+        let addresses = common(&self.addresses, &other.addresses)?;
+        Some(ClientCondition { users, client_ids, addresses, left_out })
+    }
+}
+
+/// The error is one of the language: it says what would be right.
+pub(super) fn of_term(who: &Term) -> Result<Vec<ClientCondition>, String> {
+    let unknown = || vec![ClientCondition::inexact("who it is about is no condition here")];
+    let Term::Tuple(parts) = who else {
+        return Ok(if who.is("all") { vec![ClientCondition::default()] } else { unknown() });
+    };
+    let text = |term: &Term| match term {
+        Term::Text(text) => Some(text.clone()),
+        _ => None,
+    };
+    match &parts[..] {
+        [op, Term::List(all)] if op.is("and") => all_of(all.iter().map(of_term)),
+        [op, Term::List(all)] if op.is("or") => any_of(all.iter().map(of_term)),
+        [Term::Atom(kind), Term::Text(name)] => of_names(kind, std::slice::from_ref(name)),
+        [Term::Atom(kind), Term::List(names)] => {
+            match names.iter().map(text).collect::<Option<Vec<_>>>() {
+                Some(names) => of_names(kind, &names),
+                None => Ok(unknown()),
+            }
+        }
+        [Term::Atom(kind), Term::Tuple(pair)] => match &pair[..] {
+            [re, Term::Text(expression)] if re.is("re") => of_expression(kind, expression),
+            _ => Ok(unknown()),
+        },
+        [Term::Atom(kind), ..] => {
+            Ok(vec![ClientCondition::inexact(format!("{kind:?} is no condition here"))])
+        }
+        _ => Ok(unknown()),
+    }
+}
+
+type Alternatives = Result<Vec<ClientCondition>, String>;
+
+pub(super) fn all_of(parts: impl Iterator<Item = Alternatives>) -> Alternatives {
+    let mut all = vec![ClientCondition::default()];
+    for part in parts {
+        let part = part?;
+        if all.len() * part.len() > ALTERNATIVES_MAX {
+            return Ok(vec![ClientCondition::inexact("it has too many alternatives")]);
+        }
+        let pairs = all.iter().flat_map(|one| part.iter().map(move |other| one.and(other)));
+        all = pairs.flatten().collect();
+    }
+    Ok(all)
+}
+
+pub(super) fn any_of(parts: impl Iterator<Item = Alternatives>) -> Alternatives {
+    let mut all = Vec::new();
+    for part in parts {
+        all.extend(part?);
+    }
+    if all.len() > ALTERNATIVES_MAX {
+        return Ok(vec![ClientCondition::inexact("it has too many alternatives")]);
+    }
+    Ok(all)
+}
+
+/// One of these names or addresses.
+pub(super) fn of_names(kind: &str, names: &[String]) -> Alternatives {
+    let everyone = || Ok(vec![ClientCondition::default()]);
+    let own = ClientCondition::default();
+    let is_odd = |name: &String| name.is_empty() || name.contains('*') || name.contains("${");
+    let own = match kind {
+        // Everyone, in NanoMQ's rules.
+        "user" | "username" | "client" | "clientid" if names.iter().any(|name| name == "#") => {
+            return everyone();
+        }
+        "user" | "username" | "client" | "clientid" if names.iter().any(is_odd) => {
+            return Ok(vec![ClientCondition::inexact("a name that is no name here")]);
+        }
+        "user" | "username" => ClientCondition { users: names.to_vec(), ..own },
+        "client" | "clientid" => ClientCondition { client_ids: names.to_vec(), ..own },
+        "ipaddr" | "ipaddrs" => {
+            if names.iter().any(|name| Network::parse(name).is_none()) {
+                return Err("no address, use one like \"10.0.0.0/8\"".to_string());
+            }
+            ClientCondition { addresses: names.to_vec(), ..own }
+        }
+        _ => ClientCondition::inexact(format!("{kind:?} is no condition here")),
+    };
+    // A list without names is about nobody.
+    Ok(if names.is_empty() { Vec::new() } else { vec![own] })
+}
+
+/// Names by a regular expression: `^name$`, `^start`, `^start.*` and `^(one|other)$` are exact.
+fn of_expression(kind: &str, expression: &str) -> Alternatives {
+    let inexact = || format!("names by the expression {expression:?}");
+    let (names, is_exact) = match names_of(expression) {
+        Some(found) => found,
+        None => return Ok(vec![ClientCondition::inexact(inexact())]),
+    };
+    let own = ClientCondition::default();
+    let mut own = match kind {
+        "user" | "username" => ClientCondition { users: names, ..own },
+        "client" | "clientid" => ClientCondition { client_ids: names, ..own },
+        _ => own,
+    };
+    if !is_exact || own.users.is_empty() && own.client_ids.is_empty() {
+        own.left_out = Some(inexact());
+    }
+    Ok(vec![own])
+}
+
+/// Names, or beginnings with a star, that are all that an expression takes, or more than that.
+/// `None` stands for any name.
+fn names_of(expression: &str) -> Option<(Vec<String>, bool)> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_@: ".contains(c);
+    let inside = expression.strip_prefix('^')?;
+    let group = inside.strip_prefix('(').and_then(|rest| rest.strip_suffix(")$"));
+    if let Some(group) = group {
+        let names: Vec<String> = group.split('|').map(str::to_string).collect();
+        let plain = names.iter().all(|name| !name.is_empty() && name.chars().all(is_plain));
+        return plain.then_some((names, true));
+    }
+    // An alternative reaches as far as the expression does.
+    if inside.contains('|') {
+        return None;
+    }
+    let len = inside.find(|c| !is_plain(c)).unwrap_or(inside.len());
+    let (mut start, rest) = inside.split_at(len);
+    match rest {
+        "$" if !start.is_empty() => return Some((vec![start.to_string()], true)),
+        "" | ".*" | ".*$" if !start.is_empty() => return Some((vec![format!("{start}*")], true)),
+        _ => {}
+    }
+    // The last character may be there several times, or not at all.
+    if rest.starts_with(['?', '*', '+', '{']) {
+        start = &start[..start.len().saturating_sub(1)];
+    }
+    (!start.is_empty()).then(|| (vec![format!("{start}*")], false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_takes_these_names_or_fewer() {
+        for (expression, names, is_exact) in [
+            ("^dashboard$", vec!["dashboard"], true),
+            ("^dev-", vec!["dev-*"], true),
+            ("^dev-.*$", vec!["dev-*"], true),
+            ("^(ann|bob)$", vec!["ann", "bob"], true),
+            ("^dev-[0-9]+$", vec!["dev-*"], false),
+            ("^abc?d$", vec!["ab*"], false),
+        ] {
+            let (found, exact) = names_of(expression).unwrap_or_else(|| panic!("{expression}"));
+            assert_eq!((found, exact), (names.iter().map(|n| n.to_string()).collect(), is_exact));
+        }
+        for expression in ["dashboard", "^a|b$", ".*", "^(a.|b)$", "^$", "^a*"] {
+            assert_eq!(names_of(expression), None, "{expression}");
+        }
+    }
+
+    #[test]
+    fn conditions_are_joined_or_say_what_they_leave_out() {
+        let users = |names: &[&str]| {
+            of_names("user", &names.iter().map(|name| name.to_string()).collect::<Vec<_>>())
+        };
+        let both = all_of([users(&["a", "b"]), users(&["b", "c"])].into_iter()).unwrap();
+        assert_eq!(both[0].users, ["b"]);
+        assert!(all_of([users(&["a"]), users(&["c"])].into_iter()).unwrap().is_empty());
+        let zone = of_names("zone", &["x".to_string()]);
+        let found = all_of([users(&["a"]), zone].into_iter()).unwrap();
+        assert_eq!((found.len(), found[0].users.len()), (1, 1));
+        assert!(found[0].left_out.is_some());
+        assert_eq!(any_of([users(&["a"]), users(&["c"])].into_iter()).unwrap().len(), 2);
+        assert!(users(&[]).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,115 @@
+//! What becomes of rules: never wider, and nothing of a denial is lost.
+
+use super::super::tree::Folder;
+use super::*;
+use std::path::Path;
+
+fn read(text: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
+    let mut draft = Draft::new(Folder::of(Path::new("nowhere/x")));
+    let place = Place { file: "acl.conf".into(), line: 1 };
+    terms(&mut draft, &Node::text_at(&place, text));
+    let rules = draft.rules.iter().map(|rule| {
+        let mut text = String::new();
+        rule.write(&mut text);
+        text.lines().skip(2).collect::<Vec<_>>().join(" ").replace("[[rule]] ", "")
+    });
+    let missing = draft.missing.iter().map(|one| format!("{}: {}", one.place, one.why));
+    (rules.collect(), missing.collect(), draft.wrongs)
+}
+
+#[test]
+fn terms_become_rules() {
+    let (rules, missing, wrongs) = read(
+        "%% who looks\n{allow, {username, {re, \"^dashboard$\"}}, subscribe, [\"$SYS/#\"]}.\n\
+         {allow, {ipaddr, \"127.0.0.1\"}, all, [\"$SYS/#\", \"a/${clientid}\"]}.\n\
+         {deny, {'and', [{user, \"a\"}, {client, \"b\"}]}, pubsub, [{eq, \"x/y\"}]}.\n\
+         {deny, all, subscribe, [\"$SYS/#\", {eq, \"#\"}, \"eq +/#\"]}.\n\
+         {allow, {'or', [{user, \"a\"}, {clientid, [\"b\", \"c\"]}]}, publish, \"t\"}.\n\
+         {allow, all, {all, [{qos, [0, 1]}, {retain, false}]}, [\"r\"]}.\n\
+         {allow, all, publish, []}.\n\
+         {allow, all}.\n{deny, all}.",
+    );
+    assert_eq!(
+        rules,
+        [
+            "allow = \"subscribe\" user = [\"dashboard\"] topic = [\"$SYS/#\"]",
+            "allow = \"all\" address = [\"127.0.0.1\"] topic = [\"$SYS/#\", \"a/${clientid}\"]",
+            "deny = \"all\" user = [\"a\"] client_id = [\"b\"] filter = [\"x/y\"]",
+            "deny = \"subscribe\" topic = [\"$SYS/#\"] filter = [\"#\", \"+/#\"]",
+            "allow = \"publish\" user = [\"a\"] topic = [\"t\"]",
+            "allow = \"publish\" client_id = [\"b\", \"c\"] topic = [\"t\"]",
+            "allow = \"publish\" topic = [\"r\"] qos = [0, 1] retain = false",
+            "allow = \"subscribe\" topic = [\"r\"] qos = [0, 1]",
+            "allow = \"all\" topic = [\"#\"]",
+            "deny = \"all\"",
+        ]
+    );
+    assert_eq!((missing.len(), wrongs.len()), (0, 0), "{missing:?} {wrongs:?}");
+}
+
+#[test]
+fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
+    for (term, rule, why) in [
+        ("{allow, {zone, \"x\"}, all, [\"a\"]}.", None, "\"zone\" is no condition here: nobody"),
+        (
+            "{deny, {zone, \"x\"}, all, [\"a\"]}.",
+            Some("deny = \"all\" topic = [\"a\"]"),
+            "denied to more clients",
+        ),
+        ("{allow, {client_attr, \"g\", \"x\"}, all, [\"a\"]}.", None, "nobody is allowed"),
+        ("{allow, {user, {re, \"^a.*z$\"}}}.", None, "names by the expression"),
+        (
+            "{deny, {user, {re, \"^a.*z$\"}}}.",
+            Some("deny = \"all\" user = [\"a*\"]"),
+            "denied to more clients",
+        ),
+        ("{deny, {user, {re, \"a\"}}}.", Some("deny = \"all\""), "denied to more clients"),
+        ("{allow, all, all, [\"a/${client_attrs.g}/b\"]}.", None, "nobody is allowed it"),
+        (
+            "{deny, all, all, [\"a/${client_attrs.g}/b\"]}.",
+            Some("deny = \"all\" topic = [\"a/#\"]"),
+            "\"a/#\" is denied",
+        ),
+        (
+            "{allow, all, all, [\"a/${client_attrs.g}/b\", \"c\"]}.",
+            Some("allow = \"all\" topic = [\"c\"]"),
+            "nobody is allowed it",
+        ),
+    ] {
+        let (rules, missing, wrongs) = read(term);
+        assert!(wrongs.is_empty(), "{wrongs:?}");
+        assert_eq!(rules, rule.map(String::from).into_iter().collect::<Vec<_>>(), "{term}");
+        assert!(missing.len() == 1 && missing[0].contains(why), "{term}: {missing:?}");
+    }
+}
+
+/// EMQX 5 reads `%c` as two characters; EMQX 4 reads it as the client id.
+#[test]
+fn percent_names_count_where_the_project_has_them() {
+    let rules = |percent_names: bool| {
+        let mut draft = Draft::new(Folder::of(Path::new("nowhere/x")));
+        draft.percent_names = percent_names;
+        let place = Place { file: "acl.conf".into(), line: 1 };
+        let text = "{allow, all, all, [\"a/%c\"]}.\n{deny, all, all, [\"b/%u\", \"c/x%c\"]}.";
+        terms(&mut draft, &Node::text_at(&place, text));
+        draft.rules.iter().map(|rule| rule.topics.join(" ")).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(false), ["a/%c", "b/+ c/x%c"]);
+    assert_eq!(rules(true), ["a/${clientid}", "b/${username} c/#"]);
+}
+
+#[test]
+fn broken_terms_have_their_line() {
+    for (text, why) in [
+        ("{allow, all}", "acl.conf:1: a rule ends with a point"),
+        ("\n{allow, all, fly}.", "acl.conf:2: a rule: no such deed"),
+        ("{allow, all", "acl.conf:1: use a comma, or }"),
+        ("{maybe, all}.", "acl.conf:1: a rule: a rule begins with allow or deny"),
+        ("{allow, {ipaddr, \"x\"}}.", "acl.conf:1: a rule: no address"),
+        ("{allow, all, {publish, [{qos, 3}]}, [\"a\"]}.", "acl.conf:1: a rule: conditions are"),
+    ] {
+        let wrongs = read(text).2;
+        assert!(wrongs[0].starts_with(why), "{text}: {wrongs:?}");
+    }
+    assert!(!read(&"{".repeat(10_000)).2.is_empty());
+}
