@@ -40,11 +40,48 @@ impl Used {
 
 /// Every flag of a command line in its order, or everything that is wrong with it.
 pub(crate) fn read(flags: &[Flag], arguments: &[OsString]) -> Result<Vec<Used>, Vec<String>> {
+    gather(flags, arguments, false).map(|(used, _)| used)
+}
+
+/// Flags, and the words between them: they stand in any order.
+pub(crate) fn read_mixed(flags: &[Flag], arguments: &[OsString]) -> Result<Mixed, Vec<String>> {
+    gather(flags, arguments, true)
+}
+
+/// The verb of a subcommand, and the rest: flags may stand before it. Without a verb the first word
+/// is what stands in its place.
+pub(crate) fn split_verb(
+    flags: &[Flag],
+    arguments: &[OsString],
+) -> (Option<String>, Vec<OsString>) {
+    let (mut at, mut rest) = (0, arguments.to_vec());
+    while let Some(word) = arguments.get(at).map(|word| word.to_string_lossy()) {
+        let name = word.split_once('=').map_or(word.as_ref(), |(name, _)| name);
+        let flag = flags.iter().find(|flag| flag.names.contains(&name));
+        match flag.filter(|flag| !flag.names.contains(&"--help")) {
+            Some(flag) if !word.contains('=') => at += 1 + flag.values.len(),
+            Some(_) => at += 1,
+            None => break,
+        }
+    }
+    let at = if at < rest.len() { at } else { 0 };
+    let verb = (!rest.is_empty()).then(|| rest.remove(at).to_string_lossy().into_owned());
+    (verb, rest)
+}
+
+type Mixed = (Vec<Used>, Vec<OsString>);
+
+fn gather(flags: &[Flag], arguments: &[OsString], takes_words: bool) -> Result<Mixed, Vec<String>> {
     let mut used = Vec::new();
+    let mut words = Vec::new();
     let mut wrongs = Vec::new();
     let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        let argument = argument.to_string_lossy();
+    while let Some(word) = rest.next() {
+        let argument = word.to_string_lossy();
+        if takes_words && !argument.starts_with('-') {
+            words.push(word.clone());
+            continue;
+        }
         // `--flag=value` is `--flag value`.
         let (name, glued) = match argument.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name, Some(value.to_string())),
@@ -59,7 +96,7 @@ pub(crate) fn read(flags: &[Flag], arguments: &[OsString]) -> Result<Vec<Used>, 
             Err(why) => wrongs.push(format!("{name}: {why}")),
         }
     }
-    if wrongs.is_empty() { Ok(used) } else { Err(wrongs) }
+    if wrongs.is_empty() { Ok((used, words)) } else { Err(wrongs) }
 }
 
 fn values<'a>(
@@ -148,6 +185,15 @@ mod tests {
                 "-D: needs COMMAND NAME VALUE",
             ]
         );
+    }
+
+    #[test]
+    fn words_stand_before_between_and_behind_flags() {
+        for line in ["file -p 1 -q", "-p 1 file -q", "-p 1 -q file"] {
+            let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            let (used, words) = read_mixed(FLAGS, &arguments).unwrap();
+            assert_eq!((used.len(), words), (2, vec![OsString::from("file")]), "{line}");
+        }
     }
 
     #[test]

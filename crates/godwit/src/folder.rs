@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use store::{Batch, Build, Disk, Options, Report, Space, Store};
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let verb = arguments.first().map(|verb| verb.to_string_lossy().into_owned());
+    let (verb, arguments) = flags::split_verb(FLAGS, arguments);
     let work = match verb.as_deref() {
         Some("check") => check,
         Some("export") => export,
@@ -21,12 +21,12 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
         Some("-h" | "--help") => return print(&help()),
         _ => return refuse(&["store needs check, export or import; --help says more".to_string()]),
     };
-    let place = arguments.get(1).map(|place| place.to_string_lossy());
+    let place = arguments.first().map(|place| place.to_string_lossy());
     if let (Some(verb), Some(place)) = (&verb, place.filter(|place| !place.starts_with('-'))) {
         let right = format!("godwit store {verb} --data {place}");
         return refuse(&[format!("{place}: the folder is named with --data, use {right}")]);
     }
-    let used = match flags::read(FLAGS, &arguments[1..]) {
+    let used = match flags::read(FLAGS, &arguments) {
         Ok(used) => used,
         Err(wrongs) => return refuse(&wrongs),
     };

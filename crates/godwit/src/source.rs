@@ -36,6 +36,11 @@ pub(crate) fn unreadable(path: &Path, name: &str, error: &std::io::Error) -> Str
 }
 
 pub(crate) fn text_of<'a>(bytes: &'a [u8], why_text: &str) -> Result<&'a str, (usize, String)> {
+    // Editors on some systems begin a file with a byte order mark.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err((1, format!("UTF-16 text: save it as UTF-8, which {why_text}")));
+    }
     std::str::from_utf8(bytes).map_err(|error| {
         (line_at(bytes, error.valid_up_to()), format!("not UTF-8 text, which {why_text}"))
     })
@@ -125,5 +130,17 @@ impl<'a> Reader<'a> {
             }
         }
         networks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        assert_eq!(text_of(b"\xef\xbb\xbfann:x", "it is"), Ok("ann:x"));
+        let (line, why) = text_of(b"\xff\xfea\0", "names are").unwrap_err();
+        assert_eq!((line, why.as_str()), (1, "UTF-16 text: save it as UTF-8, which names are"));
     }
 }

@@ -17,14 +17,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let verb = arguments.first().map(|verb| verb.to_string_lossy().into_owned());
+    let (verb, arguments) = flags::split_verb(FLAGS, arguments);
     match verb.as_deref() {
         Some("test") => {}
         Some("--markdown") => return print(&rulebook::markdown()),
         Some("-h" | "--help") => return print(&help()),
         _ => return refuse(&["rules needs test; --help says more".to_string()]),
     }
-    let used = match flags::read(FLAGS, &arguments[1..]) {
+    let used = match flags::read(FLAGS, &arguments) {
         Ok(used) => used,
         Err(wrongs) => return refuse(&wrongs),
     };

@@ -83,11 +83,16 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
 }
 
 fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
-    let (switches, rest): (Vec<OsString>, Vec<OsString>) = {
-        let switches = arguments.iter().take_while(|word| word.to_string_lossy().starts_with('-'));
-        let count = switches.count();
-        (arguments[..count].to_vec(), arguments[count..].to_vec())
-    };
+    // What stands behind FILE and USER is a password, whatever it begins with.
+    let (mut switches, mut rest) = (Vec::new(), Vec::new());
+    for word in arguments {
+        let is_flag = word.to_string_lossy().starts_with('-');
+        let is_batch = switches.iter().any(|switch| switch == "-b");
+        match is_flag && (rest.len() < 2 || !is_batch && rest.len() == 2) {
+            true => switches.push(word.clone()),
+            false => rest.push(word.clone()),
+        }
+    }
     let used = flags::read(FLAGS, &switches)?;
     let has = |name: &str| used.iter().any(|used| used.name == name);
     if has("--help") {
@@ -107,7 +112,7 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
     let wanted = if batch { 3 } else { 2 };
     if rest.len() != wanted {
         let right = if batch { "-b FILE USER PASSWORD" } else { "FILE USER" };
-        return Err(vec![format!("use godwit passwd {right}; flags come first")]);
+        return Err(vec![format!("use godwit passwd {right}")]);
     }
     let user = rest[1].to_str().ok_or_else(|| vec!["the user name is not UTF-8".to_string()])?;
     check_name(user).map_err(|why| vec![why])?;
@@ -119,7 +124,7 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
 fn carry_out(order: Order) -> Result<(), String> {
     let shown = order.file.display();
     let before = match fs::read_to_string(&order.file) {
-        Ok(text) => text,
+        Ok(text) => text.trim_start_matches('\u{feff}').to_string(),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !order.removes => String::new(),
         Err(error) => return Err(format!("{shown}: {error}")),
     };

@@ -108,6 +108,9 @@ fn by_kind(
         if is_second {
             continue;
         }
+        if link.field_text("secret_base64_encoded") == Some("true") {
+            draft.off.push("secret_base64_encoded");
+        }
         if let Tree::Object(inside) = &mut link.tree {
             inside.retain(|(name, _)| !SAYS_KIND.contains(&name.as_str()));
         }
@@ -298,7 +301,8 @@ pub(super) fn finish_sources(draft: &mut Draft) {
             draft.settings.retain(|setting| !setting.key.starts_with(own.prefix));
         }
         before.get_or_insert(link.kind.clone());
-        let why = format!("{why}: nobody is allowed anything by it, and what no rule allows is denied");
+        let why =
+            format!("{why}: nobody is allowed anything by it, and what no rule allows is denied");
         let (place, key) = (link.place.clone(), format!("authorization.sources {}", link.kind));
         draft.no_match = Some((false, format!("{place} {key}, which is not carried over")));
         draft.missing.push(Missing { place, key, why });
@@ -316,7 +320,8 @@ fn drop_grants(draft: &mut Draft, link: &Link, earlier: &str) {
         let drops = range.contains(&at) && rule.allows;
         at += 1;
         if drops {
-            notes.push(format!("{}: {earlier} comes before it there: it allows nothing", rule.note));
+            notes
+                .push(format!("{}: {earlier} comes before it there: it allows nothing", rule.note));
         }
         !drops
     });
@@ -326,7 +331,6 @@ fn drop_grants(draft: &mut Draft, link: &Link, earlier: &str) {
 fn allow_the_rest(draft: &mut Draft) {
     let allows = draft.no_match.as_ref().is_none_or(|(allows, _)| *allows);
     if allows && draft.rules.is_empty() && draft.no_match.is_none() && draft.has_out {
-        draft.no_match = Some((true, "rules there are those of tokens only".to_string()));
         draft.allow_all("rules there are those of tokens only");
     }
 }

@@ -1,9 +1,12 @@
 //! What is to be written: our options with the line that each comes from, listeners, bridges,
 //! rules, users, and whatever has no equal here.
 
+use super::access::may_decide_about_access;
 use super::bridge::Bridge;
+use super::chain::Chains;
 use super::emqx::Wires;
 use super::listener::{ClientDemands, Listener};
+use super::row::unknown_row;
 use super::row::{As, Row, Said, To};
 use super::rules::DraftRule;
 use super::tables::Tables;
@@ -20,6 +23,8 @@ pub(super) struct Setting {
     pub(super) toml: String,
     /// Where it comes from.
     pub(super) note: String,
+    /// Why it is not the value that stood there.
+    pub(super) clamped: Option<String>,
 }
 
 /// A key that has no equal, and why.
@@ -49,6 +54,19 @@ pub(super) struct Draft {
     pub(super) users: Vec<User>,
     pub(super) tables: Tables,
     pub(super) wires: Wires,
+    pub(super) chains: Chains,
+    /// What asks every client of the original who it is.
+    pub(super) credentials_note: Option<String>,
+    /// Whether nobody can come in before somebody names users.
+    pub(super) has_no_users: bool,
+    /// Keys of tokens that stood in the file itself.
+    pub(super) token_key: Option<Vec<u8>>,
+    /// Whether other files may be written beside the main one.
+    pub(super) has_out: bool,
+    /// Whether a key that nobody knows is an error.
+    pub(super) is_strict: bool,
+    /// Files of rules or users that are named and not there.
+    pub(super) lost: Vec<&'static str>,
     /// Parts of the file that a key of it switches off.
     pub(super) off: Vec<&'static str>,
     pub(super) missing: Vec<Missing>,
@@ -83,6 +101,13 @@ impl Draft {
             users: Vec::new(),
             tables: Tables::default(),
             wires: Wires::default(),
+            chains: Chains::default(),
+            credentials_note: None,
+            has_no_users: false,
+            token_key: None,
+            has_out: true,
+            is_strict: false,
+            lost: Vec::new(),
             off: Vec::new(),
             missing: Vec::new(),
             notes: Vec::new(),
@@ -94,7 +119,17 @@ impl Draft {
     /// Does what a row says.
     pub(super) fn take(&mut self, row: &'static Row, entry: &Entry<'_>) {
         self.hit.insert(row.key);
+        if !row.key.ends_with("terms") && !row.key.ends_with("rules") && entry.node.is_garbled() {
+            let (place, key) = (&entry.node.place, &entry.key);
+            let why = "not UTF-8 text, which it has to be: save the file as UTF-8";
+            return self.wrongs.push(format!("{place}: {key}: {why}"));
+        }
         let done = match &row.to {
+            // What nobody knows of a listener may be who it lets in.
+            To::Nothing(_) if row.is_for_others() && may_decide_about_access(entry.last()) => {
+                self.unknown(&entry.node.place, &entry.key, unknown_row(&entry.key));
+                Ok(())
+            }
             To::All(key, by) => self.all(key, *by, entry),
             To::Listener(key, by) => self.of_listener(key, *by, entry),
             To::Bridge(key, by) => self.of_bridge(key, *by, entry),
@@ -155,7 +190,10 @@ impl Draft {
     pub(super) fn listener(&mut self, entry: &Entry<'_>) -> &mut Listener {
         let mut words = entry.key.split('.');
         let id = match (words.next(), words.next(), entry.names.first()) {
-            (Some("listeners"), Some(kind), Some(name)) => format!("{kind}.{name}"),
+            (Some("listeners" | "listener"), Some(kind), Some(first)) => {
+                let name = entry.names.get(1).unwrap_or(first);
+                format!("{kind}.{name}")
+            }
             (Some(part @ ("tls" | "websocket")), ..) => part.to_string(),
             (_, _, Some(name)) => name.clone(),
             _ => String::new(),
@@ -241,6 +279,7 @@ pub(super) fn setting(
     said: Said,
     note: String,
 ) -> Result<Setting, String> {
+    let (said, given) = nearest_number(key, kind, said);
     let value = match kind {
         // It goes into a file for who has it in a file already, and nowhere else.
         Kind::Hidden(kind) => read(*kind, said).map_err(|_| format!("use {}", kind.right())),
@@ -248,7 +287,25 @@ pub(super) fn setting(
     };
     let value = value.map_err(|why| format!("{key} does not take this: {why}"))?;
     let kind = if let Kind::Hidden(kind) = kind { *kind } else { kind };
-    Ok(Setting { key, toml: kind.write(&value), value, note })
+    let toml = kind.write(&value);
+    let clamped = given.filter(|given| value != Value::Number(*given));
+    let clamped = clamped.map(|given| {
+        format!("{given} is beyond what {key} takes ({}): {toml} was taken", kind.right())
+    });
+    Ok(Setting { key, toml, value, note, clamped })
+}
+
+/// A number beyond the range of its option becomes the nearest one in it; what was given comes
+/// back beside it. What passwords cost is not changed.
+fn nearest_number(key: &str, kind: Kind, said: Said) -> (Said, Option<u64>) {
+    let Kind::Number { min, max, word, .. } = kind else { return (said, None) };
+    let Said::Text(text) = &said else { return (said, None) };
+    let Ok(given) = text.parse::<u64>() else { return (said, None) };
+    let is_word = word.is_some_and(|(_, special)| special == given);
+    if is_word || (min..=max).contains(&given) || key.starts_with("auth.password") {
+        return (said, None);
+    }
+    (Said::Text(given.clamp(min, max).to_string()), Some(given))
 }
 
 fn read(kind: Kind, said: Said) -> Result<Value, String> {

@@ -2,11 +2,13 @@
 //! name them.
 
 use super::bridge::Topics;
+use super::chain;
 use super::draft::Draft;
 use super::row::Said;
 use super::rules;
-use super::tree::{Entry, Fields, Node, Place, Tree};
+use super::tree::{Entry, Node, Place, Tree};
 use super::units;
+use crate::identity::base64::Alphabet;
 
 /// What of rules, actions and sources has been read, until all is there.
 #[derive(Default)]
@@ -41,68 +43,9 @@ struct Carrying {
 
 /// Chains become objects with the kind of each link as its key, so that a row can be about one.
 pub(super) fn arrange(mut root: Node, draft: &mut Draft) -> Node {
-    let Tree::Object(fields) = &mut root.tree else { return root };
-    for (key, node) in fields {
-        match key.as_str() {
-            "authentication" => by_kind(node, kind_of_authentication, draft, key),
-            "authorization" => {
-                let Tree::Object(fields) = &mut node.tree else { continue };
-                let sources = fields.iter_mut().find(|(key, _)| key == "sources");
-                if let Some((_, node)) = sources {
-                    let kind = |node: &Node| node.field_text("type").map(str::to_string);
-                    by_kind(node, kind, draft, "authorization.sources");
-                }
-            }
-            _ => {}
-        }
-    }
+    chain::arrange(&mut root, draft);
     root
 }
-
-fn kind_of_authentication(node: &Node) -> Option<String> {
-    let kind = match node.field_text("mechanism") {
-        Some("jwt") => "jwt",
-        Some("scram") => "scram",
-        Some("gssapi") => "kerberos",
-        Some("cinfo") => "cinfo",
-        _ => node.field_text("backend")?,
-    };
-    Some(kind.to_string())
-}
-
-fn by_kind(node: &mut Node, kind: impl Fn(&Node) -> Option<String>, draft: &mut Draft, key: &str) {
-    let links: Vec<Node> = match &node.tree {
-        Tree::List(nodes) => nodes.clone(),
-        Tree::Object(_) if kind(node).is_some() => vec![node.clone()],
-        // `authentication.1 { ... }`
-        Tree::Object(fields) => fields.iter().map(|(_, node)| node.clone()).collect(),
-        _ => return,
-    };
-    let mut fields = Fields::new();
-    for mut link in links {
-        let Some(kind) = kind(&link) else {
-            let why = "it says neither backend nor type, name one like http";
-            draft.wrongs.push(format!("{}: {key}: {why}", link.place));
-            continue;
-        };
-        let named = node_entry(&link, format!("{key} {kind}"));
-        if link.field_text("enable") == Some("false") {
-            draft.miss(&named, "it is switched off there");
-            continue;
-        }
-        if fields.iter().any(|(there, _)| *there == kind) {
-            draft.miss(&named, "one of each kind is asked here, and this is the second");
-            continue;
-        }
-        if let Tree::Object(inside) = &mut link.tree {
-            inside.retain(|(name, _)| !SAYS_KIND.contains(&name.as_str()));
-        }
-        fields.push((kind, link));
-    }
-    node.tree = Tree::Object(fields);
-}
-
-const SAYS_KIND: &[&str] = &["backend", "mechanism", "type", "enable"];
 
 fn node_entry(node: &Node, key: String) -> Entry<'_> {
     Entry { key, names: Vec::new(), node }
@@ -124,16 +67,16 @@ pub(super) fn claims(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String>
     for (claim, value) in pairs {
         let text = value.text().unwrap_or_default().to_string();
         let key = match claim.as_str() {
-            "iss" => "auth.jwt_issuer",
-            "aud" => "auth.jwt_audience",
-            "username" | "sub" if text == "${username}" => {
+            _ if text == "${username}" => {
                 draft.say("auth.jwt_user_claim", Said::Text(claim), entry);
                 continue;
             }
-            "clientid" if text == "${clientid}" => {
+            _ if text == "${clientid}" => {
                 draft.say("auth.jwt_client_id_claim", Said::Text(claim), entry);
                 continue;
             }
+            "iss" if !text.contains("${") => "auth.jwt_issuer",
+            "aud" if !text.contains("${") => "auth.jwt_audience",
             _ => {
                 draft.miss(
                     entry,
@@ -149,15 +92,23 @@ pub(super) fn claims(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String>
 
 pub(super) fn rules_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     let (file, text) = draft.folder.read(entry.text()?)?;
-    let place = Place { file, line: 1 };
+    let (place, before) = (Place { file, line: 1 }, draft.rules.len());
     rules::terms(draft, &Node::text_at(&place, &text));
+    chain::note_rules(draft, before);
+    Ok(())
+}
+
+/// A file that is an `acl.conf`.
+pub(super) fn terms(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    rules::terms(draft, entry.node);
     Ok(())
 }
 
 /// Rules that stand in the file itself.
 pub(super) fn rules_text(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let text = entry.text()?.to_string();
+    let (text, before) = (entry.text()?.to_string(), draft.rules.len());
     rules::terms(draft, &Node::text_at(&entry.node.place, &text));
+    chain::note_rules(draft, before);
     Ok(())
 }
 
@@ -348,13 +299,110 @@ fn filters(sql: &str) -> Option<Vec<String>> {
 
 /// Without authentication everyone may come in.
 pub(super) fn imply(draft: &mut Draft) {
-    if !draft.authenticates() && draft.setting("allow_anonymous").is_none() {
+    chain::finish_authentication(draft);
+    chain::finish_sources(draft);
+    if draft.credentials_note.is_some() {
+        certificates_are_no_proof(draft);
+    } else if draft.setting("allow_anonymous").is_none() {
         draft.imply("allow_anonymous", "true", "what it is there without authentication");
+    }
+    if !draft.chains.names_sources {
+        draft.notes.push(
+            "authorization: without sources EMQX goes by its etc/acl.conf, which is not read: \
+             name it in authorization.sources, or write its rules into acl.file"
+                .to_string(),
+        );
     }
     let is_file = draft.setting("log.target").is_some_and(|there| there.value.text() == "file");
     if is_file && draft.setting("log.file").is_none() {
         draft.imply("log.file", "/var/log/emqx/emqx.log", "what it is there without a word");
     }
+}
+
+/// There a certificate gives a name and no entry; here it would be both.
+fn certificates_are_no_proof(draft: &mut Draft) {
+    let mut left_out = Vec::new();
+    draft.settings.retain(|setting| {
+        let keeps = !setting.key.starts_with("auth.certificate");
+        let is_on = !keeps && setting.value.text() != "off";
+        left_out.extend(is_on.then(|| (setting.key, setting.note.clone())));
+        keeps
+    });
+    for (key, note) in left_out {
+        if key == "auth.certificate_client_id" {
+            draft.free_client_ids = Some(note.clone());
+        }
+        let why = "clients have to pass authentication as well there, and here a certificate \
+                   that gives a name is enough: rules may use ${cert_cn}";
+        draft.missing.push(super::left_out(&note, why));
+    }
+}
+
+/// Ids that EMQX gives, and clients choose here.
+pub(super) fn own_client_id(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if matches!(&entry.node.tree, Tree::Text(text) if ["false", "disabled"].contains(&&**text)) {
+        return Ok(());
+    }
+    draft.free_client_ids = Some(entry.note());
+    draft.miss(
+        entry,
+        "clients choose their ids here: bind ids to users by rules with ${username}, or by \
+         auth.certificate_client_id and auth.jwt_client_id_claim",
+    );
+    Ok(())
+}
+
+/// Addresses that a listener lets in.
+pub(super) fn access_rules(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let rules = entry.node.texts().ok_or("use a list like [\"allow all\"]")?;
+    let first = rules.first().map(|rule| rule.trim());
+    if first.is_none_or(|rule| rule == "allow all") {
+        return Ok(());
+    }
+    let why = "it lets in some addresses only, which a listener here cannot: bans.file turns \
+               addresses away, a rule may name an address, or listen on another address";
+    let closed = format!("{}: {why}", entry.note());
+    draft.listener(entry).closed = Some(closed);
+    Ok(())
+}
+
+/// Lists of certificates that were taken back, and what else a certificate has to be.
+pub(super) fn verification(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if matches!(&entry.node.tree, Tree::Text(text) if ["false", "disabled"].contains(&&**text)) {
+        return Ok(());
+    }
+    let note = entry.note();
+    draft.listener(entry).unverified = Some(note);
+    Ok(())
+}
+
+/// A secret of tokens, or a public key, that stands in the file itself.
+pub(super) fn token_key(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let text = entry.text()?;
+    let is_public = text.contains("-----BEGIN");
+    if entry.last() == "public_key" && !is_public {
+        draft.say("auth.jwt_keys", Said::Text(text.to_string()), entry);
+        return Ok(());
+    }
+    let is_encoded = !is_public && draft.off.contains(&"secret_base64_encoded");
+    let bytes = match is_encoded {
+        true => Alphabet::Standard.decode(text).ok_or("not base64, which it is said to be")?,
+        false => text.as_bytes().to_vec(),
+    };
+    let odd = bytes.first().is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b'{');
+    if !is_public && (bytes.len() < 32 || odd) {
+        draft.miss(
+            entry,
+            "a secret here has at least 32 bytes and begins like none of the others: \
+                           choose another one, write it into a file and name it in auth.jwt_keys",
+        );
+    } else if !draft.has_out {
+        draft.miss(entry, "it goes to a file of its own: use --out");
+    } else {
+        draft.token_key = Some(bytes);
+        draft.say("auth.jwt_keys", Said::Text("key".into()), entry);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! NanoMQ's old file: a line an option, `a.b.c = value`, the value up to the end of the line.
+//! A file with a line an option, `a.b.c = value`, the value up to the end of the line: NanoMQ's old
+//! file, and EMQX's before 5.
 
 use super::draft::Draft;
-use super::row::meet;
-use super::table::nanomq_old::ROWS;
+use super::row::{Row, meet, weight};
 use super::tree::{Node, Place};
 use std::rc::Rc;
 
-pub(super) fn take_in(text: &str, file: &Rc<str>, draft: &mut Draft) {
+pub(super) fn take_in(rows: &'static [Row], text: &str, file: &Rc<str>, draft: &mut Draft) {
     for (at, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -15,23 +15,43 @@ pub(super) fn take_in(text: &str, file: &Rc<str>, draft: &mut Draft) {
         let place = Place { file: file.clone(), line: at + 1 };
         match line.split_once('=') {
             Some((key, value)) if is_key(key.trim()) => {
-                let mut path = key.trim().split('.').map(str::to_string).collect();
-                meet(ROWS, &mut path, &Node::text_at(&place, value.trim()), draft);
+                let value = Node::text_at(&place, value.trim());
+                meet(rows, &mut path(key), &value, draft);
             }
             _ => draft.wrongs.push(format!("{place}: no option, use NAME = VALUE")),
         }
     }
 }
 
-/// How many of these lines are the old file's.
-pub(super) fn score(text: &str) -> usize {
-    let key = |line: &str| line.split_once('=').map(|(key, _)| key.trim().to_string());
-    let known = |key: &String| {
-        let path: Vec<String> = key.split('.').map(str::to_string).collect();
-        super::row::knows(ROWS, &path)
-    };
+fn path(key: &str) -> Vec<String> {
+    let mut path: Vec<String> = key.trim().split('.').map(str::to_string).collect();
+    // The first versions had one bridge, and no name for it.
+    if path.len() > 2 && path[..2] == ["bridge", "mqtt"] && NAMELESS.contains(&path[2].as_str()) {
+        path.insert(2, "bridge".to_string());
+    }
+    path
+}
+
+const NAMELESS: &[&str] = &[
+    "address",
+    "bridge_mode",
+    "clean_start",
+    "clientid",
+    "forwards",
+    "keepalive",
+    "parallel",
+    "password",
+    "proto_ver",
+    "subscription",
+    "tls",
+    "username",
+];
+
+/// How much of these lines the rows know.
+pub(super) fn score(rows: &'static [Row], text: &str) -> usize {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    lines.filter_map(key).filter(known).count()
+    let key = |line: &str| line.split_once('=').map(|(key, _)| path(key));
+    lines.filter_map(key).map(|path| weight(rows, &path)).sum()
 }
 
 fn is_key(key: &str) -> bool {

@@ -50,6 +50,16 @@ pub(super) struct Listener {
     pub(super) settings: Vec<Setting>,
     /// Beside those of the whole draft.
     pub(super) demands: ClientDemands,
+    /// What says that nobody is asked who it is, ...
+    pub(super) asks_nobody: Option<String>,
+    /// ... that only clients without a user name are refused, ...
+    pub(super) refuses_nameless: Option<String>,
+    /// ... or that its clients are asked otherwise than all others.
+    pub(super) own_chain: Option<String>,
+    /// What of its certificates' verification is not carried over.
+    pub(super) unverified: Option<String>,
+    /// Why nobody may come in by it.
+    pub(super) closed: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +96,11 @@ impl Listener {
             needs: false,
             settings: Vec::new(),
             demands: ClientDemands::default(),
+            asks_nobody: None,
+            refuses_nameless: None,
+            own_chain: None,
+            unverified: None,
+            closed: None,
         }
     }
 
@@ -203,6 +218,19 @@ pub(super) fn finish(draft: &mut Draft) {
             (listener.asks, listener.needs) = (asks, needs);
         }
         let note = format!("{} {}", listener.place, listener.key);
+        let is_secret = matches!(listener.kind, Carrier::Tls | Carrier::WebTls | Carrier::Quic);
+        if listener.asks && listener.needs && is_secret && !listener.has("tls.client_ca") {
+            listener.closed = Some(
+                "clients need a certificate there, of an authority that is not named: name its \
+                 file in tls.client_ca, with tls.client_certificate = \"required\""
+                    .to_string(),
+            );
+        }
+        if let Some(note) = listener.unverified.take().filter(|_| listener.asks) {
+            listener.closed = Some(format!(
+                "{note} refuses certificates there that would be good here: see tls.crl"
+            ));
+        }
         if listener.asks && listener.has("tls.client_ca") {
             let word = if listener.needs { "required" } else { "optional" };
             let said = Said::Text(word.to_string());
@@ -251,6 +279,7 @@ fn keep(listener: &Listener, draft: &mut Draft) -> bool {
         _ if listener.is_off => "it is switched off there".to_string(),
         _ if listener.key.is_empty() => "it says nowhere where it listens".to_string(),
         Err(why) => why,
+        Ok(_) if listener.closed.is_some() => listener.closed.clone().unwrap_or_default(),
         Ok(_) if needs_files && !has_files && !listener.has("tls.psk_file") => {
             format!("{url} needs a certificate and a key, which are not named there")
         }

@@ -4,7 +4,9 @@
 //! Invariant: a key that is read is written, in the list, or an error; with an error nothing is
 //! written.
 
+mod access;
 mod bridge;
+mod chain;
 mod clients;
 mod draft;
 mod emqx;
@@ -12,6 +14,7 @@ mod flat;
 mod hocon;
 mod listener;
 mod mosquitto;
+mod origin;
 mod page;
 mod row;
 mod rules;
@@ -49,6 +52,8 @@ struct Project {
     rows: &'static [&'static [Row]],
     /// What counts there where no rule says anything.
     allows_by_default: bool,
+    /// Whether `%c` and `%u` stand for names in rules.
+    percent_names: bool,
     arrange: fn(Node, &mut Draft) -> Node,
     /// What is there without a word, and is not here.
     imply: fn(&mut Draft),
@@ -69,6 +74,7 @@ const PROJECTS: &[Project] = &[
         form: Form::Mosquitto,
         rows: &[table::mosquitto::ROWS, table::mosquitto::BRIDGES],
         allows_by_default: false,
+        percent_names: false,
         arrange: |node, _| node,
         imply: table::mosquitto::imply,
     },
@@ -79,6 +85,7 @@ const PROJECTS: &[Project] = &[
         form: Form::Hocon,
         rows: &[table::nanomq::ROWS],
         allows_by_default: true,
+        percent_names: false,
         arrange: table::nanomq::arrange,
         imply: table::nanomq::imply,
     },
@@ -89,6 +96,7 @@ const PROJECTS: &[Project] = &[
         form: Form::Flat,
         rows: &[table::nanomq_old::ROWS],
         allows_by_default: true,
+        percent_names: false,
         arrange: |node, _| node,
         imply: table::nanomq_old::imply,
     },
@@ -100,8 +108,20 @@ const PROJECTS: &[Project] = &[
         form: Form::Hocon,
         rows: &[table::emqx::ROWS],
         allows_by_default: false,
+        percent_names: false,
         arrange: emqx::arrange,
         imply: emqx::imply,
+    },
+    Project {
+        name: "emqx4",
+        title: "EMQX 4",
+        about: "`emqx.conf` of 4.x, with its `acl.conf`. What plugins do is not read.",
+        form: Form::Flat,
+        rows: &[table::emqx4::ROWS],
+        allows_by_default: true,
+        percent_names: true,
+        arrange: |node, _| node,
+        imply: table::emqx4::imply,
     },
 ];
 
@@ -109,19 +129,21 @@ const FLAGS: &[Flag] = &[
     Flag {
         names: &["--from"],
         values: &["KIND"],
-        doc: "mosquitto, nanomq, nanomq-old or emqx; told by the keys without it",
+        doc: "mosquitto, nanomq, nanomq-old, emqx or emqx4; told by the keys without it",
     },
     Flag { names: &["--out"], values: &["FILE"], doc: "where to write; it must not be there yet" },
+    Flag { names: &["--strict"], values: &[], doc: "a key that nobody knows is an error" },
     Flag { names: &["--markdown"], values: &[], doc: "the tables, as the page docs/import.md" },
     Flag { names: &["-h", "--help"], values: &[], doc: "this" },
 ];
 
 const HELP: &str = "\
-Usage: godwit import [--from KIND] [--out FILE] FILE
+Usage: godwit import [--from KIND] [--out FILE] [--strict] FILE
 
 Reads a configuration of mosquitto, NanoMQ or EMQX and writes ours, to stdout or FILE, with the line
 that each value comes from. What has no equal stands at its end and on stderr. Rules and plain
-passwords go to files beside FILE. Exit code 2 if anything is wrong; nothing is written then.
+passwords go to files beside FILE. Exit code 2 if anything is wrong; nothing is written then. What
+decided there about access and has no equal here lets nobody in.
 
 ";
 
@@ -131,8 +153,11 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
         Ok(None) => return print(&format!("{HELP}{}", flags::help(FLAGS))),
         Err(wrongs) => return refuse(&wrongs),
     };
-    let Order::Import { file, from, out } = order else { return print(&page::markdown()) };
-    let made = convert_file(&file, from.as_deref()).and_then(|draft| make(draft, &file, &out));
+    let Order::Import { file, from, out, strict } = order else {
+        return print(&page::markdown());
+    };
+    let options = ImportOptions { from: from.as_deref(), strict, has_out: out.is_some() };
+    let made = convert_file(&file, &options).and_then(|draft| make(draft, &file, &out));
     let made = match made {
         Ok(made) => made,
         Err(wrongs) => return refuse(&wrongs),
@@ -142,7 +167,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
     complain(&made.missing);
     match &out {
-        None => print(&made.files[0].1),
+        None => print(&String::from_utf8_lossy(&made.files[0].1)),
         Some(out) => {
             // Files that it names may be on another host: those are for `check` to look at.
             let sources = Sources { config: Some(out.clone()), ..Sources::default() };
@@ -154,24 +179,12 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
 }
 
 enum Order {
-    Import { file: PathBuf, from: Option<String>, out: Option<PathBuf> },
+    Import { file: PathBuf, from: Option<String>, out: Option<PathBuf>, strict: bool },
     Markdown,
 }
 
 fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
-    // The file may stand before the flags or behind them.
-    let is_flag = |word: &OsString| word.to_string_lossy().starts_with('-');
-    let (mut words, mut file) = (arguments.to_vec(), None);
-    if words.first().is_some_and(|word| !is_flag(word)) {
-        file = Some(words.remove(0));
-    } else if words.len() > 1 {
-        let before = words[words.len() - 2].to_string_lossy().into_owned();
-        let last = words.last().filter(|word| !is_flag(word));
-        if last.is_some() && !["--from", "--out"].contains(&before.as_str()) {
-            file = words.pop();
-        }
-    }
-    let used = flags::read(FLAGS, &words)?;
+    let (used, files) = flags::read_mixed(FLAGS, arguments)?;
     let named = |name: &str| used.iter().rev().find(|used| used.name == name);
     if named("--help").is_some() {
         return Ok(None);
@@ -179,7 +192,9 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
     if named("--markdown").is_some() {
         return Ok(Some(Order::Markdown));
     }
-    let file = file.ok_or_else(|| vec!["use godwit import [--out FILE] FILE".to_string()])?;
+    let [file] = &files[..] else {
+        return Err(vec!["use godwit import [--out FILE] FILE".to_string()]);
+    };
     let from = named("--from").map(|used| used.value().to_string());
     if let Some(from) = &from
         && !PROJECTS.iter().any(|project| project.name == from)
@@ -189,33 +204,55 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
         return Err(vec![format!("--from {from}: there is no such kind, use {right}")]);
     }
     let out = named("--out").map(|used| PathBuf::from(used.value()));
-    Ok(Some(Order::Import { file: PathBuf::from(file), from, out }))
+    let strict = named("--strict").is_some();
+    Ok(Some(Order::Import { file: PathBuf::from(file), from, out, strict }))
 }
 
-fn convert_file(file: &Path, from: Option<&str>) -> Result<Draft, Vec<String>> {
+/// How a file is to be read.
+struct ImportOptions<'a> {
+    from: Option<&'a str>,
+    /// Whether a key that nobody knows is an error.
+    strict: bool,
+    /// Whether other files may be written beside the main one.
+    has_out: bool,
+}
+
+fn convert_file(file: &Path, options: &ImportOptions<'_>) -> Result<Draft, Vec<String>> {
     let text = tree::read(file).map_err(|why| vec![why])?;
-    convert(&text, &file.display().to_string(), from, Folder::of(file))
+    convert(&text, &file.display().to_string(), options, Folder::of(file))
 }
 
 /// What is to be written, or everything that is wrong.
 fn convert(
     text: &str,
     shown: &str,
-    from: Option<&str>,
+    options: &ImportOptions<'_>,
     folder: Folder,
 ) -> Result<Draft, Vec<String>> {
     let file: Rc<str> = shown.into();
-    let named = PROJECTS.iter().find(|project| Some(project.name) == from);
+    let named = PROJECTS.iter().find(|project| Some(project.name) == options.from);
+    let mut draft = Draft::new(folder);
+    (draft.is_strict, draft.has_out) = (options.strict, options.has_out);
+    if origin::is_blank(text) && named.is_none() {
+        draft.notes.push(format!("{shown}: it sets nothing, so every option keeps its default"));
+        return Ok(draft);
+    }
     let project = match named {
         Some(project) => project,
-        None => recognise(text, &file, &folder)?,
+        None => origin::recognize(text, &file, &draft.folder)?,
     };
-    let mut draft = Draft::new(folder);
+    draft.percent_names = project.percent_names;
+    // Rules or users alone say nothing of all else.
+    let mut is_part = false;
     match project.form {
         Form::Mosquitto => mosquitto::take_in(text, file, &mut draft),
-        Form::Flat => flat::take_in(text, &file, &mut draft),
+        Form::Flat => flat::take_in(project.rows[0], text, &file, &mut draft),
         Form::Hocon => {
-            let root = hocon::read(text, file, &draft.folder)?;
+            let mut root = hocon::read(text, file.clone(), &draft.folder)?;
+            is_part = origin::is_terms(&root);
+            if project.name == "nanomq" && table::nanomq::is_user_file(&file, &root) {
+                (root, is_part) = (table::nanomq::user_file(root), true);
+            }
             let root = (project.arrange)(root, &mut draft);
             row::walk(project.rows[0], &root, &mut draft);
         }
@@ -223,48 +260,23 @@ fn convert(
     if !draft.wrongs.is_empty() {
         return Err(draft.wrongs);
     }
-    finish(project, &mut draft);
+    finish(project, is_part, &mut draft);
     Ok(draft)
 }
 
-/// Whose file this is: theirs who know most of its keys.
-fn recognise(text: &str, file: &Rc<str>, folder: &Folder) -> Result<&'static Project, Vec<String>> {
-    let tree = hocon::read(text, file.clone(), folder);
-    let scores = PROJECTS.iter().map(|project| match (project.form, &tree) {
-        (Form::Mosquitto, _) => mosquitto::score(text),
-        (Form::Flat, _) => flat::score(text),
-        (Form::Hocon, Ok(root)) => row::score(project.rows[0], root),
-        (Form::Hocon, Err(_)) => 0,
-    });
-    let mut scores: Vec<(usize, &Project)> = scores.zip(PROJECTS).collect();
-    scores.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-    let [(most, project), (next, _), ..] = scores[..] else {
-        return Err(vec!["there are no tables".to_string()]);
-    };
-    match tree {
-        Err(wrongs) if has_braces(text) => Err(wrongs),
-        _ if most > next => Ok(project),
-        _ => Err(vec![format!(
-            "{file}:1: nothing tells whose configuration this is, say it with --from mosquitto, \
-             nanomq, nanomq-old or emqx"
-        )]),
-    }
-}
-
-fn has_braces(text: &str) -> bool {
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '/']));
-    lines.into_iter().any(|line| line.ends_with('{') || line == "}")
-}
-
 /// What shows only once everything is read.
-fn finish(project: &Project, draft: &mut Draft) {
+fn finish(project: &Project, is_part: bool, draft: &mut Draft) {
     tables::finish(draft);
     emqx::finish(draft);
-    (project.imply)(draft);
+    if !is_part {
+        (project.imply)(draft);
+    }
+    access::finish(draft);
     listener::finish(draft);
     bridge::finish(draft);
-    rules::finish(draft, project.allows_by_default);
+    rules::finish(draft, project.allows_by_default && !is_part);
     fit(draft);
+    access::note_clamped(draft);
 }
 
 /// Options that must fit each other, as `options::checks` has it.
@@ -275,9 +287,6 @@ fn fit(draft: &mut Draft) {
     let (missing, settings) = (&mut draft.missing, &mut draft.settings);
     settings.retain(|setting| {
         let why = match setting.key {
-            "allow_anonymous" if setting.value.text() == "false" && !authenticates => {
-                "nobody could come in: name users with auth.users"
-            }
             "auth.certificate_client_id" if !has_certificate => {
                 "it needs auth.certificate, which says who the client is"
             }
@@ -318,7 +327,7 @@ fn left_out(note: &str, why: &str) -> Missing {
 
 /// All files, the main one first.
 struct Made {
-    files: Vec<(Option<PathBuf>, String)>,
+    files: Vec<(Option<PathBuf>, Vec<u8>)>,
     missing: Vec<String>,
 }
 
@@ -330,16 +339,31 @@ fn make(mut draft: Draft, file: &Path, out: &Option<PathBuf>) -> Result<Made, Ve
         let out = out.as_ref().ok_or_else(|| needs("rules"))?;
         let path = out.with_extension("rules.toml");
         draft.imply("acl.file", &path.display().to_string(), "the rules, in a file of their own");
-        beside.push((Some(path), write::rules(&draft, &from)));
+        beside.push((Some(path), write::rules(&draft, &from).into_bytes()));
     }
-    if !draft.users.is_empty() {
+    if let Some(key) = draft.token_key.take() {
+        let out = out.as_ref().ok_or_else(|| needs("keys"))?;
+        let path = out.with_extension("jwt-key");
+        let note = draft.setting("auth.jwt_keys").map_or(String::new(), |there| there.note.clone());
+        draft.imply("auth.jwt_keys", &path.display().to_string(), &note);
+        beside.push((Some(path), [&key[..], b"\n"].concat()));
+    }
+    if draft.has_no_users {
+        draft.notes.push(
+            "auth.users: nobody can come in yet, because nothing that says who clients are was \
+             carried over: add users with godwit passwd FILE USER, or write auth.* by hand"
+                .to_string(),
+        );
+    }
+    if !draft.users.is_empty() || draft.has_no_users && out.is_some() {
         let out = out.as_ref().ok_or_else(|| needs("passwords"))?;
         let path = out.with_extension("users");
         let note = "the users, in a file of their own";
         draft.imply("auth.users", &path.display().to_string(), note);
-        beside.push((Some(path), write::users(&draft).map_err(|why| vec![why])?));
+        let users = write::users(&draft).map_err(|why| vec![why])?;
+        beside.push((Some(path), users.into_bytes()));
     }
-    let mut files = vec![(out.clone(), write::options(&draft, &from))];
+    let mut files = vec![(out.clone(), write::options(&draft, &from).into_bytes())];
     files.append(&mut beside);
     let missing = write::missing(&draft).iter().map(|line| format!("no equal: {line}")).collect();
     Ok(Made { files, missing })
@@ -353,7 +377,7 @@ fn put(made: &Made) -> Result<(), String> {
         let open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let written = open.and_then(|mut file| {
             there.push(path);
-            file.write_all(text.as_bytes())?;
+            file.write_all(text)?;
             file.sync_all()
         });
         if let Err(error) = written {

@@ -64,7 +64,7 @@ impl Reader<'_> {
                 };
                 (row, bridge.clone())
             }
-            _ => return self.draft.wrongs.push(format!("{place}: {}", unknown(key))),
+            _ => return self.draft.unknown(place, key, unknown(key)),
         };
         let entry = Entry { key: key.to_string(), names: vec![name], node: &node };
         self.draft.take(row, &entry);

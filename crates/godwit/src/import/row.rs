@@ -4,13 +4,26 @@
 //! Keys are as the project's documents spell them; `*` stands for a name of the user's, and `**` at
 //! the end for everything below.
 
-use super::draft::Draft;
+use super::draft::{Draft, Missing};
+use super::hocon::MISSING_INCLUDE;
 use super::tree::{Entry, Node, Tree};
 use crate::options::nearest::nearest;
 
 pub(super) struct Row {
     pub(super) key: &'static str,
     pub(super) to: To,
+}
+
+impl Row {
+    /// Whether it is about all that no other row of a listener knows.
+    pub(super) fn is_for_others(&self) -> bool {
+        ["listeners.*.*.**", "listener.*.*.**"].contains(&self.key)
+    }
+}
+
+/// The sentence about a key that no row knows.
+pub(super) fn unknown_row(key: &str) -> String {
+    format!("{key} is not known here, leave it out; docs/import.md has all keys")
 }
 
 /// How a value is read.
@@ -80,6 +93,9 @@ pub(super) fn walk(rows: &'static [Row], node: &Node, draft: &mut Draft) {
 /// One key with all that is below it.
 pub(super) fn meet(rows: &'static [Row], path: &mut Vec<String>, node: &Node, draft: &mut Draft) {
     let is_inside = matches!(node.tree, Tree::Object(_) | Tree::List(_));
+    if path.last().is_some_and(|last| last == MISSING_INCLUDE) {
+        return missing_include(path, node, draft);
+    }
     let below = is_inside && rows.iter().any(|row| begins(row.key, path));
     if let Some((row, names)) = find(rows, path) {
         // What goes for everything below does so where no row is more particular.
@@ -104,11 +120,29 @@ pub(super) fn meet(rows: &'static [Row], path: &mut Vec<String>, node: &Node, dr
                 path.pop();
             }
         }
-        _ => draft.wrongs.push(format!("{}: {}", node.place, unknown(rows, path))),
+        _ => draft.unknown(&node.place, &path.join("."), unknown(rows, path)),
     }
 }
 
-/// How many keys of a tree have a row.
+/// A file that is named in place of a part, and is not there: of what decides about access nothing
+/// is known then.
+fn missing_include(path: &[String], node: &Node, draft: &mut Draft) {
+    let part = path[..path.len() - 1].join(".");
+    let why = node.text().unwrap_or_default().to_string();
+    let known = ["auth.acl", "auth.password"].into_iter().find(|known| *known == part);
+    if let Some(known) = known {
+        draft.lost.push(known);
+        let why = format!("{why}: nobody is let in, or allowed anything, by what stands in it");
+        let place = node.place.clone();
+        return draft.missing.push(Missing { place, key: part, why });
+    }
+    if part.is_empty() || super::access::may_decide_about_access(&part) {
+        return draft.wrongs.push(format!("{}: {why}", node.place));
+    }
+    draft.missing.push(Missing { place: node.place.clone(), key: part, why });
+}
+
+/// How much of a tree the rows know.
 pub(super) fn score(rows: &'static [Row], node: &Node) -> usize {
     fn below(rows: &'static [Row], path: &mut Vec<String>, node: &Node) -> usize {
         let inside: Vec<(String, &Node)> = match &node.tree {
@@ -117,7 +151,7 @@ pub(super) fn score(rows: &'static [Row], node: &Node) -> usize {
             _ => Vec::new(),
         };
         if inside.is_empty() {
-            return usize::from(find(rows, path).is_some());
+            return weight(rows, path);
         }
         let mut sum = 0;
         for (key, node) in inside {
@@ -130,8 +164,10 @@ pub(super) fn score(rows: &'static [Row], node: &Node) -> usize {
     below(rows, &mut Vec::new(), node)
 }
 
-pub(super) fn knows(rows: &'static [Row], path: &[String]) -> bool {
-    find(rows, path).is_some()
+/// How much a row says about a key: the words that it names itself.
+pub(super) fn weight(rows: &'static [Row], path: &[String]) -> usize {
+    find(rows, path)
+        .map_or(0, |(row, _)| row.key.split('.').filter(|word| !["*", "**"].contains(word)).count())
 }
 
 /// The row of a path, with what stands at its stars.
@@ -174,7 +210,7 @@ fn unknown(rows: &'static [Row], path: &[String]) -> String {
     let like: Vec<String> = like.collect();
     match nearest(&key, like.iter().map(String::as_str)) {
         Some(meant) => format!("{key} is not known here, did you mean {meant}?"),
-        None => format!("{key} is not known here, leave it out; docs/import.md has all keys"),
+        None => unknown_row(&key),
     }
 }
 

@@ -20,8 +20,8 @@ pub(super) struct DraftRule {
     pub(super) deed: &'static str,
     pub(super) who: ClientCondition,
     pub(super) anonymous: bool,
-    qos: Vec<String>,
-    retain: Option<bool>,
+    pub(super) qos: Vec<String>,
+    pub(super) retain: Option<bool>,
     /// Without any, and without filters, it is about every topic.
     pub(super) topics: Vec<String>,
     /// Subscriptions with exactly these filters.

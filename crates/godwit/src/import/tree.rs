@@ -52,6 +52,16 @@ impl Node {
         }
     }
 
+    /// Whether there is anything in it that was not UTF-8 in the file.
+    pub(super) fn is_garbled(&self) -> bool {
+        match &self.tree {
+            Tree::Text(text) => text.contains(char::REPLACEMENT_CHARACTER),
+            Tree::List(nodes) | Tree::Pieces(nodes) => nodes.iter().any(Node::is_garbled),
+            Tree::Object(fields) => fields.iter().any(|(_, node)| node.is_garbled()),
+            Tree::Named { .. } => false,
+        }
+    }
+
     pub(super) fn field(&self, name: &str) -> Option<&Node> {
         match &self.tree {
             Tree::Object(fields) => {
@@ -92,6 +102,11 @@ impl Entry<'_> {
     /// What stands where the row has its first `*`; empty without one.
     pub(super) fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
+    }
+
+    /// The last word of the key.
+    pub(super) fn last(&self) -> &str {
+        self.key.rsplit('.').next().unwrap_or_default()
     }
 
     pub(super) fn note(&self) -> String {
@@ -149,6 +164,62 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
         return Err(wrong("no file of a configuration: use one of at most 4 MiB".into()));
     }
     let bytes = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    let text = crate::source::text_of(&bytes, "it has to be");
-    text.map(str::to_string).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))
+    decode(&bytes).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))
+}
+
+/// Text as editors save it: with a byte order mark, in UTF-16, with other ends of lines. Bytes that
+/// are not UTF-8 become U+FFFD, which comments may have.
+fn decode(bytes: &[u8]) -> Result<String, (usize, String)> {
+    let text = match bytes {
+        [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes)?,
+        [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes)?,
+        _ => {
+            let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+            if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+                let why = "a NUL character: no text file has any, save it as UTF-8";
+                return Err((crate::source::line_at(bytes, at), why.to_string()));
+            }
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+    };
+    Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
+}
+
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, (usize, String)> {
+    let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect();
+    match String::from_utf16(&units) {
+        Ok(text) if bytes.len() % 2 == 0 => Ok(text),
+        _ => Err((1, "neither UTF-16, as its first bytes say, nor UTF-8: save it as UTF-8".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_as_editors_save_it() {
+        let utf16 = |text: &str, bytes: fn(u16) -> [u8; 2]| {
+            "\u{feff}"
+                .chars()
+                .chain(text.chars())
+                .collect::<String>()
+                .encode_utf16()
+                .flat_map(bytes)
+                .collect::<Vec<u8>>()
+        };
+        for bytes in [
+            b"a 1\nb 2".to_vec(),
+            b"\xef\xbb\xbfa 1\nb 2".to_vec(),
+            b"a 1\r\nb 2".to_vec(),
+            b"a 1\rb 2".to_vec(),
+            utf16("a 1\nb 2", u16::to_le_bytes),
+            utf16("a 1\r\nb 2", u16::to_be_bytes),
+        ] {
+            assert_eq!(decode(&bytes).as_deref(), Ok("a 1\nb 2"), "{bytes:?}");
+        }
+        assert_eq!(decode(b"# gr\xfc\xdfe").as_deref(), Ok("# gr\u{fffd}\u{fffd}e"));
+        assert_eq!(decode(b"a\n\0b").unwrap_err().0, 2);
+        assert!(decode(b"\xff\xfea").is_err() && decode(b"\xff\xfe\x00\xd8").is_err());
+    }
 }

@@ -124,6 +124,9 @@ pub(super) fn rules(draft: &Draft, from: &str) -> String {
 /// `auth.users`: passwords are hashed.
 pub(super) fn users(draft: &Draft) -> Result<String, String> {
     let mut text = String::new();
+    if draft.users.is_empty() {
+        text.push_str("# Nobody yet: godwit passwd FILE USER adds a user.\n");
+    }
     for user in &draft.users {
         if user.name.is_empty() || user.password.is_empty() {
             return Err(format!("user {}: a name and a password go together", comment(&user.at)));

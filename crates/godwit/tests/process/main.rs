@@ -23,6 +23,7 @@ mod descriptors;
 mod doors;
 mod folder;
 mod import;
+mod import_table;
 #[path = "../../src/identity/contract/installed.rs"]
 mod installed;
 mod limits;

@@ -44,6 +44,9 @@ fn parse(
     }
 }
 
+/// Under which name it is kept that a file is not there.
+pub(super) const MISSING_INCLUDE: &str = "include, which is not there";
+
 /// Under which name a file of Erlang's terms is kept.
 pub(super) const TERMS: &str = "terms";
 
@@ -205,6 +208,10 @@ impl<'a> Parser<'a, '_> {
         *self.includes = self.includes.checked_sub(1).ok_or_else(|| {
             wrong(format!("more than {INCLUDES_MAX} files, or one that includes itself"))
         })?;
+        if let Err(why) = self.folder.find(&name) {
+            let node = Node::text_at(&place, &format!("include: {why}"));
+            return Ok(Some(vec![(MISSING_INCLUDE.to_string(), node)]));
+        }
         let (file, text) = self.folder.read(&name).map_err(wrong)?;
         parse(&text, file, self.folder, self.includes).map(Some)
     }

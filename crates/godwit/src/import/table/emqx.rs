@@ -1,6 +1,7 @@
 //! EMQX 5 and 6: emqx.conf, base.hocon and cluster.hocon.
 
 use super::super::bridge;
+use super::super::chain;
 use super::super::draft::Draft;
 use super::super::emqx;
 use super::super::listener;
@@ -49,14 +50,13 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("mqtt.mqueue_priorities", "a queue keeps its order"),
     no("mqtt.mqueue_default_priority", "a queue keeps its order"),
     all("mqtt.mqueue_store_qos0", "queue.qos0", flag),
-    no("mqtt.use_username_as_clientid",
-        "bind ids to users by rules with ${clientid}, or by auth.certificate_client_id and \
-         auth.jwt_client_id_claim"),
+    made("mqtt.use_username_as_clientid",
+        "clients choose their ids: rules that go by the id allow nothing", emqx::own_client_id),
     all("mqtt.peer_cert_as_username", "auth.certificate", certificate),
     all("mqtt.peer_cert_as_clientid", "auth.certificate_client_id", certificate),
     no("mqtt.client_attrs_init", "clients have no attributes; groups are nearest"),
-    no("mqtt.clientid_override",
-        "auth.certificate_client_id and auth.jwt_client_id_claim give ids"),
+    made("mqtt.clientid_override",
+        "clients choose their ids: rules that go by the id allow nothing", emqx::own_client_id),
     made("listeners.*.*.enable", "a listener that is off is left out", listener::enabled),
     made("listeners.*.*.enabled", "a listener that is off is left out", listener::enabled),
     made("listeners.*.*.bind", "`[[listener]]`, its `url`", listener::bind),
@@ -71,9 +71,12 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("listeners.*.*.bytes_burst", "a second's worth may come at once"),
     own("listeners.*.*.mountpoint", "namespace", mount_point),
     no("listeners.*.*.zone", "what a listener has for itself stands in its [[listener]]"),
-    no("listeners.*.*.enable_authn", "auth.* goes for all listeners"),
-    no("listeners.*.*.authentication.**", "auth.* goes for all listeners"),
-    no("listeners.*.*.access_rules", "bans.file turns addresses away; a rule may name an address"),
+    made("listeners.*.*.enable_authn",
+        "`allow_anonymous` of the `[[listener]]`", chain::enable_authn),
+    made("listeners.*.*.authentication",
+        "a listener with authentication of its own is left out", chain::listener_chain),
+    made("listeners.*.*.access_rules",
+        "a listener that lets in some addresses only is left out", emqx::access_rules),
     own("listeners.*.*.proxy_protocol", "proxy.protocol", proxy),
     no("listeners.*.*.proxy_protocol_timeout",
         "connect.timeout_ms counts from the first byte to the end of CONNECT"),
@@ -90,7 +93,11 @@ pub(in crate::import) const ROWS: &[Row] = &[
     made("listeners.*.*.ssl_options.fail_if_no_peer_cert",
         "`tls.client_certificate`: required", listener::needs_certificate),
     own("listeners.*.*.ssl_options.versions", "tls.version_min", versions),
-    no("listeners.*.*.ssl_options.enable_crl_check", "tls.crl names lists that are files"),
+    made("listeners.*.*.ssl_options.enable_crl_check",
+        "a listener with it that verifies certificates is left out: see `tls.crl`",
+        emqx::verification),
+    made("listeners.*.*.ssl_options.verify_peer_ext_key_usage",
+        "a listener with it that verifies certificates is left out", emqx::verification),
     no("listeners.*.*.ssl_options.password", "keys are files without a password"),
     no("listeners.*.*.ssl_options.**",
         "only suites with forward secrecy are spoken; nothing of it has to be set"),
@@ -98,6 +105,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     own("listeners.*.*.idle_timeout_ms", "quic.idle_timeout_ms", milliseconds),
     own("listeners.*.*.peer_bidi_stream_count", "quic.streams_max", count),
     no("listeners.*.*.**", "the library behind QUIC finds it itself"),
+    made("terms", "its rules are those of `acl.file`", emqx::terms),
     no("authentication.built_in_database.**", USERS),
     no("authentication.scram.**",
         "users of SCRAM are in EMQX's database, which is not read: godwit passwd --scram FILE \
@@ -111,9 +119,12 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("authentication.http.**",
         "a server that is asked by HTTP has url, method, headers, body and a time"),
     all("authentication.jwt.endpoint", "auth.jwt_keys", text),
-    all("authentication.jwt.public_key", "auth.jwt_keys", key_file),
-    no("authentication.jwt.secret",
-        "write the secret, 32 bytes at least, into a file and name it in auth.jwt_keys"),
+    made("authentication.jwt.public_key",
+        "`auth.jwt_keys`; a key that stands there itself goes to a file", emqx::token_key),
+    made("authentication.jwt.secret",
+        "`auth.jwt_keys`, in a file of its own: 32 bytes at least", emqx::token_key),
+    made("authentication.jwt.secret_base64_encoded",
+        "how the secret is read", |_, _| Ok(())),
     all("authentication.jwt.refresh_interval", "auth.jwt_refresh_s", seconds),
     all("authentication.jwt.from", "auth.jwt_from", token_from),
     all("authentication.jwt.acl_claim_name", "auth.jwt_acl_claim", text),
@@ -328,7 +339,7 @@ fn certificate(entry: &Entry<'_>) -> Result<Said, String> {
 }
 
 /// `1000/s`, `60000/m`: what a second is of it.
-fn rate(entry: &Entry<'_>) -> Result<Said, String> {
+pub(super) fn rate(entry: &Entry<'_>) -> Result<Said, String> {
     let text = entry.text()?;
     if ["infinity", "0"].contains(&text) {
         return Ok(Said::Endless);
@@ -352,12 +363,12 @@ fn rate(entry: &Entry<'_>) -> Result<Said, String> {
     Ok(Said::Text(a_second.to_string()))
 }
 
-fn proxy(entry: &Entry<'_>) -> Result<Said, String> {
+pub(super) fn proxy(entry: &Entry<'_>) -> Result<Said, String> {
     let word = if is_true(entry.text()?)? { "auto" } else { "off" };
     Ok(Said::Text(word.into()))
 }
 
-fn versions(entry: &Entry<'_>) -> Result<Said, String> {
+pub(super) fn versions(entry: &Entry<'_>) -> Result<Said, String> {
     let texts = entry.node.texts().ok_or("use a list like [\"tlsv1.3\", \"tlsv1.2\"]")?;
     match texts.contains(&"tlsv1.2") {
         true => Ok(Said::Text("1.2".into())),
@@ -369,15 +380,6 @@ fn versions(entry: &Entry<'_>) -> Result<Said, String> {
 /// Placeholders in a URL are in its path and query.
 fn server_url(entry: &Entry<'_>) -> Result<Said, String> {
     Ok(Said::Text(tables::ours(entry.text()?)))
-}
-
-/// A key that stands there itself is no file.
-fn key_file(entry: &Entry<'_>) -> Result<Said, String> {
-    let text = entry.text()?;
-    Ok(match text.contains("-----BEGIN") {
-        true => Said::Nothing("write the key into a file and name it in auth.jwt_keys"),
-        false => Said::Text(text.to_string()),
-    })
 }
 
 fn token_from(entry: &Entry<'_>) -> Result<Said, String> {

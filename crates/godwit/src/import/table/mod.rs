@@ -2,6 +2,7 @@
 //! its own documents.
 
 pub(super) mod emqx;
+pub(super) mod emqx4;
 pub(super) mod mosquitto;
 pub(super) mod nanomq;
 pub(super) mod nanomq_old;
@@ -19,7 +20,7 @@ fn log_target(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     let mut target = "stderr";
     for word in &words {
         match *word {
-            "file" => target = "file",
+            "both" | "file" => target = "file",
             "syslog" if target != "file" => target = "syslog",
             "console" | "syslog" | "uds" | "" => {}
             _ => return Err("no such target, use file, console or syslog".to_string()),

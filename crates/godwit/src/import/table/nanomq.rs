@@ -1,7 +1,7 @@
 //! NanoMQ's nanomq.conf, in HOCON.
 
 use super::super::bridge;
-use super::super::draft::Draft;
+use super::super::draft::{Draft, Missing};
 use super::super::listener;
 use super::super::row::{Row, Said, all, far, made, no, own};
 use super::super::rules;
@@ -14,8 +14,11 @@ use super::{
 };
 
 /// A listener without a name gets one, so that one row is about both.
-pub(in crate::import) fn arrange(mut root: Node, _: &mut Draft) -> Node {
+pub(in crate::import) fn arrange(mut root: Node, draft: &mut Draft) -> Node {
     let Tree::Object(fields) = &mut root.tree else { return root };
+    if let Some((_, auth)) = fields.iter_mut().find(|(key, _)| key == "auth") {
+        drop_disabled(auth, "auth", draft);
+    }
     let listeners = fields.iter_mut().find(|(key, _)| key == "listeners");
     let Some(Tree::Object(kinds)) = listeners.map(|(_, node)| &mut node.tree) else { return root };
     for (_, kind) in kinds {
@@ -29,6 +32,46 @@ pub(in crate::import) fn arrange(mut root: Node, _: &mut Draft) -> Node {
         *fields = named;
     }
     root
+}
+
+/// Parts of `auth` that a key of theirs switches off.
+fn drop_disabled(node: &mut Node, path: &str, draft: &mut Draft) {
+    const PARTS: &[&str] = &["acl", "acl_req", "auth_req", "http_auth", "password", "super_req"];
+    let Tree::Object(fields) = &mut node.tree else { return };
+    fields.retain_mut(|(key, part)| {
+        if !PARTS.contains(&key.as_str()) {
+            return true;
+        }
+        let path = format!("{path}.{key}");
+        if !super::super::chain::is_enabled(part) {
+            let (place, why) = (part.place.clone(), "it is switched off there".to_string());
+            draft.missing.push(Missing { place, key: path, why });
+            return false;
+        }
+        if let Tree::Object(inside) = &mut part.tree {
+            inside.retain(|(name, _)| name != "enable");
+        }
+        drop_disabled(part, &path, draft);
+        true
+    });
+}
+
+/// A file of users and passwords alone.
+pub(in crate::import) fn is_user_file(file: &str, root: &Node) -> bool {
+    let name = file.rsplit('/').next().unwrap_or_default().to_lowercase();
+    let Tree::Object(fields) = &root.tree else { return false };
+    let is_named = name.contains("pwd") || name.contains("passw");
+    is_named && !fields.is_empty() && fields.iter().all(|(_, node)| node.text().is_some())
+}
+
+/// The same as a part of the main file.
+pub(in crate::import) fn user_file(root: Node) -> Node {
+    let place = root.place.clone();
+    let inside = |key: &str, node: Node| Node {
+        place: place.clone(),
+        tree: Tree::Object(vec![(key.to_string(), node)]),
+    };
+    inside("auth", inside("password", root))
 }
 
 #[rustfmt::skip]
@@ -46,6 +89,8 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("mqtt.batch_resend", "what waits is sent as fast as the client takes it"),
     no("mqtt.keepalive_multiplier", "one and a half times the keep-alive, as MQTT says"),
     no("mqtt.property_size", "connection.packet_bytes_max bounds properties too"),
+    all("mqtt.max_topic_alias", "connection.topic_alias_max", count),
+    no("mqtt.connector.**", GATEWAYS),
     made("listeners.*.*.bind", "`[[listener]]`, its `url`", listener::bind),
     made("listeners.*.*.url", "`[[listener]]`, its `url`", listener::bind),
     made("listeners.*.*.enable", "a listener that is off is left out", listener::enabled),
@@ -72,6 +117,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("auth.cache.max_size", "rules cost nothing that would have to be kept"),
     no("auth.cache.ttl", "of servers' answers acl.http_cache_s says how long they are kept"),
     made("auth.password.*", "a line of `auth.users`, hashed", plain_user),
+    made("terms", "rules of `acl.file`", super::super::emqx::terms),
     made("auth.acl.terms",
         "rules of `acl.file`", |draft, entry| { rules::terms(draft, entry.node); Ok(()) }),
     made("auth.acl.rules", "rules of `acl.file`", objects),
@@ -104,6 +150,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     far("bridges.mqtt.*.username", "user_name", text),
     far("bridges.mqtt.*.password", "password", text),
     no("bridges.mqtt.*.retry_interval", "messages are sent again when the connection comes back"),
+    no("bridges.mqtt.*.password_encrypted", "a password stands in the file as it is"),
     no("bridges.mqtt.*.transparent", "name the topics in [[bridge.out]] and [[bridge.in]]"),
     far("bridges.mqtt.*.conn_properties.receive_maximum", "session.inflight_max", count),
     far("bridges.mqtt.*.conn_properties.session_expiry_interval", "session_expiry_s", seconds),
@@ -161,6 +208,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("bridges.mqtt.*.quic_multi_stream", "a bridge has one stream, which keeps the order"),
     no("bridges.mqtt.*.quic_qos_priority", "a bridge has one stream, which keeps the order"),
     no("bridges.mqtt.*.quic_0rtt", "a bridge says nothing in its first datagram"),
+    no("bridges.mqtt.*.ssl.cert_encrypted", "certificates and keys stand in files as they are"),
     no("bridges.aws.**",
         "a bridge with servers = [\"tls://...:443\"], tls.alpn = [\"x-amzn-mqtt-ca\"], \
          tls.certificate and tls.key reaches AWS IoT Core"),
@@ -171,6 +219,11 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("exchange_client.**", "there are no streams yet"),
     no("parquet.**", "a [[sink]] with file.format = \"parquet\" writes them (docs/sinks.md)"),
     no("blf.**", "there are no files of BLF"),
+    no("gateway.mqtt.**", GATEWAYS),
+    no("gateway.zmq.**", GATEWAYS),
+    no("gateway.vsomeip.**", GATEWAYS),
+    no("forward_rules.**", GATEWAYS),
+    no("dds.**", GATEWAYS),
     no("plugin.**", "there are no plugins"),
     no("license.**", "no licence is asked for"),
 ];
@@ -179,6 +232,8 @@ pub(super) const WEBHOOK: &str = "write it as a [[sink]] with http.url, and with
                                   filters for what it is told (docs/sinks.md)";
 pub(super) const RULES: &str = "write each as a [[rule]], in the same SQL: it publishes, or names \
                                 in send.to a [[sink]] or a [[bridge]] (docs/rules.md)";
+const GATEWAYS: &str = "a [[gateway]] of this broker speaks ZeroMQ or nanomsg, with topics of its \
+                        own (docs/gateways.md); there is none to DDS or SOME/IP";
 /// It is what passes from one thread to another there.
 pub(super) const SEND_QUEUE: &str = "queue.messages_max of the bridge bounds all that waits, and \
                                      session.inflight_max what is under way";
@@ -240,12 +295,69 @@ fn servers(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 /// Without a word everyone may come in, and do what no rule forbids.
 pub(in crate::import) fn imply(draft: &mut Draft) {
     let note = "what it is there without a word";
-    if draft.setting("allow_anonymous").is_none() {
-        draft.imply("allow_anonymous", "true", note);
-    }
+    let is_closed =
+        draft.setting("allow_anonymous").is_some_and(|there| there.value.text() == "false");
+    draft.imply_once("allow_anonymous", "true", note);
+    ask_the_server(is_closed, draft);
+    close_lost_rules(draft);
     let target = draft.setting("log.target").map(|there| there.value.text() == "file");
-    let has_file = draft.setting("log.file").is_some();
-    if target == Some(true) && !has_file {
-        draft.imply("log.file", "nanomq.log", note);
+    if target == Some(true) {
+        draft.imply_once("log.file", "nanomq.log", note);
+    }
+}
+
+/// A server is asked about every client there, those without a name included, and only after the
+/// file of users has let them pass.
+fn ask_the_server(is_closed: bool, draft: &mut Draft) {
+    let decides = |missing: &&Missing| {
+        [".auth_req.", ".acl_req."].iter().any(|part| missing.key.contains(part))
+            && missing.key.contains("http")
+            && ![".tls", ".ssl"].iter().any(|part| missing.key.contains(part))
+    };
+    let odd = draft.missing.iter().find(decides).map(|one| format!("{} {}", one.place, one.key));
+    let asked = draft.setting("auth.http_url").map(|there| there.note.clone());
+    let is_odd = odd.as_ref().is_some_and(|odd| odd.contains(".auth_req."));
+    let has_users = !draft.users.is_empty() || draft.lost.contains(&"auth.password");
+    if asked.is_some() || is_odd {
+        let note = asked.or(odd.clone()).unwrap_or_default();
+        draft.ask_for_credentials(&note);
+        let both = is_closed && has_users;
+        if is_odd || both {
+            draft.settings.retain(|setting| !setting.key.starts_with("auth.http_"));
+            let why = match both {
+                true => {
+                    "a client needs its password and the server's consent there, and one of \
+                         them is enough here: nobody is let in"
+                }
+                false => "the server is not asked in the same words: nobody is let in",
+            };
+            draft.missing.push(super::super::left_out(&note, why));
+        }
+        if has_users {
+            draft.users.clear();
+            draft.notes.push("auth.password: its users are let in by the server only".to_string());
+        }
+    }
+    let asks_for_topics = draft.setting("acl.http_url").map(|there| there.note.clone());
+    if let Some(odd) = odd.filter(|odd| odd.contains(".acl_req.")) {
+        draft.settings.retain(|setting| !setting.key.starts_with("acl.http_"));
+        draft.rules.retain(|rule| !rule.allows);
+        draft.no_match = Some((false, odd));
+    } else if let Some(note) = asks_for_topics {
+        let before = draft.rules.len();
+        draft.rules.retain(|rule| !rule.allows);
+        if draft.rules.len() < before {
+            let why = "the server is asked beside the rules there, and only after them here: they \
+                       allow nothing, and deny what they deny";
+            draft.missing.push(super::super::left_out(&note, why));
+        }
+    }
+}
+
+/// Rules that are not there allow nothing.
+pub(super) fn close_lost_rules(draft: &mut Draft) {
+    if draft.lost.iter().any(|lost| lost.ends_with("acl")) {
+        draft.rules.clear();
+        draft.no_match = Some((false, "the file of rules is not there".to_string()));
     }
 }

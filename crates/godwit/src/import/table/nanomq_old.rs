@@ -11,8 +11,8 @@ use super::super::tree::Entry;
 use super::super::units::{alone, count, is_true, kibibytes, seconds, seconds_in_ms, text};
 use super::nanomq::{RULES, SEND_QUEUE, WEBHOOK, deny_action, log_file, log_folder};
 use super::{
-    allow_anonymous, in_filter, in_qos, in_topic, log_level, log_target, no_match, out_filter,
-    out_qos, out_topic,
+    allow_anonymous, in_filter, in_prefix, in_qos, in_retain, in_suffix, in_topic, log_level,
+    log_target, no_match, out_filter, out_prefix, out_qos, out_retain, out_suffix, out_topic,
 };
 
 #[rustfmt::skip]
@@ -30,6 +30,7 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("keepalive_backoff", "one and a half times the keep-alive, as MQTT says"),
     made("allow_anonymous", "`allow_anonymous`", allow_anonymous),
     no("enable_ipc_internal", "there is no IPC; signals say what there is to say"),
+    made("auth_enable", "without it no users are written", auth_enable),
     made("acl_enable", "without it no rule is written", acl_enable),
     made("acl_nomatch", "the last rule of `acl.file`", no_match),
     no("enable_acl_cache", "rules cost nothing that would have to be kept"),
@@ -76,6 +77,8 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("web.hook.**", WEBHOOK),
     no("bridge.mqtt.*.bridge_mode",
         "a bridge of 3.1.1 marks itself, and does without where that is refused"),
+    far("bridge.mqtt.*.backoff_max", "retry_max_s", seconds),
+    no("bridge.mqtt.*.transparent", "name the topics in [[bridge.out]] and [[bridge.in]]"),
     made("bridge.mqtt.*.address", "`servers`", bridge::server),
     far("bridge.mqtt.*.proto_ver", "version", bridge::version),
     far("bridge.mqtt.*.clientid", "client_id", text),
@@ -91,10 +94,22 @@ pub(in crate::import) const ROWS: &[Row] = &[
     made("bridge.mqtt.*.forwards.*.local_topic", "`filter` of a `[[bridge.out]]`", out_filter),
     made("bridge.mqtt.*.forwards.*.remote_topic", "`topic` of a `[[bridge.out]]`", out_topic),
     made("bridge.mqtt.*.forwards.*.qos", "`qos`", out_qos),
+    made("bridge.mqtt.*.forwards.*.retain", "`retain`: clear where it is 0", out_retain),
+    made("bridge.mqtt.*.forwards.*.prefix", "the beginning of `topic`", out_prefix),
+    made("bridge.mqtt.*.forwards.*.suffix", "the end of `topic`", out_suffix),
+    made("bridge.mqtt.*.forwards", "a `[[bridge.out]]` for each filter", forwards),
     no("bridge.mqtt.*.subscription.properties.**", "a bridge subscribes as it needs it"),
     made("bridge.mqtt.*.subscription.*.remote_topic", "`filter` of a `[[bridge.in]]`", in_filter),
     made("bridge.mqtt.*.subscription.*.local_topic", "`topic` of a `[[bridge.in]]`", in_topic),
+    made("bridge.mqtt.*.subscription.*.topic", "`filter` of a `[[bridge.in]]`", in_filter),
     made("bridge.mqtt.*.subscription.*.qos", "`qos`", in_qos),
+    made("bridge.mqtt.*.subscription.*.retain", "`retain`: clear where it is 0", in_retain),
+    made("bridge.mqtt.*.subscription.*.prefix", "the beginning of `topic`", in_prefix),
+    made("bridge.mqtt.*.subscription.*.suffix", "the end of `topic`", in_suffix),
+    no("bridge.mqtt.*.subscription.*.retain_as_published",
+        "it is always so; retain = \"clear\" takes RETAIN away"),
+    no("bridge.mqtt.*.subscription.*.retain_handling",
+        "retained = \"once\", \"always\" or \"never\" says it"),
     far("bridge.mqtt.*.connect.properties.receive_maximum", "session.inflight_max", count),
     far("bridge.mqtt.*.connect.properties.session_expiry_interval", "session_expiry_s", seconds),
     no("bridge.mqtt.*.connect.properties.**",
@@ -131,6 +146,24 @@ pub(in crate::import) const ROWS: &[Row] = &[
 const QUIC: &str = "the library behind QUIC finds these itself; keep_alive_s and answer_timeout_s \
                     notice a dead line";
 const THREADS: &str = "shards says how many threads there are; there is nothing else to size";
+
+fn auth_enable(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if !is_true(entry.text()?)? {
+        draft.off.push("users");
+    }
+    Ok(())
+}
+
+/// Filters with commas between them, which keep their topics.
+fn forwards(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let filters: Vec<String> = entry.text()?.split(',').map(|one| one.trim().to_string()).collect();
+    for (at, filter) in filters.into_iter().enumerate() {
+        let names = vec![entry.name().to_string(), format!("list {at}")];
+        let own = Entry { key: entry.key.clone(), names, node: entry.node };
+        draft.outward(&own).filter = filter;
+    }
+    Ok(())
+}
 
 fn acl_enable(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     if !is_true(entry.text()?)? {
@@ -183,6 +216,10 @@ pub(in crate::import) fn imply(draft: &mut Draft) {
                 && !key.starts_with("acl.http_")
                 && !key.starts_with("auth.backend_")
         });
+    }
+    if draft.off.contains(&"users") && !draft.users.is_empty() {
+        draft.users.clear();
+        draft.notes.push("auth_enable: its users are switched off there".to_string());
     }
     if draft.off.contains(&"acl") {
         draft.rules.clear();

@@ -1,0 +1,240 @@
+//! What decides about access, over all importers: who may come in without proof, keys that nobody
+//! knows and that may matter, and a door that stays closed where its original asked for more than
+//! was carried over.
+//!
+//! Invariant: what is written never lets a client in that the original would have refused.
+
+use super::draft::{Draft, Missing, Setting, option, put};
+use super::listener::Listener;
+use super::row::Said;
+use super::rules::DraftRule;
+use super::tree::Place;
+use crate::options::table;
+
+impl Draft {
+    /// The original asks every client who it is.
+    pub(super) fn ask_for_credentials(&mut self, note: &str) {
+        self.credentials_note.get_or_insert_with(|| note.to_string());
+        self.demands.credentials = true;
+    }
+
+    /// What follows where nothing else is said.
+    pub(super) fn imply_once(&mut self, key: &'static str, text: &str, note: &str) {
+        if self.setting(key).is_none() {
+            self.imply(key, text, note);
+        }
+    }
+
+    pub(super) fn allow_all(&mut self, note: &str) {
+        let note = note.to_string();
+        self.rules.push(DraftRule { note, allows: true, deed: "all", ..DraftRule::default() });
+    }
+
+    /// A key that has no row: a line of the list, or an error where it may decide about access, or
+    /// where every one is to be an error.
+    pub(super) fn unknown(&mut self, place: &Place, key: &str, why: String) {
+        if may_decide_about_access(key) {
+            let advice = "it may decide about access: write its meaning by hand and leave it out";
+            return self.wrongs.push(format!("{place}: {why}; {advice}"));
+        }
+        if self.is_strict {
+            return self.wrongs.push(format!("{place}: {why}"));
+        }
+        self.missing.push(Missing { place: place.clone(), key: key.to_string(), why });
+    }
+}
+
+/// Parts of a file that say nothing of who may connect to this broker.
+const OTHER_PARTS: &[&str] = &[
+    "actions",
+    "api_key",
+    "aws",
+    "bridge",
+    "bridges",
+    "cluster",
+    "connector",
+    "connectors",
+    "dashboard",
+    "dds",
+    "exchange_client",
+    "forward_rules",
+    "gateway",
+    "http_server",
+    "license",
+    "local",
+    "log",
+    "management",
+    "node",
+    "parquet",
+    "plugins",
+    "prometheus",
+    "remote",
+    "rpc",
+    "rule",
+    "rule_engine",
+    "rule_option",
+    "rules",
+    "sources",
+    "sqlite",
+    "ssl_dist",
+    "sysmon",
+    "system",
+    "telemetry",
+    "web",
+    "webhook",
+];
+
+/// Words of keys that are about access.
+const ACCESS_WORDS: &[&str] = &[
+    "access",
+    "acl",
+    "address",
+    "allow",
+    "anonymous",
+    "auth",
+    "authentication",
+    "authn",
+    "authorization",
+    "authz",
+    "ban",
+    "banned",
+    "bind",
+    "blacklist",
+    "bypass",
+    "cacertfile",
+    "cafile",
+    "capath",
+    "cert",
+    "certificate",
+    "credentials",
+    "crl",
+    "deny",
+    "group",
+    "identity",
+    "interface",
+    "nomatch",
+    "ocsp",
+    "passwd",
+    "password",
+    "peer",
+    "permission",
+    "permit",
+    "plugin",
+    "precondition",
+    "psk",
+    "require",
+    "role",
+    "secret",
+    "superuser",
+    "tls",
+    "token",
+    "user",
+    "username",
+    "users",
+    "verify",
+    "whitelist",
+];
+
+pub(super) fn may_decide_about_access(key: &str) -> bool {
+    let mut words = key.split(['.', '_', '-']).map(str::to_ascii_lowercase);
+    let first_part = key.split('.').next().unwrap_or_default();
+    let first_word = words.clone().next().unwrap_or_default();
+    if OTHER_PARTS.contains(&first_part) || OTHER_PARTS.contains(&first_word.as_str()) {
+        return false;
+    }
+    words.any(|word| ACCESS_WORDS.contains(&word.as_str()))
+}
+
+/// Whether a listener may say for itself who comes in without proof.
+fn listeners_have_their_own(key: &str) -> bool {
+    table::find(key).is_some_and(table::Row::is_listeners)
+}
+
+/// Once everything is known: who may come in without proof, on all listeners and on each.
+pub(super) fn finish(draft: &mut Draft) {
+    let note = draft.credentials_note.clone();
+    if let Some(note) = &note {
+        draft.imply("allow_anonymous", "false", note);
+    }
+    let mut listeners = std::mem::take(&mut draft.listeners);
+    for listener in &mut listeners {
+        own_door(listener, draft);
+    }
+    draft.listeners = listeners;
+    let says = |text: &str| {
+        draft.setting("allow_anonymous").is_some_and(|there| there.value.text() == text)
+    };
+    draft.has_no_users = says("false") && !draft.authenticates();
+}
+
+/// What EMQX says of one listener's authentication.
+fn own_door(listener: &mut Listener, draft: &mut Draft) {
+    let asks = draft.credentials_note.is_some();
+    if let Some(note) = listener.asks_nobody.take().filter(|_| asks) {
+        let setting = option("allow_anonymous", Said::Text("true".into()), note.clone());
+        match setting {
+            Ok(setting) if listeners_have_their_own("allow_anonymous") => {
+                put(&mut listener.settings, setting);
+            }
+            _ => {
+                let why = "clients of this listener are asked who they are, as all others are";
+                draft.missing.push(super::left_out(&note, why));
+            }
+        }
+    }
+    if let Some(note) = listener.own_chain.take() {
+        listener.closed = Some(format!(
+            "{note}: it has authentication of its own, which is not carried over: write it with \
+             auth.* in its [[listener]]"
+        ));
+    }
+    if let Some(note) = listener.refuses_nameless.take().filter(|_| !asks) {
+        listener.closed = Some(format!(
+            "{note}: clients without a user name are refused there, and a name that nobody checks \
+             is no proof here: name users with auth.users"
+        ));
+    }
+}
+
+/// What a value was cut to.
+pub(super) fn note_clamped(draft: &mut Draft) {
+    let of_all = draft.settings.iter();
+    let of_listeners = draft.listeners.iter().flat_map(|one| one.settings.iter());
+    let of_bridges = draft.bridges.iter().flat_map(|one| one.settings.iter());
+    let clamped = |setting: &Setting| Some((setting.note.clone(), setting.clamped.clone()?));
+    let all: Vec<(String, String)> =
+        of_all.chain(of_listeners).chain(of_bridges).filter_map(clamped).collect();
+    for (note, why) in all {
+        draft.missing.push(super::left_out(&note, &why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_may_decide_about_access_are_told_by_their_words() {
+        for key in [
+            "auth.ldap",
+            "listeners.tcp.default.authz",
+            "allow_guests",
+            "mqtt.peer_cert_as_x",
+            "tls.verify_depth",
+            "acl_default",
+        ] {
+            assert!(may_decide_about_access(key), "{key}");
+        }
+        for key in [
+            "mqtt.max_topic_alias",
+            "bridges.mqtt.a.password_encrypted",
+            "bridge.mqtt.a.tls.x",
+            "bridge_tls_alpn_list",
+            "http_server.auth_type",
+            "remote_username_file",
+            "log.to",
+        ] {
+            assert!(!may_decide_about_access(key), "{key}");
+        }
+    }
+}

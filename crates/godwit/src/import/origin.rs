@@ -1,0 +1,84 @@
+//! Whose configuration a file is: told by the keys that it has, by what the project calls them, and
+//! where they leave it open by the name of the file.
+
+use super::draft::Draft;
+use super::tree::{Folder, Node, Tree};
+use super::{Form, PROJECTS, Project, flat, hocon, mosquitto, row};
+use std::path::Path;
+use std::rc::Rc;
+
+/// The project whose rows say most of the file; keys that several projects have decide nothing.
+pub(super) fn recognize(
+    text: &str,
+    file: &Rc<str>,
+    folder: &Folder,
+) -> Result<&'static Project, Vec<String>> {
+    let tree = hocon::read(text, file.clone(), folder);
+    let scores = PROJECTS.iter().map(|project| match (project.form, &tree) {
+        (Form::Mosquitto, _) => 2 * mosquitto::score(text),
+        (Form::Flat, _) if has_braces(text) => 0,
+        (Form::Flat, _) => flat::score(project.rows[0], text),
+        (Form::Hocon, Ok(root)) => {
+            let mut scratch = Draft::new(Folder::of(Path::new("nowhere/x")));
+            let root = (project.arrange)(root.clone(), &mut scratch);
+            row::score(project.rows[0], &root)
+        }
+        (Form::Hocon, Err(_)) => 0,
+    });
+    let scores: Vec<(usize, &Project)> = scores.zip(PROJECTS).collect();
+    let most = scores.iter().map(|(score, _)| *score).max().unwrap_or(0);
+    let best: Vec<&Project> =
+        scores.iter().filter(|(score, _)| *score == most).map(|(_, project)| *project).collect();
+    match tree {
+        Err(wrongs) if has_braces(text) => return Err(wrongs),
+        // Rules have one language, and what differs in it allows less where EMQX 5 reads it.
+        Ok(root) if is_terms(&root) => {
+            let name = if file.contains("nanomq") { "nanomq" } else { "emqx" };
+            return PROJECTS.iter().find(|project| project.name == name).ok_or_else(Vec::new);
+        }
+        _ => {}
+    }
+    if let [project] = best[..] {
+        return Ok(project);
+    }
+    // Nothing is of 4.x only.
+    if best.iter().all(|project| project.name.starts_with("emqx")) && most > 0 {
+        return Ok(best[0]);
+    }
+    by_file_name(file, &best).ok_or_else(|| {
+        let names: Vec<&str> = PROJECTS.iter().map(|project| project.name).collect();
+        vec![format!(
+            "{file}:1: nothing tells whose configuration this is, say it with --from {}",
+            names.join(", ")
+        )]
+    })
+}
+
+fn by_file_name(file: &str, among: &[&'static Project]) -> Option<&'static Project> {
+    let name = Path::new(file).file_name()?.to_string_lossy().to_lowercase();
+    let named = |project: &&&Project| {
+        let word = project.name.trim_end_matches("-old").trim_end_matches('4');
+        name.contains(word)
+    };
+    let mut named = among.iter().filter(named);
+    named.next().copied()
+}
+
+fn has_braces(text: &str) -> bool {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '/']));
+    lines.into_iter().any(|line| line.ends_with('{') || line == "}")
+}
+
+/// Whether the file has rules of `acl.conf`, and nothing else.
+pub(super) fn is_terms(root: &Node) -> bool {
+    matches!(&root.tree, Tree::Object(fields) if fields.len() == 1 && fields[0].0 == hocon::TERMS)
+}
+
+/// Whether a file has nothing but blank lines and comments.
+pub(super) fn is_blank(text: &str) -> bool {
+    let is_comment = |line: &str| {
+        let line = line.trim();
+        line.is_empty() || line.starts_with(['#', '%']) || line.starts_with("//")
+    };
+    text.lines().all(is_comment)
+}
