@@ -55,7 +55,8 @@ mod tests {
 
     const OURS: &[&str] = &[
         "[groups]\noperators = [\"ann\", \"bob\"]\n",
-        "[[rule]]\ndeny = \"subscribe\"\ntopic = \"#\"\nfilter = [\"+/#\"]\nuser = [\"ann\", \"b*\"]\n",
+        "[[rule]]\ndeny = \"subscribe\"\ntopic = \"#\"\nfilter = [\"+/#\"]\n\
+         user = [\"ann\", \"b*\"]\n",
         "[[rule]]\nallow = \"publish\"\ntopic = [\"a/${clientid}/#\", \"+/${username}\"]\n\
          qos = [0, 1]\nretain = false\naddress = [\"10.0.0.0/8\", \"::1\"]\n",
         "[[rule]]\nallow = \"all\"\ngroup = \"operators\"\nlistener = 1883\nanonymous = true\n",

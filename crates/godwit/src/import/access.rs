@@ -15,7 +15,6 @@ impl Draft {
     /// The original asks every client who it is.
     pub(super) fn ask_for_credentials(&mut self, note: &str) {
         self.credentials_note.get_or_insert_with(|| note.to_string());
-        self.demands.credentials = true;
     }
 
     /// What follows where nothing else is said.

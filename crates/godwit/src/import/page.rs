@@ -49,12 +49,12 @@ godwit check --config godwit.toml
 ```
 
 reads a configuration of mosquitto, NanoMQ or EMQX and writes ours. Which of them it is, the keys
-tell; `--from mosquitto`, `nanomq`, `nanomq-old`, `emqx` or `emqx4` says it. Without `--out` it goes to
-stdout. Above each value stands the line that it comes from, and at the end, and on stderr, whatever
-has no equal here, with its line and what to do instead. A key that nobody knows is a line of that
-list; with `--strict` it is an error. A key that nobody knows and that may decide about access, a
-value that is none and broken syntax are told with file and line, the exit code is 2 and nothing is
-written. A file that is there already is left alone.
+tell; `--from mosquitto`, `nanomq`, `nanomq-old`, `emqx` or `emqx4` says it. Without `--out` it goes
+to stdout. Above each value stands the line that it comes from, and at the end, and on stderr,
+whatever has no equal here, with its line and what to do instead. A key that nobody knows is a line
+of that list; with `--strict` it is an error. A key that nobody knows and that may decide about
+access, a value that is none and broken syntax are told with file and line, the exit code is 2 and
+nothing is written. A file that is there already is left alone.
 
 * Rules and plain passwords of NanoMQ and EMQX go to files of their own beside it,
   `godwit.rules.toml` and `godwit.users`, the passwords hashed; that needs `--out`. Password and ACL
@@ -63,14 +63,14 @@ written. A file that is there already is left alone.
 * `include`, `include_dir` and rule files are read where they are in the folder of the first file,
   or beside it under the same name.
 * **What decides about access is carried over exactly, or lets nobody in.** Users in a database of
-  EMQX's, LDAP, MongoDB and what else has no equal leave `allow_anonymous = \"false\"` and an empty file
-  of users: add users with `godwit passwd`, or write `auth.*` by hand. A listener that lets in some
-  addresses only, has authentication of its own or verifies certificates in ways that have no equal
-  is left out. Each has its line in the list.
+  EMQX's, LDAP, MongoDB and what else has no equal leave `allow_anonymous = \"false\"` and an empty
+  file of users: add users with `godwit passwd`, or write `auth.*` by hand. A listener that lets in
+  some addresses only, has authentication of its own or verifies certificates in ways that have no
+  equal is left out. Each has its line in the list.
 * **A rule that cannot be carried over exactly allows nothing, and denies at least what it denied.**
   A filter as EMQX's `{eq, \"#\"}` is `filter` of a rule. A condition that is not known here, and a
   name by a regular expression, make a denial wider and take a grant out.
-* Without authentication a user name proves nothing here: a denial for a user is one for every client.
+* Without authentication a user name proves nothing here: a denial for a user is one for everybody.
 * A number beyond what an option takes becomes the nearest that it takes, with a line: 256 MB, which
   EMQX and NanoMQ allow for a packet, is one byte more than MQTT can say.
 * Files are read in UTF-8 or, with a byte order mark, in UTF-16, with any ends of lines; comments may

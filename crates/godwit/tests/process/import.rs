@@ -68,7 +68,7 @@ fn what_is_written_is_accepted_and_says_where_it_comes_from() {
     let folder = samples("import-samples");
     for (sample, comment) in [
         ("mosquitto.conf", "mosquitto.conf:20 max_inflight_messages\ninflight_max = 40\n"),
-        ("nanomq.conf", "nanomq.conf:6 mqtt.max_packet_size\npacket_bytes_max = \"10MiB\"\n"),
+        ("nanomq.conf", "nanomq.conf:8 mqtt.max_packet_size\npacket_bytes_max = \"10MiB\"\n"),
         ("nanomq_old.conf", "nanomq_old.conf:8 max_packet_size\npacket_bytes_max = \"10MiB\"\n"),
         ("emqx.conf", "mqtt.shared_subscription_strategy\nstrategy = \"hash_client\"\n"),
         (
