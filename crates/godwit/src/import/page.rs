@@ -73,8 +73,8 @@ nothing is written. A file that is there already is left alone.
 * Without authentication a user name proves nothing here: a denial for a user is one for everybody.
 * A number beyond what an option takes becomes the nearest that it takes, with a line: 256 MB, which
   EMQX and NanoMQ allow for a packet, is one byte more than MQTT can say.
-* Files are read in UTF-8 or, with a byte order mark, in UTF-16, with any ends of lines; comments may
-  be in any encoding.
+* Files are read in UTF-8 or, with a byte order mark, in UTF-16, with any ends of lines; comments
+  may be in any encoding.
 * What is kept of sessions and retained messages by the other broker is not read.
 * The tables follow the documents and samples of each project. It was never run beside NanoMQ or
   EMQX themselves, which were not to be had as packages.
