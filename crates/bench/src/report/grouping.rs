@@ -110,7 +110,10 @@ fn load_key(report: &Value) -> LoadKey<'_> {
 fn new_group(report: &Value) -> LoadGroup<'_> {
     let kind = if report["ramp"].is_object() { GroupKind::Steps } else { GroupKind::Brokers };
     // Of a file its name is enough.
-    let name = text(report, "/scenario/name").rsplit('/').next().unwrap_or_default().to_string();
+    let name = match text(report, "/scenario/name") {
+        path if path.ends_with(".toml") => path.rsplit('/').next().unwrap_or_default().to_string(),
+        name => name.to_string(),
+    };
     LoadGroup { name, title: String::new(), scaled: "", kind, brokers: Vec::new() }
 }
 
