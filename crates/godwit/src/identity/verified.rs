@@ -19,6 +19,9 @@ pub(crate) struct VerifiedCache {
 
 #[derive(Default)]
 struct VerifiedEntries {
+    /// When the second began that `checks` counts.
+    began: Option<Instant>,
+    checks: u32,
     until: HashMap<Tag, Instant>,
     /// Oldest first, which is the first to expire too.
     order: VecDeque<(Tag, Instant)>,
@@ -33,6 +36,9 @@ impl fmt::Debug for VerifiedCache {
 
 type Tag = [u8; 32];
 
+/// So many checks in a second are work whatever is remembered: they cost little, and with so few
+/// nobody can tell by the time whether a password was used before.
+const CHECKS_BY_WORK: u32 = 10;
 /// The oldest of more than these makes room.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 
@@ -52,8 +58,8 @@ impl VerifiedCache {
         password: &[u8],
         verify: impl FnOnce() -> bool,
     ) -> bool {
-        let tag = self.tag(stored, password);
-        if self.knows(&tag, Instant::now()) {
+        let (tag, now) = (self.tag(stored, password), Instant::now());
+        if self.is_pressed(now) && self.knows(&tag, now) {
             return true;
         }
         let is_right = verify();
@@ -66,7 +72,18 @@ impl VerifiedCache {
     /// As much work as a look at a password that is not there, for a user that is not there.
     pub(crate) fn pretend(&self, stored: &str, password: &[u8]) {
         let tag = self.tag(stored, password);
-        std::hint::black_box(self.knows(&tag, Instant::now()));
+        let now = Instant::now();
+        std::hint::black_box(self.is_pressed(now) && self.knows(&tag, now));
+    }
+
+    /// Counts one more check. Whether this second has had enough that were work.
+    fn is_pressed(&self, now: Instant) -> bool {
+        let mut entries = self.entries();
+        if entries.began.is_none_or(|began| now >= began + Duration::from_secs(1)) {
+            (entries.began, entries.checks) = (Some(now), 0);
+        }
+        entries.checks = entries.checks.saturating_add(1);
+        entries.checks > CHECKS_BY_WORK
     }
 
     fn tag(&self, stored: &str, password: &[u8]) -> Tag {
@@ -116,6 +133,8 @@ mod tests {
     #[test]
     fn a_right_password_is_hashed_once_and_a_wrong_one_each_time() {
         let cache = VerifiedCache::new(60).unwrap();
+        // A second that began later does not end before.
+        cache.entries().began = Some(Instant::now() + Duration::from_secs(3600));
         let hashed = Cell::new(0);
         let check = |stored: &str, password: &str, is_right: bool| {
             cache.check(stored, password.as_bytes(), || {
@@ -123,8 +142,13 @@ mod tests {
                 is_right
             })
         };
+        for _ in 0..CHECKS_BY_WORK {
+            assert!(check("h1", "right", true));
+        }
+        assert_eq!(hashed.get(), CHECKS_BY_WORK, "so few cost little");
         assert!(check("h1", "right", true) && check("h1", "right", true));
-        assert_eq!(hashed.get(), 1);
+        assert_eq!(hashed.get(), CHECKS_BY_WORK);
+        hashed.set(1);
         for _ in 0..3 {
             assert!(!check("h1", "wrong", false));
         }

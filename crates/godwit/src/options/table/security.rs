@@ -217,8 +217,8 @@ pub(super) const ROWS: &[Row] = &[
         short: "how long a password that was right is not hashed again",
         long: "For clients that come back all at once. A keyed hash of the stored hash and the \
                password is kept in memory, of at most 10,000 of them; SIGHUP forgets them. A user \
-               with another password is checked by that at once, as without. Wrong passwords are \
-               always hashed. `off` hashes each.",
+               with another password is checked by that at once, as without. Wrong passwords, \
+               and the first ten in a second, are always hashed. `off` hashes each.",
         source: "",
         set: |settings, value| settings.security.password_cache_s = value.u32(),
     },
