@@ -1,7 +1,7 @@
 //! Real brokers: ours, built from this workspace, and mosquitto where it is installed.
 
 use crate::gateway;
-use crate::installed::{installed, leave_out};
+use crate::installed::installed;
 use crate::program::{Broker, bench, number, report, sampler, scratch};
 use std::io::{Read, Write};
 use std::path::Path;
