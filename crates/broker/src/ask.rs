@@ -215,7 +215,8 @@ impl Shard {
         let Ok(packet) = Subscribe::decode(frame, version) else { return all };
         let rights = self.sessions.get(id).rights.as_ref();
         let answers = rights.and_then(|rights| rights.answers.as_ref());
-        let by_qos = self.options.asks.is_some_and(|asks| asks.is_particular);
+        let asks = self.options.asks_at(self.sessions.get(id).listener);
+        let by_qos = asks.is_some_and(|asks| asks.is_particular);
         let asked = answers.map_or(0, |answers| answers.asked());
         let most = QUESTIONS_MAX.saturating_sub(asked);
         for (filter, options) in packet.filters.iter() {
@@ -228,7 +229,7 @@ impl Shard {
             }
             let Ok(named) = self.named_filter(id, filter) else { continue };
             let Ok(inner) = bare(&named) else { continue };
-            let wish = Wish::subscribe(inner, options.qos.min(self.qos_max()) as u8);
+            let wish = Wish::subscribe(inner, options.qos.min(self.qos_max_of(id)) as u8);
             let qos = if by_qos { wish.qos } else { 0 };
             if self.is_open(id, &wish) && seen.insert((inner.to_string(), qos)) {
                 all.push(Open::new(wish));
@@ -261,9 +262,8 @@ impl Shard {
         out: &mut Outbox,
     ) -> bool {
         let Some(known) = self.conn(conn) else { return false };
-        let (Some(all), None) = (&self.options.permissions, self.answered_of_will(conn)) else {
-            return false;
-        };
+        let all = self.options.permissions_at(known.peer.listener);
+        let (Some(all), None) = (all, self.answered_of_will(conn)) else { return false };
         let Some(rights) = self.rights_of(&known.peer) else { return false };
         let (qos, retain) = (will.qos as u8, will.retain);
         let deed = Deed::Publish { topic: will.topic, qos, retain };
@@ -359,7 +359,9 @@ impl Shard {
         out.effects.push(Effect::Resume { conn });
         let silent = |open: &&Open| matches!(open.answer, None | Some(Answer::Silence));
         self.sessions.counters.unanswered += all.iter().filter(silent).count() as u64;
-        let (Some(id), Some(asks), false) = (session, self.options.asks, outdated) else { return };
+        let Some(id) = session else { return };
+        let asks = self.options.asks_at(self.sessions.get(id).listener);
+        let (Some(asks), false) = (asks, outdated) else { return };
         let keeps = !self.sessions.is_tight();
         self.change_answers(id, |answers| {
             for open in &all {

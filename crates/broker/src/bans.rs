@@ -207,7 +207,8 @@ impl Shard {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         // Who it is under another namespace is somebody else, who may not have flapped.
-        let is_known = !self.options.mounts_users || self.decided(conn).is_some();
+        let waits = self.options.mounts_users && self.judges_at(conn);
+        let is_known = !waits || self.decided(conn).is_some();
         let namespace = if is_known { self.namespace_at(conn) } else { Ok("".into()) };
         // Whoever has none is told so later, in the words that are for that.
         let claimed = Admitted::new(&namespace.unwrap_or_default(), packet.client_id.into());

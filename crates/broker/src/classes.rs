@@ -101,12 +101,17 @@ impl Options {
     }
 
     /// By the groups that are known of a client, and those that the rules say its user is in.
-    pub(crate) fn class_of(&self, user: Option<&str>, groups: &[Arc<str>]) -> Option<ClassId> {
+    pub(crate) fn class_of(
+        &self,
+        at: ListenerId,
+        user: Option<&str>,
+        groups: &[Arc<str>],
+    ) -> Option<ClassId> {
         // A link that acts as somebody has its own limits nevertheless.
         if let Some(link) = groups.first().filter(|group| group.starts_with(LINK_IDS)) {
             return self.class_at(|class| class.name == *link);
         }
-        let permissions = self.permissions.as_ref();
+        let permissions = self.permissions_at(at);
         let members = permissions.map_or(&[][..], |permissions| permissions.groups_of(user));
         let is_in = |name: &Arc<str>| groups.contains(name) || members.contains(name);
         self.class_at(|class| is_in(&class.name))
@@ -120,7 +125,8 @@ impl Options {
     /// The limits of a client that is not in yet, as far as it is known who that is.
     pub(crate) fn of_peer(&self, peer: &Peer) -> &Options {
         let grant = peer.pass().and_then(|pass| pass.grant());
-        let class = grant.and_then(|grant| self.class_of(grant.user.as_deref(), &grant.groups));
+        let class = grant
+            .and_then(|grant| self.class_of(peer.listener, grant.user.as_deref(), &grant.groups));
         self.of_client(peer.listener, class)
     }
 }
@@ -171,7 +177,8 @@ impl Shard {
         let options = self.options.clone();
         self.sessions.each_mut(|session| {
             if let Some(rights) = &mut session.rights {
-                rights.class = options.class_of(rights.who.user.as_deref(), &rights.who.groups);
+                let who = &rights.who;
+                rights.class = options.class_of(who.listener, who.user.as_deref(), &who.groups);
             }
         });
     }
@@ -201,9 +208,9 @@ mod tests {
         let own = Options { classes: vec![class(4)], ..with(3) };
         let listeners = vec![None, Some(Arc::new(own))];
         let all = Options { classes: vec![class(2)], listeners, ..with(1) };
-        let slow = all.class_of(None, &["fast".into(), "slow".into()]);
+        let slow = all.class_of(ListenerId(0), None, &["fast".into(), "slow".into()]);
         let limit = |at, class| all.of_client(ListenerId(at), class).inflight_max;
         assert_eq!([limit(0, None), limit(0, slow), limit(1, None), limit(1, slow)], [1, 2, 3, 4]);
-        assert_eq!(all.class_of(None, &["fast".into()]), None);
+        assert_eq!(all.class_of(ListenerId(0), None, &["fast".into()]), None);
     }
 }

@@ -13,6 +13,7 @@ use crate::meter::Meter;
 use crate::mount::{self, Admitted};
 use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
+use crate::peer::ListenerId;
 use crate::refusal::Refusal;
 use crate::rights::Rights;
 use crate::shard::Shard;
@@ -41,7 +42,7 @@ impl Shard {
         let asked = Asked::new(packet.properties);
         let admitted = self.check_claimed(conn, &packet, out);
         let admitted = admitted.and_then(|()| self.admit(conn, &packet, &asked));
-        if admitted.is_ok() && self.options.judges && self.decided(conn).is_none() {
+        if admitted.is_ok() && self.judges_at(conn) && self.decided(conn).is_none() {
             self.inquire(conn, &packet, Step::first(packet.properties), out);
             return Ok(Moved::Nowhere);
         }
@@ -147,18 +148,19 @@ impl Shard {
         if self.draining {
             return Err(Refusal::Draining);
         }
+        let listener = self.conn(conn).map_or(ListenerId::NONE, |known| known.peer.listener);
         // [MQTT-4.12.0-1]
-        if asked.method.is_some_and(|method| !self.options.knows_method(method)) {
+        if asked.method.is_some_and(|method| !self.options.knows_method(listener, method)) {
             return Err(Refusal::AuthMethodUnsupported);
         }
         let namespace = match self.decided(conn) {
-            None if self.options.judges => "".into(),
+            None if self.judges_at(conn) => "".into(),
             Some(Err(_)) => "".into(),
             _ => self.namespace_at(conn)?,
         };
         if let Some(will) = &packet.will {
             // [MQTT-3.2.2-12] [MQTT-3.2.2-13]
-            if will.qos as u8 > self.options.qos_max {
+            if will.qos as u8 > self.limits_at(conn).qos_max {
                 return Err(Refusal::QoSUnsupported);
             }
             if will.retain && !self.options.retain_available {
@@ -181,11 +183,17 @@ impl Shard {
             Version::V31 => Err(Refusal::ClientIdMissing),
             Version::V311 if !packet.clean_start => Err(Refusal::ClientIdMissing),
             // A verdict may bring another one.
-            Version::V311 | Version::V5 if self.options.judges => Ok(Admitted::new("", "".into())),
+            Version::V311 | Version::V5 if self.judges_at(conn) => Ok(Admitted::new("", "".into())),
             Version::V311 | Version::V5 => {
                 Ok(Admitted::new(&namespace, self.assign_client_id(&namespace)))
             }
         }
+    }
+
+    /// Whether a connection's CONNECT waits for a verdict.
+    pub(crate) fn judges_at(&self, conn: ConnId) -> bool {
+        let listener = self.conn(conn).map_or(ListenerId::NONE, |known| known.peer.listener);
+        self.options.judges_at(listener)
     }
 
     /// Sessions of links are nobody else's to take.
@@ -309,7 +317,7 @@ impl Shard {
             }
         }
         // What an earlier connection subscribed to this one may not have.
-        if present && self.options.permissions.is_some() {
+        if present && self.options.permissions_at(self.sessions.get(id).listener).is_some() {
             self.doubt(id, out);
         }
         self.announce(id, true, out);

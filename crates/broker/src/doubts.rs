@@ -127,7 +127,7 @@ impl Shard {
         }
         let timer_at = self.doubts.timer_at;
         self.doubts = Doubts { timer_at, ..Doubts::default() };
-        if self.options.permissions.is_some() {
+        if self.options.has_permissions() {
             let all = self.sessions.iter().filter(|(_, session)| session.rights.is_some());
             let all = all.map(|(id, session)| Doubt::new(id, session.generation));
             self.doubts.queue.all = all.map(|doubt| (doubt.session, doubt)).collect();
@@ -352,7 +352,8 @@ impl Shard {
         }
         self.sessions.counters.denied_subscribes += 1;
         let said = self.sessions.get(id).said(named_filter(filter)).to_string();
-        self.note_denial(id, "keep the subscription", &said, out);
+        let qos = self.qos_max_of(id) as u8;
+        self.note_denial(id, "keep the subscription", Wish::subscribe(&said, qos), out);
     }
 }
 

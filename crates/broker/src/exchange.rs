@@ -289,7 +289,8 @@ impl Shard {
             rights.will_is_allowed = before.will_is_allowed;
         }
         self.sessions.set_rights(id, rights);
-        if self.options.permissions.is_some() {
+        let listener = self.sessions.get(id).listener;
+        if self.options.permissions_at(listener).is_some() {
             self.doubt(id, out);
         }
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };

@@ -5,6 +5,7 @@ use crate::input::{ConnId, Now, SessionId};
 use crate::message::Message;
 use crate::outbox::Outbox;
 use crate::peer::Address;
+use crate::permissions::DenialCause;
 use crate::refusal::Refusal;
 use crate::session::Sessions;
 use crate::shard::Shard;
@@ -172,6 +173,7 @@ pub enum Note {
         user: Option<Arc<str>>,
         deed: &'static str,
         topic: Box<str>,
+        cause: DenialCause,
         count: u32,
     },
     /// At most once a second a client, with the number since the last.

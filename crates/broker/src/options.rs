@@ -85,8 +85,27 @@ pub struct Asks {
     pub is_particular: bool,
 }
 
+/// Who may come in by a listener, and what they may do, where that differs from what all have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListenerAccess {
+    pub asks: Option<Asks>,
+    pub judges: bool,
+    pub methods: Arc<[Box<str>]>,
+    pub permissions: Option<Arc<Permissions>>,
+}
+
+/// How listeners differ in whom they let in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessByListener {
+    /// Authentication methods of MQTT 5.0 that the judge knows, where a listener has no own ones.
+    pub methods: Arc<[Box<str>]>,
+    /// By `ListenerId`, and only to be read by `asks_at`, `judges_at` and their like.
+    pub own: Vec<Option<Arc<ListenerAccess>>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    pub access: AccessByListener,
     /// Connections from one address to one listener; 0 is any number, here and below.
     pub address_connections_max: u32,
     pub address_connections_per_s: u32,
@@ -128,8 +147,6 @@ pub struct Options {
     pub inflight_max: u16,
     /// Whether a CONNECT waits for a verdict: see `judge`.
     pub judges: bool,
-    /// Authentication methods of MQTT 5.0 that the judge knows.
-    pub methods: Arc<[Box<str>]>,
     /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
     /// for them only the check is shorter.
     pub keep_alive_s_max: u16,
@@ -195,8 +212,48 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn knows_method(&self, method: &str) -> bool {
-        self.judges && self.methods.iter().any(|known| **known == *method)
+    fn access_at(&self, at: ListenerId) -> Option<&ListenerAccess> {
+        self.access.own.get(usize::from(at.0))?.as_deref()
+    }
+
+    /// Whether a CONNECT at a listener waits for a verdict.
+    pub(crate) fn judges_at(&self, at: ListenerId) -> bool {
+        self.access_at(at).map_or(self.judges, |own| own.judges)
+    }
+
+    /// Whether anybody is asked who it is, at any listener.
+    pub(crate) fn judges_anywhere(&self) -> bool {
+        self.judges || self.access.own.iter().flatten().any(|own| own.judges)
+    }
+
+    /// What the clients of a listener may do; none lets them do everything.
+    #[inline]
+    pub(crate) fn permissions_at(&self, at: ListenerId) -> Option<&Arc<Permissions>> {
+        match self.access_at(at) {
+            Some(own) => own.permissions.as_ref(),
+            None => self.permissions.as_ref(),
+        }
+    }
+
+    /// Whether somebody is asked what the clients of a listener may do.
+    pub(crate) fn asks_at(&self, at: ListenerId) -> Option<Asks> {
+        self.access_at(at).map_or(self.asks, |own| own.asks)
+    }
+
+    /// Whether somebody is asked at any listener.
+    pub(crate) fn asks_anywhere(&self) -> bool {
+        self.asks.is_some() || self.access.own.iter().flatten().any(|own| own.asks.is_some())
+    }
+
+    /// Whether there are rules for the clients of any listener.
+    pub(crate) fn has_permissions(&self) -> bool {
+        let has_own = |own: &Arc<ListenerAccess>| own.permissions.is_some();
+        self.permissions.is_some() || self.access.own.iter().flatten().any(has_own)
+    }
+
+    pub(crate) fn knows_method(&self, at: ListenerId, method: &str) -> bool {
+        let methods = self.access_at(at).map_or(&self.access.methods, |own| &own.methods);
+        self.judges_at(at) && methods.iter().any(|known| **known == *method)
     }
 
     /// How many messages and bytes may wait in one queue. On the disk there is room, and what
@@ -276,6 +333,7 @@ fn deeper_than(topic: &str, levels_max: usize) -> bool {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            access: AccessByListener::default(),
             address_connections_max: 0,
             address_connections_per_s: 0,
             asks: None,
@@ -301,7 +359,6 @@ impl Default for Options {
             flapping_window_s: 60,
             inflight_max: 1024,
             judges: false,
-            methods: Arc::default(),
             keep_alive_s_max: 0,
             listeners: Vec::new(),
             memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,

@@ -48,6 +48,8 @@ pub struct Rule {
     /// Bit n for QoS n.
     pub qos: u8,
     pub retain: Option<bool>,
+    /// Only clients whose user name or client id has a wildcard in it.
+    pub wild_names: bool,
 }
 
 pub const ANY_QOS: u8 = 0b111;
@@ -67,6 +69,7 @@ impl Default for Rule {
             topics: Vec::new(),
             qos: ANY_QOS,
             retain: None,
+            wild_names: false,
         }
     }
 }
@@ -342,6 +345,53 @@ impl Permissions {
     }
 }
 
+/// Which rule stands against something, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DenialCause {
+    /// A rule denies it: the first of its topics, if it is about topics.
+    Denied(Option<Box<str>>),
+    /// The filter is wider than a rule that allows a part of it: that rule's topic.
+    WiderThan(Box<str>),
+    /// No rule is about it.
+    NoRule,
+}
+
+impl fmt::Display for DenialCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DenialCause::Denied(Some(topic)) => write!(f, "a rule denies {topic}"),
+            DenialCause::Denied(None) => f.write_str("a rule denies every topic"),
+            DenialCause::WiderThan(topic) => {
+                write!(f, "the filter is wider than {topic}, which a rule allows")
+            }
+            DenialCause::NoRule => f.write_str("no rule allows it"),
+        }
+    }
+}
+
+impl Permissions {
+    /// Why something is not allowed. For the log: it looks at every rule.
+    pub(crate) fn cause(&self, who: &Who, client_id: &str, deed: Deed<'_>) -> DenialCause {
+        let groups = self.groups_of(who.user.as_deref());
+        let about = |rule: &&Rule| rule.is_about((who, groups), client_id, deed);
+        if let Some(rule) = self.rules.iter().find(about).filter(|rule| !rule.allows) {
+            let topic = rule.topics.first().map(|pattern| pattern.text.clone());
+            return DenialCause::Denied(topic);
+        }
+        let Deed::Subscribe { filter, .. } = deed else { return DenialCause::NoRule };
+        let part = self
+            .rules
+            .iter()
+            .filter(|rule| rule.allows && rule.subscribe && rule.is_for(who, groups, client_id));
+        let mut part = part.flat_map(|rule| &rule.topics);
+        let part = part.find(|pattern| match pattern.of(who, client_id) {
+            Filter::Is(own) => overlaps(&own, filter),
+            Filter::Nothing | Filter::Unfit => false,
+        });
+        part.map_or(DenialCause::NoRule, |pattern| DenialCause::WiderThan(pattern.text.clone()))
+    }
+}
+
 impl Rule {
     fn is_about(&self, (who, groups): (&Who, &[Arc<str>]), id: &str, deed: Deed<'_>) -> bool {
         let fits = match deed {
@@ -368,7 +418,9 @@ impl Rule {
         let is_own = |own: &Arc<str>| self.groups.iter().any(|group| **group == **own);
         let user = who.user.as_deref();
         let any = |names: &[Name], own: &str| names.is_empty() || names.iter().any(|n| n.is(own));
+        let is_wild = |name: &str| name.contains(['+', '#']);
         (!self.anonymous || user.is_none())
+            && (!self.wild_names || is_wild(client_id) || user.is_some_and(is_wild))
             && (self.users.is_empty() || user.is_some_and(|user| any(&self.users, user)))
             && any(&self.client_ids, client_id)
             && (self.groups.is_empty() || who.groups.iter().chain(groups).any(is_own))

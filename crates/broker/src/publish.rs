@@ -43,7 +43,7 @@ impl Shard {
         let said = self.read_properties(conn, id, &packet)?;
         let aliased = self.resolve_alias(conn, &packet, said.alias)?;
         let topic = aliased.as_deref().unwrap_or(packet.topic);
-        self.check_ability(&packet)?;
+        self.check_ability(id, &packet)?;
         if packet.qos == QoS::ExactlyOnce && self.is_duplicate(conn, id, &packet)? {
             self.receipt(conn, &packet, Reason::Success, false, out);
             return Ok(());
@@ -166,8 +166,13 @@ impl Shard {
 
     /// What we said in CONNACK that we cannot do [MQTT-3.2.2-11] [MQTT-3.2.2-14].
     #[inline]
-    fn check_ability(&self, packet: &Publish<'_>) -> Result<(), End> {
-        if packet.qos as u8 > self.options.qos_max {
+    fn check_ability(&self, id: SessionId, packet: &Publish<'_>) -> Result<(), End> {
+        // Where no listener has options of its own, the session need not be looked at.
+        let qos_max = match self.options.listeners.is_empty() {
+            true => self.options.qos_max,
+            false => self.options.of_session(self.sessions.get(id)).qos_max,
+        };
+        if packet.qos as u8 > qos_max {
             return Err(Refusal::QoSUnsupported.into());
         }
         if packet.retain && !self.options.retain_available {
@@ -229,7 +234,8 @@ impl Shard {
             return Err(Refusal::QuotaExceeded);
         }
         let manner = (packet.qos as u8, packet.retain);
-        if self.options.permissions.is_some() && !self.may_publish(id, topic, manner, out) {
+        let has_rules = self.options.permissions_at(session.listener).is_some();
+        if has_rules && !self.may_publish(id, topic, manner, out) {
             return Err(Refusal::NotPermitted);
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::note::Note;
 use crate::options::{Asks, Options};
 use crate::outbox::Outbox;
 use crate::peer::{ListenerId, Peer};
-use crate::permissions::{Deed, Permissions, Who};
+use crate::permissions::{Deed, DenialCause, Permissions, Who};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::shard::Shard;
@@ -37,7 +37,7 @@ pub(crate) struct Rights {
     pub(crate) is_quiet: bool,
     denials: u32,
     /// The first of those that were withheld.
-    denied: Option<(&'static str, Box<str>)>,
+    denied: Option<(&'static str, Box<str>, DenialCause)>,
     /// When a denial may be noted again.
     denial_noted: Now,
     /// What others said of it, where they are asked.
@@ -52,11 +52,11 @@ const NOTED_EVERY_MS: u64 = 1_000;
 impl Rights {
     /// What was withheld of denials.
     pub(crate) fn withheld_denials(&mut self, client_id: &str, now: Now) -> Option<Note> {
-        let (deed, topic) = self.denied.take()?;
+        let (deed, topic, cause) = self.denied.take()?;
         self.denial_noted = Now(now.0 + NOTED_EVERY_MS);
         let count = std::mem::take(&mut self.denials);
         let (client_id, user) = (client_id.into(), self.who.user.clone());
-        Some(Note::Denied { client_id, user, deed, topic, count })
+        Some(Note::Denied { client_id, user, deed, topic, cause, count })
     }
 
     fn new(peer: &Peer, options: &Options) -> Rights {
@@ -72,7 +72,7 @@ impl Rights {
             is_superuser: grant.is_some_and(|grant| grant.is_superuser),
             own: grant.and_then(|grant| grant.permissions.clone()),
         };
-        let class = options.class_of(who.user.as_deref(), &who.groups);
+        let class = options.class_of(peer.listener, who.user.as_deref(), &who.groups);
         let is_quiet = grant.is_some_and(|grant| grant.is_quiet);
         let expires = peer.pass().and_then(|pass| pass.expires);
         Rights { class, expires, is_quiet, ..Rights::of(who) }
@@ -146,6 +146,13 @@ impl Rights {
         who.is_superuser.then_some(true).or_else(own).or_else(|| all.decide(who, id, deed))
     }
 
+    /// Which rule stands against something.
+    fn cause(&self, all: &Permissions, id: &str, deed: Deed<'_>) -> DenialCause {
+        let own = self.who.own.as_ref().map(|own| own.cause(&self.who, id, deed));
+        let own = own.filter(|own| *own != DenialCause::NoRule);
+        own.unwrap_or_else(|| all.cause(&self.who, id, deed))
+    }
+
     /// Nobody publishes for now.
     pub(crate) fn forget_decided(&mut self) {
         self.decided = None;
@@ -216,8 +223,9 @@ impl Shard {
     /// The client of a connection, as far as rules ask: none where there are no rules and nobody
     /// was asked who it is.
     pub(crate) fn rights_of(&self, peer: &Peer) -> Option<Box<Rights>> {
-        let needed = self.options.permissions.is_some()
-            || self.options.judges
+        let needed = self.options.permissions_at(peer.listener).is_some()
+            // Where another listener asks who somebody is, nobody in particular is no match for it.
+            || self.options.judges_anywhere()
             || peer.pass().is_some_and(|pass| pass.grant().is_some());
         needed.then(|| Box::new(Rights::new(peer, &self.options)))
     }
@@ -251,7 +259,8 @@ impl Shard {
         client_id: &str,
         will: &mqtt::Will<'_>,
     ) -> Result<(), Refusal> {
-        let (Some(all), Some(rights)) = (&self.options.permissions, rights) else { return Ok(()) };
+        let Some(rights) = rights else { return Ok(()) };
+        let Some(all) = self.options.permissions_at(rights.who.listener) else { return Ok(()) };
         let deed = Deed::Publish { topic: will.topic, qos: will.qos as u8, retain: will.retain };
         let decided = rights.decide(all, client_id, deed);
         rights.will_is_allowed = answered.unwrap_or(false);
@@ -271,7 +280,8 @@ impl Shard {
         out: &mut Outbox,
     ) -> bool {
         let wish = Wish::publish(topic, manner);
-        let was_asked = self.options.asks.is_some() && self.decide(id, &wish).is_none();
+        let asks = self.options.asks_at(self.sessions.get(id).listener);
+        let was_asked = asks.is_some() && self.decide(id, &wish).is_none();
         let rights = self.sessions.get(id).rights.as_ref();
         let was_allowed = rights.is_some_and(|rights| rights.will_is_allowed);
         (was_asked && was_allowed) || self.may_publish(id, topic, manner, out)
@@ -279,17 +289,20 @@ impl Shard {
 
     /// How many filters may be compared with the rules at a time.
     pub(crate) fn filters_per_tick(&self) -> usize {
-        let rules = self.options.permissions.as_ref().map_or(0, |rules| rules.len());
-        RULES_PER_TICK / rules.max(1)
+        let own = self.options.access.own.iter().flatten().map(|own| &own.permissions);
+        let all = own.chain([&self.options.permissions]).flatten();
+        let most = all.map(|rules| rules.len()).max();
+        RULES_PER_TICK / most.unwrap_or(0).max(1)
     }
 
     /// What is known of a wish: of that for which somebody has to be asked, nothing.
     pub(crate) fn decide(&mut self, id: SessionId, wish: &Wish<'_>) -> Option<bool> {
-        let Some(all) = &self.options.permissions else { return Some(true) };
-        let asked = self.options.asks.map(|asks| (asks, self.now));
         // Long before queues have to do without the room.
         let keeps = self.sessions.messages.held() < self.sessions.crowded_at / 2;
         let session = self.sessions.get_mut(id);
+        let listener = session.listener;
+        let Some(all) = self.options.permissions_at(listener) else { return Some(true) };
+        let asked = self.options.asks_at(listener).map(|asks| (asks, self.now));
         // What rules of the broker send to a link they were told to by who wrote the options.
         let is_subscribe = wish.action == Action::Subscribe;
         if is_subscribe && is_below(&session.client_id, wish.topic) {
@@ -329,7 +342,7 @@ impl Shard {
         let allows = self.decide(id, &Wish::publish(topic, manner)).unwrap_or(false);
         if !allows {
             self.sessions.counters.denied_publishes += 1;
-            self.note_denial(id, "publish", topic, out);
+            self.note_denial(id, "publish", Wish::publish(topic, manner), out);
         }
         allows
     }
@@ -349,7 +362,7 @@ impl Shard {
             None => Refusal::QuotaExceeded,
         };
         self.sessions.counters.denied_subscribes += 1;
-        self.note_denial(id, "subscribe", filter, out);
+        self.note_denial(id, "subscribe", Wish::subscribe(filter, qos), out);
         Err(refusal)
     }
 
@@ -357,22 +370,35 @@ impl Shard {
         &mut self,
         id: SessionId,
         deed: &'static str,
-        topic: &str,
+        wish: Wish<'_>,
         out: &mut Outbox,
     ) {
         let now = self.now;
         let session = self.sessions.get_mut(id);
+        let said_id = &session.client_id[usize::from(session.mount)..];
+        let all = self.options.permissions_at(session.listener);
         let Some(rights) = &mut session.rights else { return };
         rights.denials += 1;
-        if now < rights.denial_noted {
-            rights.denied.get_or_insert_with(|| (deed, topic.into()));
+        let is_withheld = now < rights.denial_noted;
+        if is_withheld && rights.denied.is_some() {
+            return;
+        }
+        let Wish { topic, qos, retain, .. } = wish;
+        let asked = match wish.action {
+            Action::Publish => Deed::Publish { topic, qos, retain },
+            Action::Subscribe => Deed::Subscribe { filter: topic, qos },
+        };
+        let cause = all.map_or(DenialCause::NoRule, |all| rights.cause(all, said_id, asked));
+        if is_withheld {
+            rights.denied = Some((deed, topic.into(), cause));
             return;
         }
         rights.denial_noted = Now(now.0 + NOTED_EVERY_MS);
         rights.denied = None;
         let count = std::mem::take(&mut rights.denials);
         let (client_id, user) = (session.client_id.clone(), rights.who.user.clone());
-        out.notes.push(Note::Denied { client_id, user, deed, topic: topic.into(), count });
+        let topic = topic.into();
+        out.notes.push(Note::Denied { client_id, user, deed, topic, cause, count });
         self.sessions.withholding.push(id);
     }
 }

@@ -182,7 +182,7 @@ impl Shard {
             search: None,
             store_is_full: false,
             store_is_crowded: false,
-            asks: options.asks.is_some(),
+            asks: options.asks_anywhere(),
             slips: 0,
             crowd: Vec::new(),
             started: now,
@@ -452,9 +452,10 @@ impl Shard {
         match command {
             Command::Reload(options) => {
                 let changes = self.options.permissions != options.permissions
-                    || self.options.asks.is_some()
-                    || options.asks.is_some();
-                self.asks = options.asks.is_some();
+                    || self.options.access != options.access
+                    || self.options.asks_anywhere()
+                    || options.asks_anywhere();
+                self.asks = options.asks_anywhere();
                 self.sessions.options = options.clone();
                 self.options = options;
                 self.choose_strategies();

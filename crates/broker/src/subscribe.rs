@@ -199,7 +199,7 @@ impl Shard {
             return Ok(Err(Refusal::QuotaExceeded));
         }
         // [MQTT-3.2.2-10]
-        let qos = options.qos.min(self.qos_max());
+        let qos = options.qos.min(self.qos_max_of(id));
         if let Err(refusal) = self.may_subscribe(id, inner, qos as u8, out) {
             return Ok(Err(refusal));
         }
@@ -267,6 +267,12 @@ impl Shard {
             }
         }
         Ok(())
+    }
+
+    /// The highest QoS of a session's listener.
+    pub(crate) fn qos_max_of(&self, id: SessionId) -> QoS {
+        let own = self.options.of_session(self.sessions.get(id));
+        QoS::from_bits(own.qos_max).unwrap_or(QoS::ExactlyOnce)
     }
 
     pub(crate) fn qos_max(&self) -> QoS {

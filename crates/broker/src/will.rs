@@ -85,7 +85,9 @@ impl Shard {
         let Some(will) = self.sessions.set_will(id, None) else { return };
         self.sessions.make_dirty(id);
         // The rules may be others than when it was accepted.
-        if self.options.permissions.is_some() && self.sessions.get(id).rights.is_some() {
+        let session = self.sessions.get(id);
+        let has_rules = self.options.permissions_at(session.listener).is_some();
+        if has_rules && session.rights.is_some() {
             let manner = (will.qos as u8, will.retain);
             let said = self.sessions.get(id).said(&will.topic);
             if !self.may_leave_will(id, said, manner, out) {

@@ -119,12 +119,12 @@ fn store(note: &Note) {
 
 fn loss(note: &Note) {
     match note {
-        Note::Denied { client_id, user, deed, topic, count } => {
+        Note::Denied { client_id, user, deed, topic, cause, count } => {
             let user = user.as_deref().unwrap_or_default();
             let (namespace, client_id) = parts(client_id);
             warn!(
-                target: "godwit::permission", %client_id, namespace, %user, deed, %topic, count,
-                "not permitted"
+                target: "godwit::permission", %client_id, namespace, %user, deed, %topic,
+                %cause, count, "not permitted"
             );
         }
         Note::Dropped { client_id, drop, count } => {

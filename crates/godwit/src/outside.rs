@@ -25,7 +25,7 @@ pub(crate) struct Outside {
     #[cfg(feature = "http")]
     pub(crate) permits: Arc<Warden>,
     #[cfg(feature = "http")]
-    keys: Mutex<Option<Arc<Jwks>>>,
+    keys: Mutex<Vec<Arc<Jwks>>>,
 }
 
 impl Outside {
@@ -46,11 +46,11 @@ impl Outside {
 #[cfg(feature = "http")]
 impl Outside {
     /// Where keys of tokens came from until now.
-    pub(crate) fn keys(&self) -> Option<Arc<Jwks>> {
+    pub(crate) fn keys(&self) -> Vec<Arc<Jwks>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn keep_keys(&self, keys: Option<Arc<Jwks>>) {
+    pub(crate) fn keep_keys(&self, keys: Vec<Arc<Jwks>>) {
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 }

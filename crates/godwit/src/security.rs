@@ -1,10 +1,10 @@
 //! What the options say of identity and permission, read from its files and ready to be used.
 
 #[cfg(feature = "http")]
-use crate::acl::warden::{PermitSettings, Permits};
+use crate::acl::warden::{ListenerDesks, PermitSettings, Permits};
 use crate::host;
 use crate::identity::Limits;
-use crate::identity::backend::{Backend, Chain};
+use crate::identity::backend::{Backend, Chain, ListenerChains};
 use crate::identity::certificate::{Certificates, Part};
 #[cfg(feature = "http")]
 use crate::identity::http::{Http, HttpSettings};
@@ -32,17 +32,18 @@ use crate::identity::tables::redis::{Redis, RedisSettings};
 use crate::identity::tables::sql::{Database, TableSettings, Tables};
 use crate::identity::users::Users;
 use crate::identity::verified::VerifiedCache;
-use crate::options::settings::{Anonymous, Settings};
+use crate::options::settings::{Anonymous, ListenerSettings, Settings};
 use crate::outside::Outside;
 use crate::timestamp::Timestamp;
 use crate::{acl, bans};
 use broker::bans::Bans;
-use broker::options::Asks;
+use broker::options::{AccessByListener, Asks, ListenerAccess, Options};
 use broker::permissions::Permissions;
 #[cfg(feature = "remote")]
 use carrier::Trust;
 #[cfg(feature = "remote")]
 use rustls::ClientConfig;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -197,12 +198,23 @@ impl SecuritySettings {
     }
 }
 
-pub(crate) struct Security {
-    pub(crate) chain: Chain,
-    pub(crate) permissions: Option<Arc<Permissions>>,
-    pub(crate) bans: Option<Arc<Bans>>,
+/// Who may come in, and what they may do, of one listener or of all that have none of their own.
+#[derive(Default)]
+pub(crate) struct LoadedAccess {
+    chain: Arc<Chain>,
+    permissions: Option<Arc<Permissions>>,
+    asks: Option<Asks>,
+    /// Whether a CONNECT waits for the chain's verdict.
+    judges: bool,
     #[cfg(feature = "http")]
-    pub(crate) permits: Option<Arc<Desk<Permits>>>,
+    permits: Option<Arc<Desk<Permits>>>,
+}
+
+pub(crate) struct Security {
+    all: LoadedAccess,
+    /// By the place among the settings' listeners.
+    own: Vec<Option<LoadedAccess>>,
+    pub(crate) bans: Option<Arc<Bans>>,
     /// A line for each part, for whoever started us.
     pub(crate) banner: Vec<(&'static str, String)>,
 }
@@ -215,39 +227,72 @@ impl Security {
         ports: &[Option<u16>],
         outside: &Outside,
     ) -> Result<Security, Vec<String>> {
-        let own = &settings.security;
-        let anonymous = settings.allow_anonymous == Anonymous::Always;
-        let chain = Chain { anonymous, ..Chain::default() };
-        // Rules that a backend may bring are rules: who has none may do nothing.
-        let permissions = own.brings_rules().then(Arc::default);
-        let security = Security {
-            chain,
-            permissions,
-            bans: None,
+        let mut load = Load {
+            own: &settings.security,
+            outside,
+            chain: Chain::default(),
+            permissions: None,
             #[cfg(feature = "http")]
             permits: None,
             banner: Vec::new(),
-        };
-        let mut load = Load {
-            own,
-            outside,
-            security,
-            verified: VerifiedCache::new(own.password_cache_s).map(Arc::new),
+            verified: VerifiedCache::new(settings.security.password_cache_s).map(Arc::new),
             wrongs: Vec::new(),
             #[cfg(feature = "http")]
-            keys: None,
+            keys: Vec::new(),
         };
-        load.backends(ports);
-        load.rules(ports);
-        #[cfg(feature = "http")]
-        load.permits(ports);
-        load.bans();
+        let all = load.access(settings.allow_anonymous, ports);
+        let bans = load.bans();
+        let own = settings.listeners.iter().map(|listener| {
+            let own = listener.own_access;
+            own.any().then(|| load.access_of(listener, &all, ports))
+        });
+        let own = own.collect();
         if !load.wrongs.is_empty() {
-            return Err(load.wrongs);
+            // Several listeners may share a file.
+            let mut wrongs = load.wrongs;
+            let mut seen = BTreeSet::new();
+            wrongs.retain(|why| seen.insert(why.clone()));
+            return Err(wrongs);
         }
         #[cfg(feature = "http")]
         outside.keep_keys(load.keys);
-        Ok(load.security)
+        Ok(Security { all, own, bans, banner: load.banner })
+    }
+
+    /// `wishes` says which of the settings' listeners each socket is of.
+    fn own<'a, T>(
+        &'a self,
+        wishes: &'a [usize],
+        part: impl Fn(&LoadedAccess) -> T + 'a,
+    ) -> impl Iterator<Item = Option<T>> + 'a {
+        wishes.iter().map(move |at| self.own.get(*at)?.as_ref().map(&part))
+    }
+
+    pub(crate) fn chains(&self, wishes: &[usize]) -> ListenerChains {
+        let own = self.own(wishes, |own| own.chain.clone()).collect();
+        ListenerChains { all: self.all.chain.clone(), own }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn desks(&self, wishes: &[usize]) -> ListenerDesks {
+        let own = self.own(wishes, |own| own.permits.clone()).collect();
+        ListenerDesks { all: self.all.permits.clone(), own }
+    }
+
+    /// What shards go by, in place of the same of `options`.
+    pub(crate) fn in_force(&self, wishes: &[usize], options: Options) -> Options {
+        let LoadedAccess { asks, judges, ref chain, ref permissions, .. } = self.all;
+        let own = self.own(wishes, |own| {
+            let (methods, permissions) = (own.chain.methods(), own.permissions.clone());
+            Arc::new(ListenerAccess { asks: own.asks, judges: own.judges, methods, permissions })
+        });
+        let own = match self.own.iter().any(Option::is_some) {
+            true => own.collect(),
+            false => Vec::new(),
+        };
+        let access = AccessByListener { methods: chain.methods(), own };
+        let (permissions, bans) = (permissions.clone(), self.bans.clone());
+        Options { access, asks, judges, permissions, bans, ..options }
     }
 }
 
@@ -256,12 +301,73 @@ impl Security {
 struct Load<'a> {
     own: &'a SecuritySettings,
     outside: &'a Outside,
-    security: Security,
-    /// A new one with each reload.
+    /// A new one with each reload; all listeners share it.
     verified: Option<Arc<VerifiedCache>>,
+    chain: Chain,
+    permissions: Option<Arc<Permissions>>,
+    #[cfg(feature = "http")]
+    permits: Option<Arc<Desk<Permits>>>,
+    banner: Vec<(&'static str, String)>,
     wrongs: Vec<String>,
     #[cfg(feature = "http")]
-    keys: Option<Arc<Jwks>>,
+    keys: Vec<Arc<Jwks>>,
+}
+
+impl<'a> Load<'a> {
+    /// By the settings whose turn it is.
+    fn access(&mut self, anonymous: Anonymous, ports: &[Option<u16>]) -> LoadedAccess {
+        self.backends(ports);
+        self.rules(ports);
+        #[cfg(feature = "http")]
+        self.permits(ports);
+        let mut chain = std::mem::take(&mut self.chain);
+        chain.anonymous = anonymous == Anonymous::Always;
+        LoadedAccess {
+            chain: Arc::new(chain),
+            permissions: self.permissions.take(),
+            asks: self.own.asks(),
+            judges: self.own.authenticates() || anonymous == Anonymous::Never,
+            #[cfg(feature = "http")]
+            permits: self.permits.take(),
+        }
+    }
+
+    /// What a listener has for itself, and the rest from all.
+    #[cold]
+    fn access_of(
+        &mut self,
+        listener: &'a ListenerSettings,
+        all: &LoadedAccess,
+        ports: &[Option<u16>],
+    ) -> LoadedAccess {
+        self.own = &listener.security;
+        let ListenerSettings { anonymous, own_access, .. } = *listener;
+        if own_access.backends || own_access.rules {
+            let said = self.banner.len();
+            let mut own = self.access(anonymous, ports);
+            for (_, text) in &mut self.banner[said..] {
+                text.push_str(&format!(", at {}", listener.url));
+            }
+            if !own_access.backends {
+                // The same files and servers: they are asked by one chain for all.
+                let backends = all.chain.backends.clone();
+                own.chain = Arc::new(Chain { backends, anonymous: own.chain.anonymous });
+            }
+            return own;
+        }
+        let chain = Chain {
+            backends: all.chain.backends.clone(),
+            anonymous: anonymous == Anonymous::Always,
+        };
+        LoadedAccess {
+            chain: Arc::new(chain),
+            permissions: all.permissions.clone(),
+            asks: all.asks,
+            judges: self.own.authenticates() || anonymous == Anonymous::Never,
+            #[cfg(feature = "http")]
+            permits: all.permits.clone(),
+        }
+    }
 }
 
 impl Load<'_> {
@@ -299,31 +405,33 @@ impl Load<'_> {
     }
 
     fn rules(&mut self, ports: &[Option<u16>]) {
+        // Rules that a backend may bring are rules: who has none may do nothing.
+        self.permissions = self.own.brings_rules().then(Arc::default);
         let file = &self.own.acl_file;
         if !file.as_os_str().is_empty()
             && let Some(all) = self.take(acl::read(file, ports))
         {
             self.say("rules", format!("{} in {}", all.len(), file.display()));
-            self.security.permissions = Some(Arc::new(all));
+            self.permissions = Some(Arc::new(all));
         }
     }
 
-    fn bans(&mut self) {
+    fn bans(&mut self) -> Option<Arc<Bans>> {
         let file = &self.own.bans_file;
-        if !file.as_os_str().is_empty()
-            && let Some(all) = self.take(bans::read(file, Timestamp::now()))
-        {
-            self.say("bans", format!("{} in {}", all.len(), file.display()));
-            self.security.bans = Some(Arc::new(all));
+        if file.as_os_str().is_empty() {
+            return None;
         }
+        let all = self.take(bans::read(file, Timestamp::now()))?;
+        self.say("bans", format!("{} in {}", all.len(), file.display()));
+        Some(Arc::new(all))
     }
 
     fn ask(&mut self, backend: impl Backend + 'static) {
-        self.security.chain.backends.push(Arc::new(backend));
+        self.chain.backends.push(Arc::new(backend));
     }
 
     fn say(&mut self, what: &'static str, text: String) {
-        self.security.banner.push((what, text));
+        self.banner.push((what, text));
     }
 
     fn take<T>(&mut self, read: Result<T, Vec<String>>) -> Option<T> {
@@ -341,10 +449,10 @@ impl Load<'_> {
         let refresh = self.own.jwt_refresh_s;
         let before = self.outside.keys();
         let bounds = self.own.bounds();
-        let set = Jwks::new(url, tls, refresh, bounds, runtime.clone(), before.as_deref());
+        let set = Jwks::new(url, tls, refresh, bounds, runtime.clone(), &before);
         self.say("tokens", format!("by {url}"));
         self.ask(Tokens { keys: Source::Url(set.clone()), reading: self.own.reading() });
-        self.keys = Some(set);
+        self.keys.push(set);
     }
 
     #[cold]
@@ -353,7 +461,7 @@ impl Load<'_> {
         let Some((url, _)) = &own.call.url else { return };
         let tls = self.tls(url.scheme == "https");
         self.say("permits", format!("by {url}"));
-        self.security.permits = Permits::desk(own, tls, self.own.bounds(), ports);
+        self.permits = Permits::desk(own, tls, self.own.bounds(), ports);
     }
 
     #[cold]

@@ -9,7 +9,7 @@ use crate::links::{LinkSettings, Links, Wanted, bridge::far};
 use crate::listen::{Bound, SocketFile, Wish};
 use crate::logs::Logs;
 use crate::options::flags::OptionFlag;
-use crate::options::settings::{Anonymous, ListenerSettings, Settings};
+use crate::options::settings::{ListenerSettings, Settings};
 use crate::options::{Plan, Sources, environment};
 use crate::outside::Outside;
 use crate::security::Security;
@@ -143,8 +143,8 @@ impl Process {
         let wishes: Vec<usize> = bound.iter().map(|bound| bound.wish).collect();
         let options = in_force(&settings, &security, &wishes);
         #[cfg(feature = "http")]
-        outside.permits.change(security.permits);
-        let porter = Porter::new(security.chain, settings.security.limits());
+        outside.permits.change(security.desks(&wishes));
+        let porter = Porter::new(security.chains(&wishes), settings.security.limits());
         let files = bound.iter_mut().filter_map(|bound| bound.file.take()).collect();
         let listeners = bound
             .into_iter()
@@ -268,9 +268,9 @@ impl Process {
         self.server.change_doors(self.wishes.iter().map(|at| doors[*at].clone()).collect());
         // Who is let in before what they may do: nobody is in by the old list under the new rules.
         let options = in_force(&settings, &security, &self.wishes);
-        self.porter.change(security.chain, settings.security.limits());
+        self.porter.change(security.chains(&self.wishes), settings.security.limits());
         #[cfg(feature = "http")]
-        self.outside.permits.change(security.permits);
+        self.outside.permits.change(security.desks(&self.wishes));
         let _sys_interval_s = options.sys_interval_s;
         self.server.command(Command::Reload(Arc::new(options)));
         #[cfg(feature = "bridge")]
@@ -361,23 +361,19 @@ fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
 
 /// What shards go by: the options, with what files say and where each socket has its own.
 fn in_force(settings: &Settings, security: &Security, wishes: &[usize]) -> Options {
-    Options {
-        asks: settings.security.asks(),
-        judges: settings.security.authenticates(),
-        methods: security.chain.methods(),
+    let options = Options {
         mounts_users: settings.mounts_users(),
-        permissions: security.permissions.clone(),
-        bans: security.bans.clone(),
         listeners: wishes.iter().map(|at| settings.listeners[*at].broker.clone()).collect(),
         ..settings.broker.clone()
-    }
+    };
+    security.in_force(wishes, options)
 }
 
 /// What is behind each listener, from its files.
 pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     let (mut doors, mut wrongs) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
-        match door(listener, settings) {
+        match door(listener) {
             Ok(door) => doors.push(door),
             // Several listeners may share a file.
             Err(whys) => {
@@ -392,9 +388,9 @@ pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     if wrongs.is_empty() { Ok(doors) } else { Err(wrongs) }
 }
 
-fn door(listener: &ListenerSettings, settings: &Settings) -> Result<Door, Vec<String>> {
+fn door(listener: &ListenerSettings) -> Result<Door, Vec<String>> {
     let ListenerSettings { url, door, .. } = listener;
-    let web = site(listener, settings).map(Arc::new);
+    let web = site(listener).map(Arc::new);
     let own = Door { proxy: door.proxy, web, ..Door::default() };
     if !url.is_tls() {
         return Ok(own);
@@ -412,31 +408,25 @@ fn door(listener: &ListenerSettings, settings: &Settings) -> Result<Door, Vec<St
 }
 
 /// What a WebSocket listener serves.
-fn site(listener: &ListenerSettings, settings: &Settings) -> Option<Site> {
+fn site(listener: &ListenerSettings) -> Option<Site> {
     let path = listener.url.web_path()?;
     let listed = &listener.door.ws_origins;
     let origins = match listed.is_empty() {
         // A page is a stranger, whatever host its reader sits at.
-        true if !is_open(settings) && !listener.authenticates() => Origins::ThisHost,
+        true if !listener.is_open() && !listener.authenticates() => Origins::ThisHost,
         false if !listed.iter().any(|origin| origin == "*") => Origins::Listed(listed.clone()),
         _ => Origins::Any,
     };
     Some(Site { path: (!path.is_empty()).then(|| path.to_string()), origins })
 }
 
-/// Whether other hosts may come: strangers are welcome, or have to prove who they are.
-fn is_open(settings: &Settings) -> bool {
-    settings.allow_anonymous == Anonymous::Always || settings.security.authenticates()
-}
-
 fn bind(settings: &Settings) -> Result<Vec<Bound>, Vec<String>> {
-    let open = is_open(settings);
     let wishes: Vec<Wish<'_>> = settings
         .listeners
         .iter()
         .map(|listener| Wish {
             url: &listener.url,
-            open: open || listener.authenticates(),
+            open: listener.is_open() || listener.authenticates(),
             mode: listener.door.unix_mode,
         })
         .collect();

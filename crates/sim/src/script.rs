@@ -389,7 +389,7 @@ impl Script {
         if let Some(user) = header.strip_prefix("user:") {
             self.people.add(user.trim())?;
             self.options.judges = true;
-            self.options.methods = [Box::from("STEPS")].into();
+            self.options.access.methods = [Box::from("STEPS")].into();
             self.options.mounts_users |= user.contains(" namespace=");
             self.sim_only = true;
         } else if let Some(text) = header.strip_prefix("rules:") {

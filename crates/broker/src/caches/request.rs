@@ -212,7 +212,7 @@ impl Shard {
         self.options.of_session(session).permit_topic(topic)?;
         mount::permit(usize::from(session.mount), topic)?;
         let known = session.mounted(topic).into();
-        let permitted = self.options.permissions.is_none()
+        let permitted = self.options.permissions_at(session.listener).is_none()
             || self.may_publish(id, topic, (packet.qos as u8, false), out);
         let correlation = packet.properties.iter().find_map(|property| match property {
             Property::CorrelationData(bytes) => Some(bytes.into()),
@@ -236,7 +236,8 @@ impl Shard {
         let cache = caches.iter().find(|cache| *cache.name == *request.cache);
         let cache = cache.ok_or(Refusal::CacheUnknown)?.name.clone();
         let filter = self.named_filter(id, &request.filter)?.into_owned();
-        if self.options.permissions.is_some() {
+        let listener = self.sessions.get(id).listener;
+        if self.options.permissions_at(listener).is_some() {
             self.may_subscribe(id, &filter, packet.qos as u8, out)?;
         }
         if self.caches.asked >= CACHE_READS_MAX || self.sessions.is_tight() {

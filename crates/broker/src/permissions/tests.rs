@@ -128,6 +128,23 @@ fn an_exact_filter_is_about_no_other_filter() {
 }
 
 #[test]
+fn a_denial_names_the_rule_that_stands_against_it() {
+    let rules = Permissions::new(vec![
+        Rule { allows: false, ..allow("a/secret/#") },
+        Rule { publish: false, ..allow("house/+/temperature") },
+    ]);
+    let why = |deed| rules.cause(&who(None), "id", deed).to_string();
+    assert_eq!(why(publish("a/secret/x")), "a rule denies a/secret/#");
+    assert_eq!(why(subscribe("a/#")), "a rule denies a/secret/#");
+    assert_eq!(
+        why(subscribe("house/#")),
+        "the filter is wider than house/+/temperature, which a rule allows"
+    );
+    assert_eq!(why(subscribe("garden/#")), "no rule allows it");
+    assert_eq!(why(publish("house/x/temperature")), "no rule allows it");
+}
+
+#[test]
 fn every_condition_must_hold() {
     let about = |rule: Rule| rule.is_about((&who(Some("ann")), &[]), "dev-1", publish("a"));
     assert!(about(allow("a")));
@@ -146,6 +163,7 @@ fn every_condition_must_hold() {
     assert!(!about(Rule { qos: 0b110, ..allow("a") }));
     assert!(!about(Rule { retain: Some(true), ..allow("a") }));
     assert!(!about(Rule { publish: false, ..allow("a") }));
+    assert!(!about(Rule { wild_names: true, ..allow("a") }));
     let mapped = "::ffff:10.1.2.3".parse().unwrap();
     assert!(Network::parse("10.1.0.0/16").unwrap().contains(mapped));
     assert!(Network::parse("10.0.0.0/33").is_none() && Network::parse("x").is_none());

@@ -1,6 +1,9 @@
 //! mosquitto's ACL file: `user NAME`, `topic [read|write|readwrite|deny] FILTER` and `pattern ...`
 //! with `%c` and `%u`. There what denies comes before what allows, a user's own topics before
 //! patterns, and topics above the first user are for clients without a name.
+//!
+//! Words end at blanks, and only there; a filter and a name have them inside. Blanks and tabs
+//! behind a line, and around a filter or a name, are not part of it.
 
 use crate::source::Wrongs;
 use broker::permissions::{Name, Pattern, Rule};
@@ -9,25 +12,25 @@ pub(super) fn read(text: &str) -> Result<Vec<Rule>, Wrongs> {
     // User denials, user grants, pattern denials, pattern grants.
     let mut rules: [Vec<Rule>; 4] = Default::default();
     let (mut user, mut wrongs): (Option<Name>, Wrongs) = (None, Vec::new());
-    for (at, line) in text.lines().enumerate() {
-        let line = line.trim();
+    for (at, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        let line = line.trim_end_matches(is_blank).trim_start_matches(' ');
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        let rest = rest.trim();
+        let (word, rest) = first_word(line);
+        let name = rest.trim_matches(is_blank);
         let read = match word {
-            "user" if !rest.is_empty() => {
-                user = Some(Name::Exactly(rest.into()));
+            "user" if !name.is_empty() => {
+                user = Some(Name::Exactly(name.into()));
                 continue;
             }
             "user" => Err("a name is missing, use user NAME".to_string()),
-            "topic" => rule(rest).map(|rule| match &user {
+            "topic" => rule(rest, literal).map(|rule| match &user {
                 Some(name) => Rule { users: vec![name.clone()], ..rule },
                 None => Rule { anonymous: true, ..rule },
             }),
-            "pattern" => with_variables(rest).and_then(|rest| rule(&rest)),
-            _ => Err(format!("{word:?} is no keyword, use user, topic or pattern")),
+            "pattern" => rule(rest, with_variables),
+            _ => Err(format!("{word:?} is no keyword, use user, topic or pattern and a blank")),
         };
         match read {
             Ok(rule) => {
@@ -36,14 +39,34 @@ pub(super) fn read(text: &str) -> Result<Vec<Rule>, Wrongs> {
             Err(why) => wrongs.push((at + 1, why)),
         }
     }
-    if wrongs.is_empty() { Ok(rules.concat()) } else { Err(wrongs) }
+    if !wrongs.is_empty() {
+        return Err(wrongs);
+    }
+    if !rules[2].is_empty() || !rules[3].is_empty() {
+        // Where there are patterns, whoever has a wildcard in its name may do what its own topics
+        // say and no more.
+        rules[2].insert(0, Rule { wild_names: true, ..Rule::default() });
+    }
+    Ok(rules.concat())
+}
+
+/// As C has it in the words of every place.
+fn is_blank(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '\u{b}'
+}
+
+fn first_word(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    (word, rest.trim_start_matches(' '))
 }
 
 /// `read a/b`, or without a first word for both.
-fn rule(text: &str) -> Result<Rule, String> {
+fn rule(text: &str, topic: fn(&str) -> Result<String, String>) -> Result<Rule, String> {
     let mut rule = Rule { allows: true, ..Rule::default() };
-    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or(("", text));
+    let (word, rest) = first_word(text);
     let filter = match word {
+        // The only word is the filter, whatever it is.
+        _ if rest.is_empty() => word,
         "deny" => {
             rule.allows = false;
             rest
@@ -57,27 +80,33 @@ fn rule(text: &str) -> Result<Rule, String> {
             rest
         }
         "readwrite" => rest,
-        _ => text,
+        _ => {
+            return Err(format!(
+                "{word:?} is no access, use read, write, readwrite or deny before a filter that \
+                 has blanks"
+            ));
+        }
     };
-    rule.topics = vec![Pattern::parse(filter.trim())?];
+    rule.topics = vec![Pattern::parse(&topic(filter.trim_matches(is_blank))?)?];
     Ok(rule)
 }
 
-fn with_variables(text: &str) -> Result<String, String> {
-    let (start, filter) = match text.rsplit_once(char::is_whitespace) {
-        Some((start, filter)) => (format!("{start} "), filter),
-        None => (String::new(), text),
-    };
-    let level = |level| match level {
-        "%c" => Ok("${clientid}".to_string()),
-        "%u" => Ok("${username}".to_string()),
-        _ if level.contains("%c") || level.contains("%u") => {
-            Err(format!("in {filter:?} %c or %u is not alone in its level, as it has to be"))
-        }
-        _ => Ok(level.to_string()),
-    };
-    let levels = filter.split('/').map(level).collect::<Result<Vec<_>, _>>()?;
-    Ok(start + &levels.join("/"))
+/// The filter of a `topic`, in which nothing stands for a name.
+fn literal(filter: &str) -> Result<String, String> {
+    if filter.contains("${") || filter.contains("%c") || filter.contains("%u") {
+        return Err(format!(
+            "in {filter:?} nothing stands for a client's name: use pattern instead of topic"
+        ));
+    }
+    Ok(filter.to_string())
+}
+
+/// The filter of a `pattern`: `%c` and `%u` stand for the client's names wherever they are.
+fn with_variables(filter: &str) -> Result<String, String> {
+    if filter.contains("${") {
+        return Err(format!("{filter:?} has ${{, use %c for the client id and %u for the user"));
+    }
+    Ok(filter.replace("%c", "${clientid}").replace("%u", "${username}"))
 }
 
 #[cfg(test)]
@@ -88,6 +117,7 @@ mod tests {
         let pattern = |pattern: &Pattern| pattern.to_string();
         let topics: Vec<String> = rule.topics.iter().map(pattern).collect();
         let who = match &rule.users[..] {
+            _ if rule.wild_names => "wild".to_string(),
             [] if rule.anonymous => "nobody".to_string(),
             [] => "all".to_string(),
             names => format!("{names:?}"),
@@ -110,6 +140,7 @@ mod tests {
                 "nobody true false true $SYS/#",
                 &format!("{roger} true true true foo/bar"),
                 &format!("{roger} true true false w"),
+                "wild false true true ",
                 "all false true true ${username}/x",
                 "all true false true $SYS/broker/connection/${clientid}/state",
             ]
@@ -118,18 +149,50 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
-        let text = "user\ntopics a\ntopic a/#/b\npattern read a-%c\ntopic";
+        let text = "user\ntopics a\ntopic a/#/b\npattern read ${username}\ntopic\ntopic on a\n\
+                    topic\tread a\ntopic write a/%u\ntopic deny ${clientid}\n";
         let wrongs = read(text).unwrap_err();
         let told: Vec<String> = wrongs.iter().map(|(line, why)| format!("{line}: {why}")).collect();
         assert_eq!(
             told,
             [
                 "1: a name is missing, use user NAME",
-                "2: \"topics\" is no keyword, use user, topic or pattern",
+                "2: \"topics\" is no keyword, use user, topic or pattern and a blank",
                 "3: \"a/#/b\" is no topic filter, use one like \"a/+/c\" or \"a/#\"",
-                "4: in \"a-%c\" %c or %u is not alone in its level, as it has to be",
+                "4: \"${username}\" has ${, use %c for the client id and %u for the user",
                 "5: \"\" is no topic filter, use one like \"a/+/c\" or \"a/#\"",
+                "6: \"on\" is no access, use read, write, readwrite or deny before a filter that \
+                 has blanks",
+                "7: \"topic\\tread\" is no keyword, use user, topic or pattern and a blank",
+                "8: in \"a/%u\" nothing stands for a client's name: use pattern instead of topic",
+                "9: in \"${clientid}\" nothing stands for a client's name: use pattern instead of \
+                 topic",
             ]
         );
+    }
+
+    #[test]
+    fn blanks_are_where_people_put_them() {
+        for (line, wanted) in [
+            (
+                "pattern write homes/%u/living room/lamp",
+                "all true true false homes/${username}/living room/lamp",
+            ),
+            ("pattern readwrite my devices/%c/#", "all true true true my devices/${clientid}/#"),
+            ("pattern   read   a/%u   ", "all true false true a/${username}"),
+            ("pattern read a/%u \t\r", "all true false true a/${username}"),
+            ("pattern read \ta/%u", "all true false true a/${username}"),
+            ("pattern a-%c/%u%c", "all true true true a-${clientid}/${username}${clientid}"),
+            ("pattern %u ", "all true true true ${username}"),
+            ("pattern deny %c/# ", "all false true true ${clientid}/#"),
+            ("  topic read", "nobody true true true read"),
+            ("topic read\ta/b", "nobody true true true read\ta/b"),
+            ("topic deny  a b  c ", "nobody false true true a b  c"),
+        ] {
+            let rules = read(&format!("{line}\r\n")).unwrap();
+            assert_eq!(show(rules.last().unwrap()), wanted, "{line:?}");
+        }
+        let rules = read("user  Ann  of Arc \t\r\ntopic read x\r\n").unwrap();
+        assert_eq!(show(&rules[0]), "[Exactly(\"Ann  of Arc\")] true false true x");
     }
 }

@@ -38,18 +38,32 @@ impl PermitSettings {
     }
 }
 
+/// Whom the shards ask about the clients of each listener; none where nobody is asked.
+#[derive(Default)]
+pub(crate) struct ListenerDesks {
+    /// Of listeners without an entry.
+    pub(crate) all: Option<Arc<Desk<Permits>>>,
+    /// By `ListenerId`.
+    pub(crate) own: Vec<Option<Option<Arc<Desk<Permits>>>>>,
+}
+
+impl From<Option<Arc<Desk<Permits>>>> for ListenerDesks {
+    fn from(all: Option<Arc<Desk<Permits>>>) -> ListenerDesks {
+        ListenerDesks { all, own: Vec::new() }
+    }
+}
+
 /// Shared by the shards, which ask.
 #[derive(Default)]
 pub(crate) struct Warden {
-    /// None where nobody is asked.
-    desk: Mutex<Option<Arc<Desk<Permits>>>>,
+    desks: Mutex<ListenerDesks>,
     trouble: LogRateLimiter,
 }
 
 impl Warden {
     /// Another server for whatever is asked from now on.
-    pub(crate) fn change(&self, desk: Option<Arc<Desk<Permits>>>) {
-        *self.desk.lock().unwrap_or_else(PoisonError::into_inner) = desk;
+    pub(crate) fn change(&self, desks: impl Into<ListenerDesks>) {
+        *self.desks.lock().unwrap_or_else(PoisonError::into_inner) = desks.into();
     }
 
     /// A question of a shard, on the shard's thread.
@@ -59,7 +73,10 @@ impl Warden {
         question: Question,
         reply: impl FnOnce(Answer) + Send + 'static,
     ) {
-        let desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = desks.own.get(usize::from(question.listener.0)).and_then(Option::as_ref);
+        let desk = own.unwrap_or(&desks.all).clone();
+        drop(desks);
         let Some(desk) = desk else { return reply(Answer::Silence) };
         let trouble = self.trouble.clone();
         let Some(asked) = Asked::new(desk) else {

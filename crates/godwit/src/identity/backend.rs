@@ -7,7 +7,7 @@
 use super::{Porter, is_nobody};
 use crate::notes::some;
 use broker::judge::{Grant, Secret, Verdict};
-use broker::{Claim, Refusal};
+use broker::{Claim, ListenerId, Refusal};
 use engine::ConnectionLiveness;
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,9 +73,37 @@ impl Chain {
             && claim.certificate.is_none()
             && !self.backends.iter().any(|backend| backend.is_for_unproven())
     }
+}
 
+/// The chain of each listener: `all` is that of listeners without one of their own.
+#[derive(Default)]
+pub(crate) struct ListenerChains {
+    pub(crate) all: Arc<Chain>,
+    /// By `ListenerId`.
+    pub(crate) own: Vec<Option<Arc<Chain>>>,
+}
+
+impl From<Chain> for ListenerChains {
+    fn from(chain: Chain) -> ListenerChains {
+        ListenerChains { all: Arc::new(chain), own: Vec::new() }
+    }
+}
+
+impl ListenerChains {
+    pub(crate) fn of(&self, at: ListenerId) -> &Arc<Chain> {
+        self.own.get(usize::from(at.0)).and_then(Option::as_ref).unwrap_or(&self.all)
+    }
+
+    /// A backend that several chains share begins once.
     pub(crate) fn begin(&self) {
-        self.backends.iter().for_each(|backend| backend.begin());
+        let mut begun: Vec<&Arc<dyn Backend>> = Vec::new();
+        let own = self.own.iter().flatten();
+        for backend in own.chain([&self.all]).flat_map(|chain| &chain.backends) {
+            if !begun.iter().any(|other| Arc::ptr_eq(other, backend)) {
+                backend.begin();
+                begun.push(backend);
+            }
+        }
     }
 }
 
@@ -139,7 +167,7 @@ impl Case {
         porter: &Arc<Porter>,
         verdict: Result<(&'static str, Box<Grant>), (&'static str, &str, Refusal)>,
     ) {
-        let chain = porter.state().chain.clone();
+        let chain = porter.state().chains.of(self.claim.listener).clone();
         if !Arc::ptr_eq(&chain, &self.chain) {
             (self.chain, self.at, self.work) = (chain, 0, None);
             return match self.chain.leaves_out(&self.claim) {

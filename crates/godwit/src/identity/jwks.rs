@@ -54,9 +54,10 @@ impl Jwks {
         refresh_s: u32,
         bounds: Bounds,
         runtime: Arc<Runtime>,
-        before: Option<&Jwks>,
+        before: &[Arc<Jwks>],
     ) -> Arc<Jwks> {
-        let keys = before.filter(|before| before.url == *url).and_then(Jwks::keys);
+        let same = before.iter().find(|before| before.url == *url);
+        let keys = same.and_then(|before| before.keys());
         Arc::new(Jwks {
             url: url.clone(),
             site: Site::new(url, tls),

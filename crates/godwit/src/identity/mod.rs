@@ -33,7 +33,7 @@ pub(crate) mod verified;
 
 use crate::notes::some;
 use crate::withheld::LogRateLimiter;
-use backend::{Case, Chain};
+use backend::{Case, ListenerChains};
 use broker::judge::Verdict;
 use broker::{Claim, Refusal, Source};
 use engine::ConnectionLiveness;
@@ -52,7 +52,7 @@ pub(crate) struct Porter {
 }
 
 struct State {
-    chain: Arc<Chain>,
+    chains: ListenerChains,
     throttle: Throttle,
     queue: PendingQueue,
     limits: Limits,
@@ -100,10 +100,11 @@ const IDLE: Duration = Duration::from_secs(10);
 const STACK_BYTES: usize = 256 * 1024;
 
 impl Porter {
-    pub(crate) fn new(chain: Chain, limits: Limits) -> Arc<Porter> {
-        chain.begin();
+    pub(crate) fn new(chains: impl Into<ListenerChains>, limits: Limits) -> Arc<Porter> {
+        let chains = chains.into();
+        chains.begin();
         let state = State {
-            chain: Arc::new(chain),
+            chains,
             throttle: Throttle::new(limits.failures_max),
             queue: PendingQueue::default(),
             limits,
@@ -117,10 +118,11 @@ impl Porter {
     }
 
     /// Other backends for whoever is not in yet.
-    pub(crate) fn change(&self, chain: Chain, limits: Limits) {
-        chain.begin();
+    pub(crate) fn change(&self, chains: impl Into<ListenerChains>, limits: Limits) {
+        let chains = chains.into();
+        chains.begin();
         let mut state = self.state();
-        state.chain = Arc::new(chain);
+        state.chains = chains;
         state.limits = limits;
         state.throttle.set_tries(limits.failures_max);
     }
@@ -135,7 +137,7 @@ impl Porter {
     ) {
         let mut state = self.state();
         let (source, since) = (Source::from(claim.peer), Instant::now());
-        let chain = state.chain.clone();
+        let chain = state.chains.of(claim.listener).clone();
         let is_answered = chain.leaves_out(&claim);
         let case = Case { claim: claim.into(), chain, at: 0, since, liveness, work: None, answer };
         if is_answered {

@@ -9,6 +9,7 @@ use super::listener::{ClientDemands, Listener};
 use super::row::unknown_row;
 use super::row::{As, Row, Said, To};
 use super::rules::DraftRule;
+use super::table::mosquitto_access::ListenerScope;
 use super::tables::Tables;
 use super::tree::{Entry, Folder, Place};
 use crate::options::table::{self, Row as Option_};
@@ -39,6 +40,7 @@ pub(super) struct Draft {
     pub(super) folder: Folder,
     pub(super) settings: Vec<Setting>,
     pub(super) listeners: Vec<Listener>,
+    pub(super) scope: ListenerScope,
     /// What the original asks of every client, whatever the listener.
     pub(super) demands: ClientDemands,
     pub(super) bridges: Vec<Bridge>,
@@ -91,6 +93,7 @@ impl Draft {
             folder,
             settings: Vec::new(),
             listeners: Vec::new(),
+            scope: ListenerScope::default(),
             demands: ClientDemands::default(),
             bridges: Vec::new(),
             bridge_queue: None,
@@ -179,11 +182,21 @@ impl Draft {
 
     fn of_listener(&mut self, key: &'static str, by: As, entry: &Entry<'_>) -> Result<(), String> {
         let said = by(entry)?;
+        self.say_at_listener(key, said, entry);
+        Ok(())
+    }
+
+    /// An option of the listener that an entry is about.
+    pub(super) fn say_at_listener(&mut self, key: &'static str, said: Said, entry: &Entry<'_>) {
         match option(key, said, entry.note()) {
             Ok(setting) => put(&mut self.listener(entry).settings, setting),
             Err(why) => self.miss(entry, why),
         }
-        Ok(())
+    }
+
+    /// mosquitto's that needs no line.
+    pub(super) fn default_listener(&mut self, entry: &Entry<'_>) -> &mut Listener {
+        self.listener_called(super::mosquitto::DEFAULT, &entry.node.place)
     }
 
     /// The listener that an entry is about: mosquitto's by its number, others' by kind and name.
@@ -221,12 +234,19 @@ impl Draft {
             credentials: is("allow_anonymous", "false")
                 || self.authenticates() && !is("allow_anonymous", "true"),
             client_certificate: listener.asks && listener.needs || listener.has("tls.psk_file"),
+            namespace: listener.has("namespace") || self.setting("namespace").is_some(),
             rules: !self.rules.is_empty()
                 || self.setting("acl.file").is_some()
                 || listener.has("acl.file"),
             unresolved: Vec::new(),
         };
-        written.and(&self.demands).and(&listener.demands)
+        // What nobody has resolved for all is said once.
+        let is_first = self.listeners.first().is_none_or(|first| first.id == listener.id);
+        let mut of_all = self.demands.clone();
+        if !is_first {
+            of_all.unresolved.clear();
+        }
+        written.and(&of_all).and(&listener.demands)
     }
 
     /// Whether anything asks clients who they are.

@@ -13,6 +13,8 @@ pub(super) struct ClientDemands {
     pub(super) credentials: bool,
     /// They show a certificate, or that they have a key.
     pub(super) client_certificate: bool,
+    /// They see the topics of a mount point alone.
+    pub(super) namespace: bool,
     /// Rules say what they may publish and subscribe.
     pub(super) rules: bool,
     /// What decides about access and is not carried over: nothing starts before somebody has put
@@ -28,6 +30,7 @@ impl ClientDemands {
         ClientDemands {
             credentials: self.credentials || other.credentials,
             client_certificate: self.client_certificate || other.client_certificate,
+            namespace: self.namespace || other.namespace,
             rules: self.rules || other.rules,
             unresolved,
         }
@@ -60,6 +63,14 @@ pub(super) struct Listener {
     pub(super) unverified: Option<String>,
     /// Why nobody may come in by it.
     pub(super) closed: Option<String>,
+    /// Why it must not be written: it would let in more than it did.
+    pub(super) refusals: Vec<String>,
+    /// mosquitto's words, until everything is read.
+    pub(super) has_psk_hint: bool,
+    pub(super) has_tls_key: bool,
+    pub(super) interface: String,
+    pub(super) psk_file: Option<(String, String)>,
+    pub(super) socket_domain: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +112,12 @@ impl Listener {
             own_chain: None,
             unverified: None,
             closed: None,
+            refusals: Vec::new(),
+            has_psk_hint: false,
+            has_tls_key: false,
+            interface: String::new(),
+            psk_file: None,
+            socket_domain: String::new(),
         }
     }
 
@@ -278,6 +295,17 @@ fn keep(listener: &Listener, draft: &mut Draft) -> bool {
     let why = match ListenUrl::parse(&url) {
         _ if listener.is_off => "it is switched off there".to_string(),
         _ if listener.key.is_empty() => "it says nowhere where it listens".to_string(),
+        _ if !listener.refusals.is_empty() => {
+            format!("the listener is not written: {}", listener.refusals.join("; "))
+        }
+        _ if listener.needs
+            && listener.asks
+            && !(needs_files && listener.has("tls.client_certificate")) =>
+        {
+            "the listener is not written: clients need a certificate there, and no certificate of \
+             its own and file of CAs to check it by is named"
+                .to_string()
+        }
         Err(why) => why,
         Ok(_) if listener.closed.is_some() => listener.closed.clone().unwrap_or_default(),
         Ok(_) if needs_files && !has_files && !listener.has("tls.psk_file") => {

@@ -72,7 +72,7 @@ const PROJECTS: &[Project] = &[
         title: "mosquitto",
         about: "`mosquitto.conf` of 2.0 and 2.1, with `include_dir`.",
         form: Form::Mosquitto,
-        rows: &[table::mosquitto::ROWS, table::mosquitto::BRIDGES],
+        rows: &[table::mosquitto_access::ACCESS, table::mosquitto::ROWS, table::mosquitto::BRIDGES],
         allows_by_default: false,
         percent_names: false,
         arrange: |node, _| node,

@@ -4,6 +4,7 @@
 use super::draft::Draft;
 use super::row::Row;
 use super::table::mosquitto::{BRIDGES, ROWS};
+use super::table::mosquitto_access::ACCESS;
 use super::tree::{Entry, Folder, Node, Place, read};
 use crate::options::nearest::nearest;
 use std::rc::Rc;
@@ -36,7 +37,12 @@ impl Reader<'_> {
             }
             let place = Place { file: file.clone(), line: at + 1 };
             let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-            self.line(&place, key, value.trim());
+            let mut value = value.trim();
+            if FLAGS.contains(&key) {
+                // What stands behind it is not read there.
+                value = value.split_whitespace().next().unwrap_or_default();
+            }
+            self.line(&place, key, value);
         }
     }
 
@@ -47,7 +53,7 @@ impl Reader<'_> {
             let why = format!("{place}: {key} has no value, use {key} VALUE");
             return self.draft.wrongs.push(why);
         }
-        let (row, name) = match (find(ROWS, key), find(BRIDGES, key)) {
+        let (row, name) = match (find_both(key), find(BRIDGES, key)) {
             (Some(row), _) => {
                 if key == "listener" {
                     self.listener = format!("{}", self.lines);
@@ -81,9 +87,15 @@ impl Reader<'_> {
         let files = files(&self.draft.folder, entry.node.text().unwrap_or_default());
         match files {
             Ok(files) => {
+                // Each begins outside of any listener and connection, and the rest of this one goes
+                // on where it was.
+                let listener = std::mem::replace(&mut self.listener, DEFAULT.to_string());
+                let bridge = self.bridge.take();
                 for (file, text) in files {
+                    (self.listener, self.bridge) = (DEFAULT.to_string(), None);
                     self.file(&text, file);
                 }
+                (self.listener, self.bridge) = (listener, bridge);
             }
             Err(why) => self.draft.wrongs.push(format!("{place}: include_dir: {why}")),
         }
@@ -105,6 +117,22 @@ fn files(folder: &Folder, named: &str) -> Result<Vec<(Rc<str>, String)>, String>
     paths.iter().map(one).collect()
 }
 
+/// Truth values that decide about access.
+const FLAGS: &[&str] = &[
+    "allow_anonymous",
+    "allow_zero_length_clientid",
+    "listener_allow_anonymous",
+    "per_listener_settings",
+    "require_certificate",
+    "use_identity_as_username",
+    "use_subject_as_username",
+    "use_username_as_clientid",
+];
+
+fn find_both(key: &str) -> Option<&'static Row> {
+    find(ROWS, key).or_else(|| find(ACCESS, key))
+}
+
 fn find(rows: &'static [Row], key: &str) -> Option<&'static Row> {
     // What a plugin is told has a name of the plugin's.
     let is = |row: &&Row| match row.key.strip_suffix('*') {
@@ -117,13 +145,13 @@ fn find(rows: &'static [Row], key: &str) -> Option<&'static Row> {
 /// How many of these lines are mosquitto's.
 pub(super) fn score(text: &str) -> usize {
     let key = |line: &str| line.split_whitespace().next().map(str::to_string);
-    let known = |key: &String| find(ROWS, key).is_some() || find(BRIDGES, key).is_some();
+    let known = |key: &String| find_both(key).is_some() || find(BRIDGES, key).is_some();
     let lines = text.lines().map(str::trim).filter(|line| !line.contains(['=', '{', '}']));
     lines.filter_map(key).filter(known).count()
 }
 
 fn unknown(key: &str) -> String {
-    let names = ROWS.iter().chain(BRIDGES).map(|row| row.key);
+    let names = ROWS.iter().chain(ACCESS).chain(BRIDGES).map(|row| row.key);
     match nearest(key, names) {
         Some(meant) => format!("{key} is not known here, did you mean {meant}?"),
         None => format!("{key} is not known here, leave it out; docs/import.md has all keys"),

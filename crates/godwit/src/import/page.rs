@@ -75,6 +75,9 @@ nothing is written. A file that is there already is left alone.
   EMQX and NanoMQ allow for a packet, is one byte more than MQTT can say.
 * Files are read in UTF-8 or, with a byte order mark, in UTF-16, with any ends of lines; comments
   may be in any encoding.
+* Who may come in, and from where, is carried over as it is, or a listener is not written, or its
+  `[[imported]]` table names what is `unresolved` and nothing starts before somebody has seen to it.
+  `godwit check` refuses what asks clients for less than the original did: `security.md` says how.
 * What is kept of sessions and retained messages by the other broker is not read.
 * The tables follow the documents and samples of each project. It was never run beside NanoMQ or
   EMQX themselves, which were not to be had as packages.

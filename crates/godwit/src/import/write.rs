@@ -72,6 +72,7 @@ fn imported(text: &mut String, draft: &Draft, listener: &Listener) {
     for (key, is_demanded) in [
         ("credentials", demands.credentials),
         ("client_certificate", demands.client_certificate),
+        ("namespace", demands.namespace),
         ("rules", demands.rules),
     ] {
         if is_demanded {

@@ -11,13 +11,12 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     let settings = plan.settings(1);
     let checks = [
         ("listen", listen as fn(&Settings) -> Option<String>),
-        ("allow_anonymous", allow_anonymous),
-        ("auth.certificate_client_id", certificate),
         ("data", data),
         ("log.target", log_target),
         ("queue.bytes_max", queue),
     ];
     listeners(plan, &settings, wrongs);
+    access(plan, &settings, wrongs);
     plan.check_imported(&settings, wrongs);
     queues(plan, &settings, wrongs);
     plan.check_sends(wrongs);
@@ -51,10 +50,9 @@ fn listen(settings: &Settings) -> Option<String> {
 
 /// What is behind each listener must fit together, and to who may come.
 fn listeners(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
-    let loopback = settings.allow_anonymous == Anonymous::Loopback;
-    let closed = loopback && !settings.security.authenticates();
     for (at, listener) in settings.listeners.iter().enumerate() {
         let url = &listener.url;
+        let closed = listener.anonymous == Anonymous::Loopback && !listener.is_open();
         let open = closed && !url.is_loopback() && !listener.authenticates();
         let wrong = open.then(|| open_to_all(&url.to_string()));
         let wrong = wrong.or_else(|| tls(listener).map(|why| format!("{url}: {why}")));
@@ -132,8 +130,27 @@ pub(crate) fn open_to_all(url: &str) -> String {
     )
 }
 
-fn allow_anonymous(settings: &Settings) -> Option<String> {
-    let closed = settings.allow_anonymous == Anonymous::Never && !settings.security.authenticates();
+/// Who may come in by each listener: what goes for several is said once.
+fn access(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+    let mut said = Vec::new();
+    for (at, listener) in settings.listeners.iter().enumerate() {
+        let checks = [
+            ("allow_anonymous", nobody(listener)),
+            ("auth.certificate_client_id", certificate(listener)),
+        ];
+        for (key, why) in checks {
+            let Some(why) = why else { continue };
+            let origin = plan.origin_at(at, key);
+            if !said.contains(&(key, origin.clone())) {
+                said.push((key, origin.clone()));
+                wrongs.push(Wrong { origin, why });
+            }
+        }
+    }
+}
+
+fn nobody(listener: &ListenerSettings) -> Option<String> {
+    let closed = listener.anonymous == Anonymous::Never && !listener.security.authenticates();
     closed.then(|| {
         "allow_anonymous = false: nobody could connect, because there is no authentication; name \
          users with auth.users, or use \"loopback\" or true"
@@ -141,8 +158,8 @@ fn allow_anonymous(settings: &Settings) -> Option<String> {
     })
 }
 
-fn certificate(settings: &Settings) -> Option<String> {
-    let own = &settings.security;
+fn certificate(listener: &ListenerSettings) -> Option<String> {
+    let own = &listener.security;
     let alone = own.certificate_client_id.is_some() && own.certificate_user.is_none();
     alone.then(|| {
         "auth.certificate_client_id needs auth.certificate, which says who the client is"
@@ -165,10 +182,10 @@ fn log_target(settings: &Settings) -> Option<String> {
 
 /// A name that nobody checks is nobody's, so a namespace that asks for one lets nobody in.
 fn namespaces(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
-    if settings.security.authenticates() {
-        return;
-    }
     for (at, listener) in settings.listeners.iter().enumerate() {
+        if listener.security.authenticates() {
+            continue;
+        }
         let options = listener.broker.as_deref().unwrap_or(&settings.broker);
         let namespace = options.namespace.as_ref().filter(|namespace| namespace.asks_for_user());
         wrongs.extend(namespace.map(|namespace| Wrong {

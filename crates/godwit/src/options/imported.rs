@@ -19,6 +19,7 @@ pub(crate) struct ImportedListener {
     pub(super) listener: String,
     pub(super) credentials: bool,
     pub(super) client_certificate: bool,
+    pub(super) namespace: bool,
     pub(super) rules: bool,
     pub(super) unresolved: Vec<String>,
 }
@@ -57,6 +58,16 @@ pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
         long: "Then the listener needs `tls.client_certificate = \"required\"` or `tls.psk_file`.",
         source: "",
         set: |own, value| own.client_certificate = value.bool(),
+    },
+    Row {
+        key: "namespace",
+        kind: Kind::Bool,
+        default: "false",
+        live: true,
+        short: "whether clients there saw the topics of a mount point alone",
+        long: "Then the listener needs a `namespace`.",
+        source: "",
+        set: |own, value| own.namespace = value.bool(),
     },
     Row {
         key: "rules",
@@ -148,7 +159,7 @@ impl ImportedListener {
     }
 
     /// What a listener does not ask for that this one did.
-    fn missing(&self, listener: &ListenerSettings) -> Vec<String> {
+    fn missing(&self, listener: &ListenerSettings, settings: &Settings) -> Vec<String> {
         let (url, mut all) = (&listener.url, Vec::new());
         if self.credentials && listener.admits_nameless() {
             all.push(format!(
@@ -162,6 +173,13 @@ impl ImportedListener {
                 "{url} asks clients for no certificate and no key, and before the import they \
                  needed one: set tls.client_certificate = \"required\" or tls.psk_file, or set \
                  client_certificate = false here to accept it"
+            ));
+        }
+        let options = listener.broker.as_deref().unwrap_or(&settings.broker);
+        if self.namespace && options.namespace.is_none() {
+            all.push(format!(
+                "{url} shows clients every topic, and before the import it showed them those of \
+                 a mount point: give it a namespace, or set namespace = false here to accept it"
             ));
         }
         if self.rules && !listener.security.has_rules() {
@@ -180,6 +198,7 @@ fn least(entries: &[(Origin, ImportedListener)]) -> ImportedListener {
     ImportedListener {
         credentials: all(|one| one.credentials),
         client_certificate: all(|one| one.client_certificate),
+        namespace: all(|one| one.namespace),
         rules: all(|one| one.rules),
         ..ImportedListener::default()
     }
@@ -234,7 +253,7 @@ impl Plan {
                 _ => 0,
             });
             let (origin, whys) = match (nearest, same.first()) {
-                (Some((origin, entry, _)), _) => (*origin, entry.missing(listener)),
+                (Some((origin, entry, _)), _) => (*origin, entry.missing(listener, settings)),
                 (None, Some((origin, entry, _))) => {
                     let why = format!(
                         "{} can be reached from further away than before the import, when it \
@@ -243,7 +262,7 @@ impl Plan {
                     );
                     (*origin, vec![why])
                 }
-                (None, None) => (first, least(&self.imported).missing(listener)),
+                (None, None) => (first, least(&self.imported).missing(listener, settings)),
             };
             wrongs.extend(whys.into_iter().map(|why| Wrong { origin: origin.clone(), why }));
         }
@@ -311,6 +330,8 @@ mod tests {
             (USERS, LOCAL, with("credentials = true"), None),
             ("", LOCAL, with("rules = true"), Some("3: tcp://127.0.0.1:1883 has no rules")),
             ("acl.file = \"rules\"\n", LOCAL, with("rules = true"), None),
+            ("", LOCAL, with("namespace = true"), Some("3: tcp://127.0.0.1:1883 shows clients")),
+            ("namespace = \"a\"\n", LOCAL, with("namespace = true"), None),
             ("", LOCAL, with("client_certificate = true"), Some(CERTIFICATE)),
             ("", LOCAL, with("unresolved = [\"plugin\"]"), Some("3: unresolved: plugin: it")),
             // One of another port asks for what all of them did.

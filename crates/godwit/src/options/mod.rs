@@ -35,7 +35,7 @@ use crate::links::{bridge::settings::BridgeSettings, near};
 use crate::links::{events::fates, sink::settings::SinkSettings};
 use crate::listen::ListenUrl;
 use broker::classes::{Class, Headcount};
-use settings::{ListenerSettings, Settings};
+use settings::{ListenerSettings, OwnAccess, Settings};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -183,7 +183,8 @@ impl Plan {
         let like_all = |url: &ListenUrl| {
             let (url, door) = (url.clone(), settings.door.clone());
             let (anonymous, security) = (settings.allow_anonymous, settings.security.clone());
-            ListenerSettings { url, door, broker: None, anonymous, security }
+            let own_access = OwnAccess::default();
+            ListenerSettings { url, door, broker: None, anonymous, security, own_access }
         };
         let own = self.listeners.iter().map(|listener| {
             let mut own = overruled(settings, &listener.given);
@@ -191,7 +192,13 @@ impl Plan {
             let url = ListenUrl::parse(&listener.url).expect("it was checked when it was read");
             let broker = (own.broker != settings.broker).then(|| own.broker.into());
             let Settings { allow_anonymous: anonymous, door, security, .. } = own;
-            ListenerSettings { url, door, broker, anonymous, security }
+            let has = |is_one: fn(&str) -> bool| listener.given.keys().any(|key| is_one(key));
+            let own_access = OwnAccess {
+                anonymous: has(|key| key == "allow_anonymous"),
+                backends: has(|key| key.starts_with("auth.")),
+                rules: has(|key| key.starts_with("acl.")),
+            };
+            ListenerSettings { url, door, broker, anonymous, security, own_access }
         });
         urls.map(like_all).chain(own).collect()
     }
@@ -208,6 +215,14 @@ impl Plan {
             present: group.present.clone(),
         };
         self.groups.iter().map(class).collect()
+    }
+
+    /// Where a listener says an option for itself; else where it is said for all.
+    pub(crate) fn origin_at(&self, at: usize, key: &str) -> Origin {
+        let by_list = self.settings(1).listeners.len() - self.listeners.len();
+        let own = at.checked_sub(by_list).and_then(|at| self.listeners.get(at));
+        let given = own.and_then(|own| own.given.get(key));
+        given.map_or_else(|| self.origin(key), |given| given.origin.clone())
     }
 
     /// Where a listener comes from, and each option behind it.
@@ -265,22 +280,7 @@ impl Plan {
                 changes.restart.push(row.key);
             }
         }
-        let bound = |plan: &Plan| -> Vec<(String, Option<Value>)> {
-            let mode = |own: &ListenerGiven| own.given.get("unix.mode").map(|g| g.value.clone());
-            plan.listeners.iter().map(|own| (own.url.clone(), mode(own))).collect()
-        };
-        if bound(self) != bound(&next) {
-            changes.restart.push("listener");
-        } else {
-            let own = |plan: &Plan| -> Vec<_> {
-                let values = plan.listeners.iter().flat_map(|own| &own.given);
-                values.map(|(key, given)| (*key, given.value.clone())).collect()
-            };
-            if own(self) != own(&next) {
-                changes.live.push("listener");
-            }
-            self.listeners = next.listeners.clone();
-        }
+        self.take_listeners(&next, &mut changes);
         let own = |plan: &Plan| -> Vec<_> {
             let values = |group: &GroupGiven| -> Vec<_> {
                 group.given.iter().map(|(key, given)| (*key, given.value.clone())).collect()
@@ -325,6 +325,30 @@ impl Plan {
         self.given.retain(|key, _| fixed(key));
         self.given.extend(next.given.into_iter().filter(|(key, _)| !fixed(key)));
         changes
+    }
+
+    /// Takes over the listeners of `next`, unless others listen, or what is fixed differs.
+    fn take_listeners(&mut self, next: &Plan, changes: &mut Changes) {
+        let bound = |plan: &Plan| -> Vec<(String, Vec<(&'static str, Value)>)> {
+            let is_fixed = |key: &str| table::find(key).is_some_and(|row| !row.live);
+            let fixed = |own: &ListenerGiven| -> Vec<(&'static str, Value)> {
+                let all = own.given.iter().filter(|(key, _)| is_fixed(key));
+                all.map(|(key, given)| (*key, given.value.clone())).collect()
+            };
+            plan.listeners.iter().map(|own| (own.url.clone(), fixed(own))).collect()
+        };
+        if bound(self) != bound(next) {
+            changes.restart.push("listener");
+        } else {
+            let own = |plan: &Plan| -> Vec<_> {
+                let values = plan.listeners.iter().flat_map(|own| &own.given);
+                values.map(|(key, given)| (*key, given.value.clone())).collect()
+            };
+            if own(self) != own(next) {
+                changes.live.push("listener");
+            }
+            self.listeners = next.listeners.clone();
+        }
     }
 
     fn give(&mut self, row: &'static Row, value: Value, origin: Origin) {

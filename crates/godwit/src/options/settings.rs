@@ -53,6 +53,21 @@ pub(crate) struct ListenerSettings {
     pub(crate) anonymous: Anonymous,
     /// ... who says who the others are, and what they all may do.
     pub(crate) security: SecuritySettings,
+    pub(crate) own_access: OwnAccess,
+}
+
+/// What of its access a listener has for itself, and not from all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnAccess {
+    pub(crate) anonymous: bool,
+    pub(crate) backends: bool,
+    pub(crate) rules: bool,
+}
+
+impl OwnAccess {
+    pub(crate) fn any(self) -> bool {
+        self.anonymous || self.backends || self.rules
+    }
 }
 
 /// What a connection passes on its way in.
@@ -73,6 +88,11 @@ impl ListenerSettings {
     pub(crate) fn authenticates(&self) -> bool {
         let shown = self.door.tls.client == ClientCertificate::Required;
         self.url.is_tls() && (shown || self.door.psk_file.is_some())
+    }
+
+    /// Whether other hosts may come: strangers are welcome, or have to prove who they are.
+    pub(crate) fn is_open(&self) -> bool {
+        self.anonymous == Anonymous::Always || self.security.authenticates()
     }
 }
 
@@ -139,10 +159,13 @@ impl Settings {
         let has_variables =
             |own: &Options| own.namespace.as_ref().is_some_and(Namespace::has_variables);
         let of_groups = self.broker.classes.iter().any(|class| class.options.namespace.is_some());
-        let of_tokens = !self.security.jwt_claims.namespace.is_empty();
+        let own = self.listeners.iter().map(|listener| &listener.security);
+        let mut all = own.chain([&self.security]).filter(|own| own.authenticates()).peekable();
+        let authenticates = all.peek().is_some();
+        let of_tokens = all.any(|own| !own.jwt_claims.namespace.is_empty());
         let own = self.listeners.iter().filter_map(|listener| listener.broker.as_deref());
         let of_users = own.chain([&self.broker]).any(has_variables);
-        self.security.authenticates() && (of_groups || of_tokens || of_users)
+        authenticates && (of_groups || of_tokens || of_users)
     }
 
     /// The trace exists as soon as one of its conditions does.

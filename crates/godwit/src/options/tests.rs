@@ -117,6 +117,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     let names: BTreeSet<String> = set.iter().map(|line| name(line)).collect();
     // What follows from files that other rows name, see `security`, and from sinks.
     let read = [
+        "access",
         "acked",
         "asks",
         "autos",
@@ -130,6 +131,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
         "methods",
         "mounts_users",
         "noted",
+        "own",
         "permissions",
         "presets",
         "rewrites",

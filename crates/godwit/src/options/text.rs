@@ -42,6 +42,7 @@ fn table_lists(out: &mut String) {
     table_list("auto_subscribe", AUTO_SUBSCRIBE, out);
     table_list("preset", PRESET, out);
     table_list("cache", CACHE, out);
+    table_list("imported", super::imported::IMPORTED, out);
     table_list("rule", super::rules::ROWS, out);
     #[cfg(feature = "bridge")]
     {

@@ -79,9 +79,22 @@ fn what_is_written_is_accepted_and_says_where_it_comes_from() {
         let (source, out) = (folder.join(sample), folder.join(sample).with_extension("toml"));
         let (code, stdout, stderr) = run(&["import", text(&source), "--out", text(&out)]);
         assert_eq!((code, stdout.as_str()), (Some(0), ""), "{stderr}");
-        assert!(!stderr.contains("still to do"), "{stderr}");
-        let (code, checked, wrong) = run(&["check", "--config", text(&out)]);
+        let needs_hands = sample == "mosquitto.conf";
+        assert_eq!(stderr.contains("still to do"), needs_hands, "{stderr}");
         let written = fs::read_to_string(&out).unwrap();
+        let (code, checked, wrong) = match written.contains("\nunresolved = ") {
+            // Somebody has to see to it first.
+            true => {
+                let (code, _, wrong) = run(&["check", "--config", text(&out)]);
+                assert_eq!(code, Some(2), "{wrong}");
+                assert!(wrong.contains("global_plugin: there are no plugins"), "{wrong}");
+                let is_seen_to = |line: &&str| !line.starts_with("unresolved = ");
+                let seen_to: Vec<&str> = written.lines().filter(is_seen_to).collect();
+                fs::write(&out, seen_to.join("\n")).unwrap();
+                run(&["check", "--config", text(&out)])
+            }
+            false => run(&["check", "--config", text(&out)]),
+        };
         assert_eq!(code, Some(0), "{wrong}\n{written}");
         assert!(checked.contains(" = "), "{checked}");
         assert!(written.contains(comment), "{written}");
@@ -127,11 +140,7 @@ fn as_expected(folder: &Path, sample: &str, written: &str) {
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(&expected, &all).expect("the sources can be written");
     }
-    let mut wanted = fs::read_to_string(&expected).expect("it is there");
-    if cfg!(feature = "psk") {
-        // The listener whose clients have keys.
-        wanted = wanted.replace("tcp://127.0.0.1:18831", "tls://127.0.0.1:18831");
-    }
+    let wanted = fs::read_to_string(&expected).expect("it is there");
     let differ = all.lines().zip(wanted.lines()).find(|(found, wanted)| found != wanted);
     assert_eq!(all, wanted, "{sample}: {differ:?}");
 }

@@ -23,11 +23,13 @@ mod descriptors;
 mod doors;
 mod folder;
 mod import;
+mod import_access;
 mod import_table;
 #[path = "../../src/identity/contract/installed.rs"]
 mod installed;
 mod limits;
 mod line;
+mod listener_access;
 mod log_lines;
 mod mixed;
 mod namespaces;

@@ -20,7 +20,7 @@ fn set(names: &[&str]) -> String {
     format!(r#"{{"keys":[{}]}}"#, names.iter().map(key).collect::<Vec<_>>().join(","))
 }
 
-fn backend(url: &str, before: Option<&Jwks>) -> (Arc<Jwks>, Arc<dyn Backend>) {
+fn backend(url: &str, before: &[Arc<Jwks>]) -> (Arc<Jwks>, Arc<dyn Backend>) {
     let url = Url::parse(url, SCHEMES).unwrap();
     let runtime = Arc::new(Runtime::default());
     let set = Jwks::new(&url, None, 3600, BOUNDS, runtime, before);
@@ -43,7 +43,7 @@ fn token(user: &str, key: &str) -> Claim {
 fn tokens_whose_keys_are_published_stand_the_contract() {
     let web = Web::start(0, None, |_| Said::Json(200, set(&["old"])));
     stands(&Subject {
-        backend: backend(&web.url(), None).1,
+        backend: backend(&web.url(), &[]).1,
         right: token("ann", "old"),
         wrong: token("ann", "new"),
         stranger: claim(Some("ann"), Some(b"right")),
@@ -58,7 +58,7 @@ fn a_key_that_is_not_here_is_looked_for_but_not_all_the_time() {
     let keys = Arc::new(Mutex::new(vec!["old"]));
     let published = keys.clone();
     let web = Web::start(0, None, move |_| Said::Json(200, set(&published.lock().unwrap())));
-    let (set, backend) = backend(&web.url(), None);
+    let (set, backend) = backend(&web.url(), &[]);
     let porter = porter(&[backend]);
     assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
     assert_eq!(web.asked().len(), 1, "fetched at the start, and waited for");
@@ -78,7 +78,7 @@ fn a_key_that_is_not_here_is_looked_for_but_not_all_the_time() {
 fn keys_stay_when_no_others_can_be_had() {
     let web = Web::start(0, None, |_| Said::Json(200, set(&["old"])));
     let (url, port) = (web.url(), web.port);
-    let (set, first) = backend(&url, None);
+    let (set, first) = backend(&url, &[]);
     let porter = porter(&[first]);
     assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
     drop(web);
@@ -86,7 +86,7 @@ fn keys_stay_when_no_others_can_be_had() {
     assert_eq!(answer(&porter, &token("ann", "new")), Err(Refusal::BadCredentials));
     assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
     // Nor does a reload lose them.
-    porter.change(chain(&[backend(&url, Some(&set)).1]), LIMITS);
+    porter.change(chain(&[backend(&url, std::slice::from_ref(&set)).1]), LIMITS);
     assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
     // What says that there is nothing is no secret.
     let page = Web::start(port, None, |_| Said::Html(200, "a page of more than thirty-two bytes"));
@@ -104,7 +104,7 @@ fn keys_stay_when_no_others_can_be_had() {
 fn a_start_without_keys_lets_nobody_in_until_they_are_there() {
     let web = Web::start(0, None, |_| Said::Json(404, String::new()));
     let (url, port) = (web.url(), web.port);
-    let (set, backend) = backend(&url, None);
+    let (set, backend) = backend(&url, &[]);
     let porter = porter(&[backend]);
     assert_eq!(answer(&porter, &token("ann", "old")), Err(Refusal::NoVerdict));
     assert_eq!(answer(&porter, &claim(Some("ann"), Some(b"x"))), Err(Refusal::BadCredentials));

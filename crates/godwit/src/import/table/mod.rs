@@ -4,6 +4,7 @@
 pub(super) mod emqx;
 pub(super) mod emqx4;
 pub(super) mod mosquitto;
+pub(super) mod mosquitto_access;
 pub(super) mod nanomq;
 pub(super) mod nanomq_old;
 

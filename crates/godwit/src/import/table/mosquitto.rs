@@ -2,23 +2,18 @@
 
 use super::super::bridge;
 use super::super::draft::Draft;
-use super::super::listener::{self, Carrier};
+use super::super::listener::Carrier;
 use super::super::row::{Row, Said, all, far, made, no, own};
 use super::super::tree::Entry;
 use super::super::units::{
     age, alone, bytes, count, count_or_none, flag, is_true, list, seconds, seconds_or_none, text,
 };
-use super::{allow_anonymous, durability, log_level, mount_point};
+use super::{durability, log_level, mosquitto_access};
 
 #[rustfmt::skip]
 pub(in crate::import) const ROWS: &[Row] = &[
-    all("acl_file", "acl.file", text),
-    made("allow_anonymous", "`allow_anonymous`", allow_anonymous),
     no("allow_duplicate_messages",
         "overlapping subscriptions get one copy each, as MQTT 5.0 has it"),
-    no("allow_zero_length_clientid", "clients without an id always get one"),
-    no("auth_opt_*", PLUGIN),
-    no("auth_plugin", PLUGIN),
     no("auth_plugin_deny_special_chars", "names with + and # in them never match an allowing rule"),
     no("auto_id_prefix", "ids that the broker gives have no prefix"),
     no("autosave_interval",
@@ -26,12 +21,9 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("autosave_on_changes", "what is acknowledged is on the disk"),
     no("check_retain_source",
         "what was retained once was allowed once; a rule that changes takes nothing back"),
-    no("clientid_prefixes",
-        "a rule with client_id = \"PREFIX*\" allows topics; connecting is for auth.* to decide"),
     made("connection_messages",
         "`log.modules` for `conn`: off where it is false", connection_messages),
     no("enable_control_api", "there is no $CONTROL"),
-    no("global_plugin", PLUGIN),
     no("global_max_clients", "sessions are bound by memory.bytes_max and session.expiry_s_max"),
     all("global_max_connections", "limits.connections_max", count_or_none),
     made("include_dir", "read as well, file by file", |_, _| Ok(())),
@@ -48,19 +40,11 @@ pub(in crate::import) const ROWS: &[Row] = &[
     all("max_queued_messages", "queue.messages_max", count_or_none),
     all("memory_limit", "memory.bytes_max", bytes),
     no("message_size_limit", "packets are bound, not payloads: connection.packet_bytes_max"),
-    all("password_file", "auth.users", text),
-    made("per_listener_settings", "nothing where it is false", per_listener),
     made("persistence", "`durability`: sync or memory", durability),
     no("persistence_file", "the store is a folder with files of its own; mosquitto.db is not read"),
     made("persistence_location", "`data`, a folder in it", location),
     all("persistent_client_expiration", "session.expiry_s_max", age),
     no("pid_file", "it stays in the foreground, for systemd or a container"),
-    no("plugin", PLUGIN),
-    no("plugin_load", PLUGIN),
-    all("plugin_opt_acl_file", "acl.file", text),
-    all("plugin_opt_password_file", "auth.users", text),
-    no("plugin_opt_*", PLUGIN),
-    no("plugin_use", PLUGIN),
     all("queue_qos0_messages", "queue.qos0", flag),
     all("retain_available", "retain.available", flag),
     no("retain_expiry_interval",
@@ -76,28 +60,17 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("websockets_headers_size", "a request has at most 8 KiB"),
     no("websockets_log_level", "WebSockets have no log of their own"),
     made("websockets_origin", "`ws.origins`, one more", origin),
-    made("listener", "`[[listener]]`, its `url`", begin_listener),
-    made("port", "the port of a `[[listener]]`", port),
-    made("bind_address", "the address of a `[[listener]]`", bind_address),
-    no("bind_interface", "listen on the interface's address"),
     no("accept_protocol_versions", "3.1, 3.1.1 and 5.0 are all spoken"),
     own("enable_proxy_protocol", "proxy.protocol", proxy),
     no("http_dir", "no files are served"),
     no("http_api", "there is no HTTP API yet"),
-    no("listener_allow_anonymous", "allow_anonymous goes for all listeners"),
     no("listener_auto_id_prefix", "ids that the broker gives have no prefix"),
     own("max_connections", "limits.connections_max", count_or_none),
-    all("max_qos", "message.qos_max", count),
-    all("max_topic_alias", "connection.topic_alias_max", count),
+    own("max_qos", "message.qos_max", count),
+    own("max_topic_alias", "connection.topic_alias_max", count),
     all("max_topic_alias_broker", "connection.topic_alias_out_max", count),
-    own("mount_point", "namespace", mount_point),
     made("protocol", "`ws://` or `wss://` for websockets", protocol),
-    no("socket_domain", "name an address of the family in the URL"),
-    no("use_username_as_clientid",
-        "bind ids to users by rules with ${clientid}, or by auth.certificate_client_id and \
-         auth.jwt_client_id_claim"),
     own("cafile", "tls.client_ca", text),
-    no("capath", "name the CAs in one file: tls.client_ca"),
     own("certfile", "tls.certificate", alone),
     own("keyfile", "tls.key", alone),
     own("crlfile", "tls.crl", alone),
@@ -105,21 +78,11 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("ciphers_tls1.3", "all suites of TLS 1.3 are spoken"),
     no("dhparamfile", "elliptic curves are spoken in the place of DHE"),
     no("disable_client_cert_date_checks", "an expired certificate is no certificate"),
-    own("psk_file", "tls.psk_file", text),
-    no("psk_hint", "no hint is sent"),
-    made("require_certificate", "`tls.client_certificate`", require_certificate),
     no("tls_engine", "keys are files"),
     no("tls_engine_kpass_sha1", "keys are files without a password"),
     no("tls_keyform", "keys are PEM files"),
     own("tls_version", "tls.version_min", tls_version),
-    made("use_identity_as_username",
-        "`auth.certificate`: common_name", |draft, entry| certificate(draft, entry, "common_name")),
-    made("use_subject_as_username",
-        "`auth.certificate`: subject", |draft, entry| certificate(draft, entry, "subject")),
 ];
-
-const PLUGIN: &str = "there are no plugins: users and rules come from auth.* and acl.*, also by \
-                      HTTP, SQL, Redis and JWT (docs/security.md)";
 
 #[rustfmt::skip]
 pub(in crate::import) const BRIDGES: &[Row] = &[
@@ -254,46 +217,9 @@ fn origin(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn per_listener(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    if is_true(entry.text()?)? {
-        draft.miss(entry, "users and rules go for all listeners; a rule may name one by its port");
-    }
-    Ok(())
-}
-
 fn location(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     let folder = format!("{}/godwit-data", entry.text()?.trim_end_matches('/'));
     draft.say("data", Said::Text(folder), entry);
-    Ok(())
-}
-
-/// `listener PORT [ADDRESS]`; port 0 and a path is a unix socket.
-fn begin_listener(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let text = entry.text()?.to_string();
-    let (port, host) = text.split_once(char::is_whitespace).unwrap_or((&text, ""));
-    let number: u16 = port.parse().map_err(|_| "use listener PORT [ADDRESS]".to_string())?;
-    let (key, host) = (entry.key.clone(), host.trim());
-    let listener = draft.listener(entry);
-    listener.key = key;
-    if number == 0 {
-        (listener.kind, listener.path) = (Carrier::Unix, host.to_string());
-    } else {
-        (listener.host, listener.port) = (host.to_string(), number.to_string());
-    }
-    Ok(())
-}
-
-fn port(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    listener::bind(draft, entry)
-}
-
-fn bind_address(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let (host, key) = (entry.text()?.to_string(), entry.key.clone());
-    let listener = draft.listener(entry);
-    listener.host = host;
-    if listener.key.is_empty() {
-        listener.key = key;
-    }
     Ok(())
 }
 
@@ -318,13 +244,6 @@ fn proxy(entry: &Entry<'_>) -> Result<Said, String> {
     }
 }
 
-fn require_certificate(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let yes = is_true(entry.text()?)?;
-    let listener = draft.listener(entry);
-    (listener.asks, listener.needs) = (yes, yes);
-    Ok(())
-}
-
 fn tls_version(entry: &Entry<'_>) -> Result<Said, String> {
     match entry.text()? {
         "tlsv1.3" => Ok(Said::Text("1.3".into())),
@@ -332,13 +251,6 @@ fn tls_version(entry: &Entry<'_>) -> Result<Said, String> {
         "tlsv1.1" | "tlsv1" => Ok(Said::Nothing("older than 1.2 is not spoken")),
         _ => Err("no such version, use tlsv1.2 or tlsv1.3".to_string()),
     }
-}
-
-fn certificate(draft: &mut Draft, entry: &Entry<'_>, what: &str) -> Result<(), String> {
-    if is_true(entry.text()?)? {
-        draft.say("auth.certificate", Said::Text(what.into()), entry);
-    }
-    Ok(())
 }
 
 fn connection(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
@@ -436,15 +348,9 @@ fn bridge_ca(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Without a word it listens for this host alone, and lets in nobody from elsewhere.
+/// What nothing in the file says.
 pub(in crate::import) fn imply(draft: &mut Draft) {
-    let alone = draft.listeners.len() == 1;
-    for listener in &mut draft.listeners {
-        if alone && listener.key.is_empty() {
-            (listener.host, listener.port) = ("127.0.0.1".to_string(), "1883".to_string());
-            listener.key = "its listener without a word".to_string();
-        }
-    }
+    mosquitto_access::finish(draft);
     let target = draft.setting("log.target").map(|there| there.value.text() == "file");
     if target == Some(true) && draft.setting("log.file").is_none() {
         draft.imply("log.target", "stderr", "what it is there without a word");

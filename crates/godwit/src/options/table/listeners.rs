@@ -25,6 +25,24 @@ pub(crate) const KEYS: &[&str] = &[
     "topic.levels_max",
 ];
 
+/// ... of which a `[[group]]` has nothing ...
+const OWN_KEYS: &[&str] = &["allow_anonymous", "connection.topic_alias_max", "message.qos_max"];
+
+/// What goes for the threads that all listeners share.
+const SHARED_KEYS: &[&str] = &[
+    "auth.failures_max",
+    "auth.password_cache_s",
+    "auth.queue_max",
+    "auth.threads",
+    "auth.timeout_ms",
+];
+
+/// Who may come in by a listener, and what they may do, is the listener's.
+pub(super) fn is_own(key: &str) -> bool {
+    let is_access = key.starts_with("acl.") || key.starts_with("auth.");
+    OWN_KEYS.contains(&key) || (is_access && !SHARED_KEYS.contains(&key))
+}
+
 /// ... and those that a `[[group]]` may have beside the same.
 pub(crate) const GROUP_KEYS: &[&str] = &[
     "limits.bytes_out_per_s",

@@ -59,7 +59,9 @@ impl<S> Copy for Row<S> {}
 impl<S> Row<S> {
     /// Whether a `[[listener]]` may have it for itself.
     pub(crate) fn is_listeners(&self) -> bool {
-        listeners::SECTIONS.contains(&self.section()) || listeners::KEYS.contains(&self.key)
+        listeners::SECTIONS.contains(&self.section())
+            || listeners::KEYS.contains(&self.key)
+            || listeners::is_own(self.key)
     }
 
     /// Whether a `[[group]]` may.

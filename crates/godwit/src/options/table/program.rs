@@ -99,7 +99,7 @@ pub(super) const TOP: &[Row] = &[
         key: "allow_anonymous",
         kind: Kind::Choice(&["loopback", "true", "false"]),
         default: "loopback",
-        live: false,
+        live: true,
         short: "whether clients may connect without authentication",
         long: "`loopback` lets them in where only this host can reach us, and refuses to start on \
                any other address. `true` lets everyone in. With authentication (`auth.users` and \

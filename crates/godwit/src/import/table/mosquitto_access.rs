@@ -1,0 +1,384 @@
+//! mosquitto.conf(5): who may come in, by which listener, and from where. What has no equal here
+//! closes the listener, or is left for somebody to resolve before anything starts.
+
+use super::super::draft::{Draft, option, put};
+use super::super::listener::{Carrier, Listener};
+use super::super::row::{Row, Said, made, no, own};
+use super::super::tree::Entry;
+use super::super::units::{flag, is_true};
+use super::{allow_anonymous, mount_point};
+
+#[rustfmt::skip]
+pub(in crate::import) const ACCESS: &[Row] = &[
+    made("per_listener_settings",
+        "where it is true, what follows goes for the listener that it stands under", per_listener),
+    made("acl_file", "`acl.file`", acl_file),
+    made("allow_anonymous",
+        "`allow_anonymous`; where a listener is named and this is not, false", anonymous),
+    own("listener_allow_anonymous", "allow_anonymous", flag),
+    made("password_file", "`auth.users`", password_file),
+    made("plugin_opt_acl_file", "`acl.file`", acl_file),
+    made("plugin_opt_password_file", "`auth.users`", password_file),
+    made("auth_plugin", PLUGIN, plugin),
+    made("plugin", PLUGIN, plugin),
+    made("plugin_load", PLUGIN, plugin),
+    made("global_plugin", PLUGIN, plugin),
+    no("plugin_use", "what plugin_load names is not carried over"),
+    no("auth_opt_*", "what the plugin is told is the plugin's"),
+    no("plugin_opt_*", "what the plugin is told is the plugin's"),
+    made("allow_zero_length_clientid",
+        "unresolved where it is false: clients without an id get one", zero_length),
+    made("clientid_prefixes",
+        "unresolved: connecting is for `auth.*` to decide, and a rule with \
+         `client_id = \"PREFIX*\"` allows topics", prefixes),
+    made("use_username_as_clientid",
+        "unresolved where it is true: bind ids to users by rules with `${clientid}`, or by \
+         `auth.certificate_client_id` and `auth.jwt_client_id_claim`", name_as_id),
+    made("listener", "`[[listener]]`, its `url`", begin_listener),
+    made("port", "the port of the `[[listener]]` that needs no line", port),
+    made("bind_address", "the address of the `[[listener]]` that needs no line", bind_address),
+    made("bind_interface", "the loopback address where it is lo; no other listener is written",
+        bind_interface),
+    made("socket_domain", "the address of the `[[listener]]`", socket_domain),
+    made("mount_point", "`namespace`; without a slash at its end no listener is written", mount),
+    made("capath", "nothing: name the CAs in one file, `tls.client_ca`", capath),
+    made("require_certificate",
+        "`tls.client_certificate`; without a cafile no listener is written", require_certificate),
+    made("use_identity_as_username",
+        "`auth.certificate` of the listener: common_name", |draft, entry| {
+            certificate(draft, entry, "common_name")
+        }),
+    made("use_subject_as_username",
+        "`auth.certificate` of the listener: subject", |draft, entry| {
+            certificate(draft, entry, "subject")
+        }),
+    made("psk_file", "`tls.psk_file` of listeners with a psk_hint", psk_file),
+    made("psk_hint", "`tls.psk_file`; in a build without it no listener is written", psk_hint),
+];
+
+const PLUGIN: &str = "unresolved, unless it is known not to decide about access: users and rules \
+                      come from `auth.*` and `acl.*`, also by HTTP, SQL, Redis and JWT";
+
+/// What of the lines above an entry decides what it means.
+#[derive(Default)]
+pub(in crate::import) struct ListenerScope {
+    per_listener: bool,
+    has_security: bool,
+    /// Without any it listens for this host alone.
+    names_listener: bool,
+    psk_file: Option<PskFile>,
+}
+
+/// A file of keys, and the listener that it stands under.
+struct PskFile {
+    path: String,
+    note: String,
+    listener: String,
+}
+
+/// For all, or for the listener that the entry stands under.
+fn say_scoped(draft: &mut Draft, entry: &Entry<'_>, key: &'static str, said: Said) {
+    draft.scope.has_security = true;
+    match draft.scope.per_listener {
+        true => draft.say_at_listener(key, said, entry),
+        false => draft.say(key, said, entry),
+    }
+}
+
+fn leave_scoped(draft: &mut Draft, entry: &Entry<'_>, why: &str) {
+    if !draft.scope.per_listener {
+        return draft.leave_unresolved(entry, why);
+    }
+    let what = format!("{}: {why}", entry.note());
+    draft.listener(entry).demands.unresolved.push(what);
+    draft.miss(entry, why);
+}
+
+fn per_listener(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let yes = is_true(entry.text()?)?;
+    if yes && draft.scope.has_security {
+        return Err("it stands before what it is about, allow_anonymous and the like".to_string());
+    }
+    draft.scope.per_listener = yes;
+    Ok(())
+}
+
+fn acl_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    say_scoped(draft, entry, "acl.file", Said::Text(entry.text()?.to_string()));
+    draft.miss(
+        entry,
+        "a subscription whose filter is wider than its rules is granted there, and brings what \
+         they allow; here it is refused: subscribe to the filters of the rules. The log names \
+         the rule",
+    );
+    Ok(())
+}
+
+fn password_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    say_scoped(draft, entry, "auth.users", Said::Text(entry.text()?.to_string()));
+    Ok(())
+}
+
+fn anonymous(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.scope.has_security = true;
+    if !draft.scope.per_listener {
+        return allow_anonymous(draft, entry);
+    }
+    let said = flag(entry)?;
+    draft.say_at_listener("allow_anonymous", said, entry);
+    Ok(())
+}
+
+/// Those of 2.1 that are options here, and those that decide nothing about access.
+const HARMLESS: &[&str] =
+    &["mosquitto_acl_file", "mosquitto_password_file", "persist_sqlite", "sparkplug_aware"];
+
+fn plugin(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.scope.has_security = true;
+    if HARMLESS.iter().any(|name| entry.text().is_ok_and(|text| text.contains(name))) {
+        draft.miss(entry, "there are no plugins");
+        return Ok(());
+    }
+    let why = "there are no plugins: who may come in and do what is for auth.* and acl.* to say, \
+               also by HTTP, SQL, Redis and JWT (docs/security.md)";
+    leave_scoped(draft, entry, why);
+    Ok(())
+}
+
+fn zero_length(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.scope.has_security = true;
+    if !is_true(entry.text()?)? {
+        leave_scoped(draft, entry, "clients without an id always get one");
+    }
+    Ok(())
+}
+
+fn prefixes(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let why = "client ids do not decide who may connect: that is for auth.* to do, and a rule \
+               with client_id = \"PREFIX*\" allows topics";
+    draft.leave_unresolved(entry, why);
+    Ok(())
+}
+
+fn name_as_id(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if is_true(entry.text()?)? {
+        let why = "clients choose their own ids: bind them to users by rules with ${clientid}";
+        let what = format!("{}: {why}", entry.note());
+        draft.listener(entry).demands.unresolved.push(what);
+        draft.miss(entry, why);
+    }
+    Ok(())
+}
+
+/// `listener PORT [ADDRESS]`; port 0 and a path is a unix socket.
+fn begin_listener(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.scope.names_listener = true;
+    let mut words = entry.text()?.split_whitespace();
+    let port = words.next().unwrap_or_default();
+    let host = words.next().filter(|word| !word.starts_with('#')).unwrap_or_default().to_string();
+    let number: u16 = port.parse().map_err(|_| "use listener PORT [ADDRESS]".to_string())?;
+    let key = entry.key.clone();
+    let listener = draft.listener(entry);
+    listener.key = key;
+    if number == 0 {
+        (listener.kind, listener.path) = (Carrier::Unix, host);
+    } else {
+        (listener.host, listener.port) = (host, number.to_string());
+    }
+    Ok(())
+}
+
+/// Of the listener that there is without a `listener` line, wherever it stands.
+fn port(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.scope.names_listener = true;
+    let number: u16 = entry.text()?.parse().map_err(|_| "use a port, 1 to 65535".to_string())?;
+    let key = entry.key.clone();
+    let listener = draft.default_listener(entry);
+    (listener.key, listener.port) = (key, number.to_string());
+    listener.is_off |= number == 0;
+    Ok(())
+}
+
+fn bind_address(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.scope.names_listener = true;
+    let (host, key) = (entry.text()?.to_string(), entry.key.clone());
+    let listener = draft.default_listener(entry);
+    listener.host = host;
+    if listener.key.is_empty() {
+        listener.key = key;
+    }
+    Ok(())
+}
+
+fn bind_interface(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let name = entry.text()?.to_string();
+    draft.listener(entry).interface = name;
+    Ok(())
+}
+
+fn socket_domain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let word = match entry.text()? {
+        word @ ("ipv4" | "ipv6") => word.to_string(),
+        _ => return Err("no such domain, use ipv4 or ipv6".to_string()),
+    };
+    draft.listener(entry).socket_domain = word;
+    Ok(())
+}
+
+/// Without its namespace a listener would show everything to everyone.
+fn mount(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match mount_point(entry)? {
+        Said::Nothing(why) => draft.listener(entry).refusals.push(format!("mount_point: {why}")),
+        said => match option("namespace", said, entry.note()) {
+            Ok(setting) => put(&mut draft.listener(entry).settings, setting),
+            Err(why) => draft.listener(entry).refusals.push(format!("mount_point: {why}")),
+        },
+    }
+    Ok(())
+}
+
+fn capath(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.listener(entry).has_tls_key = true;
+    draft.miss(entry, "name the CAs in one file: tls.client_ca");
+    Ok(())
+}
+
+fn require_certificate(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let yes = is_true(entry.text()?)?;
+    let listener = draft.listener(entry);
+    (listener.asks, listener.needs) = (yes, yes);
+    Ok(())
+}
+
+/// The certificate is all that counts then: no password, and nobody without one.
+fn certificate(draft: &mut Draft, entry: &Entry<'_>, what: &str) -> Result<(), String> {
+    if is_true(entry.text()?)? {
+        draft.say_at_listener("auth.certificate", Said::Text(what.into()), entry);
+        draft.say_at_listener("auth.users", Said::Text(String::new()), entry);
+        draft.say_at_listener("allow_anonymous", Said::Text("false".into()), entry);
+    }
+    Ok(())
+}
+
+fn psk_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.scope.has_security = true;
+    let (path, note) = (entry.text()?.to_string(), entry.note());
+    let listener = entry.names.first().cloned().unwrap_or_default();
+    let file = PskFile { path, note, listener };
+    match draft.scope.per_listener {
+        true => draft.listener(entry).psk_file = Some((file.path, file.note)),
+        false => draft.scope.psk_file = Some(file),
+    }
+    Ok(())
+}
+
+fn psk_hint(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.listener(entry).has_psk_hint = true;
+    draft.miss(entry, "no hint is sent");
+    Ok(())
+}
+
+/// Once everything is read.
+pub(in crate::import) fn finish(draft: &mut Draft) {
+    let scope = std::mem::take(&mut draft.scope);
+    let mut listeners = std::mem::take(&mut draft.listeners);
+    let without = listeners.len() == 1 && listeners[0].key.is_empty();
+    if without {
+        // Without a word it listens for this host alone.
+        let only = &mut listeners[0];
+        (only.host, only.port) = ("127.0.0.1".to_string(), "1883".to_string());
+        only.key = "its listener without a word".to_string();
+    }
+    let any_hint = listeners.iter().any(|listener| listener.has_psk_hint);
+    for listener in &mut listeners {
+        if !listener.key.is_empty() && listener.port.is_empty() {
+            listener.port = "1883".to_string();
+        }
+        reach(listener);
+        keys(listener, &scope, any_hint);
+        const TLS: &[&str] = &["tls.certificate", "tls.key", "tls.client_ca"];
+        let has_any = listener.has_tls_key || TLS.iter().any(|key| listener.has(key));
+        if has_any && !(listener.has("tls.certificate") && listener.has("tls.key")) {
+            let why = "it is to speak TLS, and certfile and keyfile are not both named";
+            listener.refusals.push(why.to_string());
+        }
+        let shows = listener.needs && listener.asks || listener.has("tls.psk_file");
+        if listener.has("auth.certificate") && !shows {
+            let why = "nobody comes in by a certificate or a key that clients are not asked for";
+            listener.refusals.push(why.to_string());
+        }
+    }
+    draft.listeners = listeners;
+    default_of_anonymous(draft, &scope);
+}
+
+const NO_WORD: &str = "what it is there without a word, where a listener is named";
+
+/// With the first listener that is named, mosquitto 2 lets nobody in without a word. (Before 2.0 it
+/// let everybody in, which the file does not say.)
+fn default_of_anonymous(draft: &mut Draft, scope: &ListenerScope) {
+    if !scope.names_listener {
+        return;
+    }
+    if !scope.per_listener {
+        if draft.setting("allow_anonymous").is_none() {
+            draft.imply("allow_anonymous", "false", NO_WORD);
+        }
+        return;
+    }
+    for listener in draft.listeners.iter_mut().filter(|one| !one.has("allow_anonymous")) {
+        let said = Said::Text("false".to_string());
+        if let Ok(setting) = option("allow_anonymous", said, NO_WORD.to_string()) {
+            put(&mut listener.settings, setting);
+        }
+    }
+}
+
+/// From where it can be reached.
+fn reach(listener: &mut Listener) {
+    let is_v6 = |host: &str| host.contains(':');
+    let is_v4 = |host: &str| host.parse::<std::net::Ipv4Addr>().is_ok();
+    let domain = std::mem::take(&mut listener.socket_domain);
+    match (domain.as_str(), listener.host.as_str()) {
+        ("", _) | ("ipv4", "") => {}
+        ("ipv4", "localhost") => listener.host = "127.0.0.1".to_string(),
+        ("ipv6", "localhost") => listener.host = "::1".to_string(),
+        ("ipv4", host) if is_v4(host) => {}
+        ("ipv6", host) if is_v6(host) => {}
+        _ => listener.refusals.push(format!(
+            "socket_domain {domain}: name an address of that family, a listener for every address \
+             takes both"
+        )),
+    }
+    let interface = std::mem::take(&mut listener.interface);
+    let is_loopback = matches!(&*listener.host, "127.0.0.1" | "::1" | "localhost");
+    match interface.as_str() {
+        "" => {}
+        "lo" if listener.host.is_empty() => listener.host = "127.0.0.1".to_string(),
+        "lo" if is_loopback => {}
+        _ => listener.refusals.push(
+            "bind_interface: a listener is reached by every interface: name the address of that \
+             one in its place"
+                .to_string(),
+        ),
+    }
+}
+
+/// Keys in the place of certificates.
+fn keys(listener: &mut Listener, scope: &ListenerScope, any_hint: bool) {
+    let of_all = scope.psk_file.as_ref();
+    let own = listener.psk_file.take();
+    // Without any hint the file speaks for the listener that it stands under.
+    let stands_here = of_all.is_some_and(|file| file.listener == listener.id) || own.is_some();
+    if !listener.has_psk_hint && (any_hint || !stands_here) {
+        return;
+    }
+    let of_all = of_all.map(|file| (file.path.clone(), file.note.clone()));
+    let Some((path, note)) = own.or(of_all) else {
+        return listener.refusals.push("psk_hint without a psk_file: nobody has a key".to_string());
+    };
+    match option("tls.psk_file", Said::Text(path), note) {
+        Ok(setting) => put(&mut listener.settings, setting),
+        Err(why) => listener.refusals.push(format!("psk_file: {why}")),
+    }
+}
