@@ -122,6 +122,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
         "asks",
         "autos",
         "bans",
+        "bridged",
         "caches",
         "classes",
         "delivered",
