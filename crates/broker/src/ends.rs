@@ -9,10 +9,19 @@ use crate::peer::Address;
 use crate::shard::Shard;
 use mqtt::{Frame, PacketType, Violation};
 
+/// With which TLS begins. As MQTT it would be a CONNECT with reserved flags.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+fn may_be_connect(first: u8) -> bool {
+    first != TLS_HANDSHAKE && PacketType::from_byte(first) == Some(PacketType::Connect)
+}
+
 /// Whose protocol a connection begins with, as its first byte tells.
 fn first_packet(first: u8) -> String {
     match (first, PacketType::from_byte(first)) {
-        (0x16, _) => "the first bytes are TLS, and this listener is none (tls:// is)".to_string(),
+        (TLS_HANDSHAKE, _) => {
+            "the first bytes are TLS, and this listener is none (tls:// is)".to_string()
+        }
         (b'A'..=b'Z', _) => {
             "the first bytes are text, as of HTTP, and not MQTT (ws:// takes WebSocket)".to_string()
         }
@@ -43,8 +52,7 @@ pub(crate) fn detail_of(violation: Violation, detail: Box<str>) -> Box<str> {
 impl Shard {
     /// What came first, where that was not CONNECT.
     pub(crate) fn detail_first(&mut self, frame: Frame<'_>, is_live: bool) {
-        let is_connect = PacketType::from_byte(frame.first) == Some(PacketType::Connect);
-        if !is_live && !is_connect {
+        if !is_live && !may_be_connect(frame.first) {
             self.violation_detail = first_packet(frame.first).into();
         }
     }
@@ -52,7 +60,7 @@ impl Shard {
     /// Nobody waits for the rest of a first packet that is not CONNECT.
     pub(crate) fn check_first(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
         let Some(&first) = bytes.first() else { return };
-        if PacketType::from_byte(first) != Some(PacketType::Connect) {
+        if !may_be_connect(first) {
             self.violation_detail = first_packet(first).into();
             out.consumed += bytes.len();
             self.end(conn, End::Violation(Violation::ConnectExpected), out);
