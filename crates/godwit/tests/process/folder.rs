@@ -177,7 +177,10 @@ fn a_folder_belongs_to_one_process() {
     let folder = scratch("store-locked").join("data");
     let data = folder.to_str().unwrap();
     let mut first = Broker::start(&["--data", data]);
-    let why = format!("godwit: another process uses the data folder {data}\n");
+    let why = format!(
+        "godwit: {data} (option data): another process uses the data folder, name another one with \
+         --data\n"
+    );
     assert_eq!(refused(data), why);
     first.program.signal("TERM");
     assert_eq!(first.program.exit_code(), Some(0));
