@@ -365,8 +365,11 @@ impl Sessions {
                 return true;
             }
             let flight = self.get(id).flight.as_ref();
-            let oldest = flight
-                .and_then(|flight| flight.waiting.iter().position(|slot| slot.may_be_dropped()));
+            // What the store has was acknowledged, and makes no room for what only memory has.
+            let may_go = |slot: &Slot| {
+                slot.may_be_dropped() && (is_stored || !slot.marks.has(Marks::STORED))
+            };
+            let oldest = flight.and_then(|flight| flight.waiting.iter().position(may_go));
             let Some(slot) = oldest.and_then(|at| self.take_waiting(id, at)) else {
                 let flight = &self.get(id).flight;
                 return !crowded && flight.as_ref().is_none_or(|it| it.waiting.is_empty());

@@ -19,6 +19,7 @@ impl Sessions {
     pub(crate) fn flow(&mut self, id: SessionId, out: &mut Outbox) {
         self.resend(id, out);
         self.read_on_if_lasting(id, out);
+        let mut has_taken = false;
         loop {
             let session = self.get_mut(id);
             let window = session.window;
@@ -45,11 +46,16 @@ impl Sessions {
                 return self.postpone(id);
             }
             let Some(slot) = self.take_waiting(id, 0) else { break };
+            has_taken = true;
             let before = self.counters.bytes_sent;
             self.send_waiting(id, slot, out);
             if metered {
                 self.meter_sent(id, self.counters.bytes_sent - before);
             }
+        }
+        // What was dropped and not sent is followed by no acknowledgement that would read on.
+        if has_taken {
+            self.read_on_if_lasting(id, out);
         }
         self.lift_barrier(id);
         self.feed(id);

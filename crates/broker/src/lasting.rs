@@ -182,12 +182,13 @@ impl Sessions {
         let takes_copy = is_spooled && is_long;
         let is_unread = is_spooled && !is_long;
         self.journal.queue(Joins { number, position, entry, message, is_unread, takes_copy });
-        if durability != Durability::Sync {
-            return;
+        let is_synced = durability == Durability::Sync;
+        if is_synced {
+            self.journal.hurry();
+            self.journal.keeps = true;
         }
-        self.journal.hurry();
-        self.journal.keeps = true;
-        if slot.qos == QoS::ExactlyOnce {
+        // Whatever comes back from the store at QoS 2 waits until the disk has it.
+        if slot.qos == QoS::ExactlyOnce && (is_synced || is_spooled) {
             self.unsettled.push((id, position + 1));
         }
     }

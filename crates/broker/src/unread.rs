@@ -68,7 +68,8 @@ impl Shard {
         let Some(lasting) = &mut self.sessions.get_mut(id).lasting else { return };
         lasting.reading = false;
         let Some(from) = lasting.unread else { return };
-        let number = lasting.number;
+        // Only what joined the queue since the start was counted.
+        let (number, begins) = (lasting.number, lasting.begins);
         let (mut found, mut bytes) = (Vec::new(), 0);
         let (messages_max, bytes_max) = match is_crowded {
             true => (READ_MESSAGES / 64, READ_BYTES / 64),
@@ -91,36 +92,43 @@ impl Shard {
         let is_behind = found.len() < lasting.spooled as usize && !self.sessions.journal.is_empty();
         let more = found.len() >= messages_max || bytes >= bytes_max || is_unreadable || is_behind;
         let next = found.last().map_or(from, |(position, _)| position + 1);
-        let count = found.len() as u32;
+        let (mut count, mut counted) = (0, 0);
         for (position, value) in found {
-            self.take_in(id, position, &value, stored);
+            let taken = self.take_in(id, position, &value, stored);
+            if position >= begins {
+                (count, counted) = (count + 1, counted + taken);
+            }
         }
         let session = self.sessions.get_mut(id);
         if let Some(lasting) = &mut session.lasting {
             lasting.is_unreadable = is_unreadable;
             lasting.unread = more.then_some(next);
-            let left = (lasting.spooled.saturating_sub(count), lasting.spooled_bytes);
-            (lasting.spooled, lasting.spooled_bytes) = match more {
-                true => (left.0, left.1.saturating_sub(bytes as u64)),
+            let left = lasting.spooled.saturating_sub(count);
+            let left_bytes = lasting.spooled_bytes.saturating_sub(counted);
+            (lasting.spooled, lasting.spooled_bytes) = match more && left > 0 {
+                true => (left, left_bytes),
                 false => (0, 0),
             };
         }
         self.sessions.flow(id, out);
     }
 
-    /// One record of a session's queue comes back to memory.
-    fn take_in(&mut self, id: SessionId, position: u64, value: &[u8], stored: &dyn Stored) {
-        let Some((mut entry, body)) = records::read_queue(value) else { return };
+    /// One record of a session's queue comes back to memory. The bytes of its message, as they were
+    /// counted when it joined the queue; 0 where it has none.
+    fn take_in(&mut self, id: SessionId, position: u64, value: &[u8], stored: &dyn Stored) -> u64 {
+        let Some((mut entry, body)) = records::read_queue(value) else { return 0 };
         // Said by the engine. The record stays: what cannot be read is not gone.
-        let Ok(message) = read_body(body, stored) else { return };
+        let Ok(message) = read_body(body, stored) else { return 0 };
+        let message_bytes = message.as_ref().map_or(0, |message| message.bytes() as u64);
         if message.is_none() && entry.state != State::Released {
             // It went when nobody waited for it any more, and the store took that before it took
             // what else was known: at QoS 2 the client may be waiting for PUBREL.
             let lasting = self.sessions.get(id).lasting.as_ref();
-            let Some(lasting) = lasting else { return };
+            let Some(lasting) = lasting else { return 0 };
             if entry.qos != QoS::ExactlyOnce || position >= lasting.unsent_unread {
                 let number = lasting.number;
-                return self.sessions.journal.strike(Origin { number, position });
+                self.sessions.journal.strike(Origin { number, position });
+                return 0;
             }
             entry.state = State::Released;
         }
@@ -159,10 +167,10 @@ impl Shard {
             if position < unsent {
                 slot.marks.set(Marks::WAS_SENT);
             }
-            let bytes = message.map_or(0, |message| message.bytes() as u64);
-            flight.waiting_bytes += bytes;
+            flight.waiting_bytes += message_bytes;
             flight.waiting.push_back(slot);
         }
+        message_bytes
     }
 
     /// Removes what a session left, a piece at a time. Messages of groups go back to them. If

@@ -39,6 +39,28 @@ fn a_session_that_is_away_loses_nothing_that_was_acknowledged() {
     }
 }
 
+/// A long queue is read a piece at a time, and nothing of an old piece is sent, so no
+/// acknowledgement asks for the next one.
+#[test]
+fn a_long_queue_whose_front_is_too_old_goes_on_behind_it() {
+    let mut broker = Broker::new("stale", vec!["queue.age_s_max=5".to_string()]);
+    broker.start(1);
+    let address = broker.address;
+    drop({
+        let mut away = Patient::connect(address, "away", u32::MAX);
+        away.subscribe("t");
+        away
+    });
+    let mut publisher = Patient::connect(address, "publisher", 0);
+    publisher.publish_many("t", 0..5_000);
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    publisher.publish_many("t", 5_000..5_010);
+    let mut away = Patient::come_back(address, "away");
+    for number in 5_000..5_010 {
+        assert_eq!(away.take(), u32::to_be_bytes(number));
+    }
+}
+
 #[test]
 fn a_message_that_is_not_acknowledged_stops_no_other_and_comes_back_under_its_id() {
     let mut broker = Broker::new("overdue", vec!["durability=lazy".to_string()]);
