@@ -147,6 +147,12 @@ fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     }
 }
 
+/// Whether a certificate limits the names below it, which a common name would pass over
+/// [RFC 5280, 4.2.1.10]. One that cannot be read counts as if it did.
+pub fn limits_names(certificate: &CertificateDer<'_>) -> bool {
+    parse(certificate).is_none_or(|parsed| has_name_constraints(&parsed))
+}
+
 fn has_name_constraints(certificate: &X509Certificate<'_>) -> bool {
     !matches!(certificate.name_constraints(), Ok(None))
 }

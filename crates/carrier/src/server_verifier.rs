@@ -2,8 +2,8 @@
 //! CAs, the forms that private CAs make (see [`certificate_form`](crate::certificate_form)).
 
 use crate::certificate_form::{
-    CertificateRefusal, CertificateUse, TrustedCertificates, is_subject_name, verify_tls12_message,
-    verify_tls13_message,
+    CertificateRefusal, CertificateUse, TrustedCertificates, is_subject_name, limits_names,
+    verify_tls12_message, verify_tls13_message,
 };
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -58,7 +58,12 @@ impl PrivateCaVerifier {
         };
         let Err(error) = answer else { return Ok(()) };
         if is_wrong_name(&error) {
-            return accept_by_subject(certificate, name, error);
+            // webpki holds name constraints against alternative names alone.
+            let mut chain = intermediates.iter().chain(&self.trusted.authorities);
+            return match chain.any(limits_names) {
+                true => Err(error),
+                false => accept_by_subject(certificate, name, error),
+            };
         }
         match self.trusted.verify(certificate, CertificateUse::Server, now) {
             Some(Ok(())) => verify_name(certificate, name),

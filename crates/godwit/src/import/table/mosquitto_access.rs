@@ -7,6 +7,7 @@ use super::super::row::{Row, Said, made, no, own};
 use super::super::tree::Entry;
 use super::super::units::{flag, is_true};
 use super::{allow_anonymous, mount_point};
+use std::path::Path;
 
 #[rustfmt::skip]
 pub(in crate::import) const ACCESS: &[Row] = &[
@@ -135,7 +136,8 @@ const HARMLESS: &[&str] =
 
 fn plugin(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     draft.scope.has_security = true;
-    if HARMLESS.iter().any(|name| entry.text().is_ok_and(|text| text.contains(name))) {
+    let stem = Path::new(entry.text()?).file_stem().and_then(|stem| stem.to_str());
+    if stem.is_some_and(|stem| HARMLESS.contains(&stem)) {
         draft.miss(entry, "there are no plugins");
         return Ok(());
     }

@@ -24,6 +24,9 @@ rsa old-ca; request old-ca '/CN=An old CA'
 openssl x509 -req -in old-ca.csr -signkey old-ca.key -days 30 -out old-ca.pem
 ec mid; request mid '/CN=A CA between'; sign mid ca 'basicConstraints=critical,CA:TRUE'
 
+ec bounded; request bounded '/CN=A CA for partners'
+sign bounded ca 'basicConstraints=critical,CA:TRUE\nnameConstraints=critical,permitted;DNS:partner.example'
+
 # Of servers.
 one v3 /CN=localhost ca "$SAN"
 rsa v1; request v1 /CN=localhost; sign v1 ca ''
@@ -37,6 +40,8 @@ ec self-ca; openssl req -x509 -new -key self-ca.key -days 30 -subj /CN=localhost
 ec self-leaf; openssl req -x509 -new -key self-leaf.key -days 30 -subj /CN=localhost -addext "$SAN" \
   -addext "basicConstraints=critical,CA:FALSE" -out self-leaf.pem
 one below /CN=localhost mid "$SAN"
+one bounded-leaf /CN=localhost bounded "$LEAF"
+cat bounded-leaf.pem bounded.pem > bounded-whole.pem
 cat below.pem mid.pem ca.pem > below-whole.pem
 cat mid.pem below.pem > below-reversed.pem
 cat mid.pem ca.pem > mid-and-ca.pem

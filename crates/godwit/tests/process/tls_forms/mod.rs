@@ -113,6 +113,14 @@ const SERVERS: &[ServerForm] = &[
         ..GOOD
     },
     ServerForm { certificate: "below-whole.pem", key: "below.key", ..GOOD },
+    // A common name does not pass over the name constraints of a CA between.
+    ServerForm {
+        certificate: "bounded-whole.pem",
+        key: "bounded-leaf.key",
+        client: Refused("not valid for any names"),
+        mosquitto: Some(false),
+        ..GOOD
+    },
     // The chain is completed from the file of CAs.
     ServerForm { certificate: "below.pem", key: "below.key", pool: "mid-and-ca.pem", ..GOOD },
     ServerForm {
