@@ -18,7 +18,9 @@ impl Shard {
         let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
         if is_bridge {
             let name = &*self.sessions.get(id).client_id;
-            let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+            // The characters that begin within the limit.
+            let begins = |(at, _): &(usize, char)| *at < NAME_BYTES_MAX;
+            let name: String = name.char_indices().take_while(begins).map(|(_, c)| c).collect();
             let path = format!("{}@0", name.replace(' ', "_"));
             let properties = &mut self.scratch.properties;
             properties.clear();

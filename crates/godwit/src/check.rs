@@ -96,7 +96,8 @@ mod tests {
         let plan = Plan::read(&Sources { flags, environment, ..Sources::default() }).unwrap();
         assert_eq!(
             report(&plan),
-            "queue.bytes_max = \"8MiB\"  # --set queue.bytes_max, not \"64MiB\"\n\
+            "queue.bytes_max = \"8MiB\"  # --set queue.bytes_max, not \"auto\"\n\
+             queue.messages_max = 10000  # --set queue.messages_max, not \"auto\"\n\
              shared.strategies = { a = \"sticky\" }  # --set shared.strategies.a, not {}\n\
              log.level = \"debug\"  # environment GODWIT_LOG__LEVEL, not \"info\"\n"
         );

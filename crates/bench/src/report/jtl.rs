@@ -18,7 +18,7 @@ pub(crate) fn jtl(report: &Value) -> String {
          grpThreads,allThreads,Latency,SampleCount,ErrorCount,IdleTime,Connect\n",
     );
     let seconds = list(report, "/seconds");
-    let samples: u64 = seconds.iter().flat_map(|second| labels(second)).map(|(_, n)| n).sum();
+    let samples: u64 = seconds.iter().flat_map(labels).map(|(_, n)| n).sum();
     let each = samples.div_ceil(JTL_ROWS_MAX).max(1);
     for second in seconds {
         let at = Second::of(report, second);

@@ -499,7 +499,7 @@ fn a_server_is_verified_where_a_ca_is_given() {
     assert_eq!(conn(&[]).code, Some(0));
     let ca = format!("{CERTIFICATES}/ca.pem");
     assert_eq!(conn(&["--cacertfile", &ca]).code, Some(0));
-    let other = format!("{CERTIFICATES}/server.pem");
+    let other = format!("{CERTIFICATES}/other-ca.pem");
     let run = conn(&["--cacertfile", &other]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
 }

@@ -81,7 +81,7 @@ fn a_server_of_quic_is_verified_where_a_ca_is_given() {
     let port = broker.address.port();
     assert_eq!(conn(port, &[]).1.code, Some(0));
     assert_eq!(conn(port, &["--cacertfile", &format!("{CERTIFICATES}/ca.pem")]).1.code, Some(0));
-    let (report, run) = conn(port, &["--cacertfile", &format!("{CERTIFICATES}/server.pem")]);
+    let (report, run) = conn(port, &["--cacertfile", &format!("{CERTIFICATES}/other-ca.pem")]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert_eq!(failure(&report, "invalid peer certificate"), 3, "{:#}", report["failures"]);
 }

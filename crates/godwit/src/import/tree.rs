@@ -188,7 +188,7 @@ fn decode(bytes: &[u8]) -> Result<String, (usize, String)> {
 fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, (usize, String)> {
     let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect();
     match String::from_utf16(&units) {
-        Ok(text) if bytes.len() % 2 == 0 => Ok(text),
+        Ok(text) if bytes.len().is_multiple_of(2) => Ok(text),
         _ => Err((1, "neither UTF-16, as its first bytes say, nor UTF-8: save it as UTF-8".into())),
     }
 }

@@ -215,7 +215,9 @@ mod tests {
         let file = scratch("missing").join("log");
         let logs = Logs::new(&settings(&file, LogFormat::Text)).unwrap();
         let why = logs.configure(&settings(Path::new("/nowhere/log"), LogFormat::Text));
-        assert!(why.unwrap_err().starts_with("the log file /nowhere/log cannot be opened: "));
+        let why = why.unwrap_err();
+        let told = "/nowhere/log: the log file (log.file) cannot be opened: ";
+        assert!(why.starts_with(told), "{why}");
         tracing::subscriber::with_default(logs, || {
             tracing::info!(target: "godwit::serve", "still here");
         });

@@ -103,7 +103,7 @@ impl LoopDetection {
         // What a path tells is lost on 3.1.1, here or before.
         let brought_by = match is_inward {
             true => Some(&*self.remote).filter(|_| !message.is_v5),
-            false => hops().last().filter(|hop| hop.ends_with(UNKNOWN) || !message.is_v5),
+            false => hops().next_back().filter(|hop| hop.ends_with(UNKNOWN) || !message.is_v5),
         };
         let passes = if message.dup { 0 } else { carried.pass(message, brought_by)? };
         if passes > PASSES_UNMARKED || hops().any(|hop| !hop.ends_with(UNKNOWN)) {
@@ -124,8 +124,9 @@ fn path_of(properties: Properties<'_>) -> Option<&str> {
 
 /// A name without what keeps hops apart.
 fn hop_name(name: &str) -> String {
-    let end = name.floor_char_boundary(NAME_BYTES_MAX);
-    name[..end].replace(' ', "_")
+    let begins = |(at, _): &(usize, char)| *at < NAME_BYTES_MAX;
+    let name: String = name.char_indices().take_while(begins).map(|(_, c)| c).collect();
+    name.replace(' ', "_")
 }
 
 /// What passed a bridge lately, by hashes.
