@@ -21,11 +21,14 @@ fn run(broker: &str, round: u64, (received, p99, lost): (f64, f64, u64)) -> Valu
     })
 }
 
-fn rounds(all: &[(&str, [(f64, f64, u64); 3])]) -> Vec<Value> {
-    let each = |(broker, rounds): &(&str, [(f64, f64, u64); 3])| {
+/// Messages a second, the 99th percentile in ms, and what was lost, in each of three rounds.
+type ThreeRounds = [(f64, f64, u64); 3];
+
+fn rounds(all: &[(&str, ThreeRounds)]) -> Vec<Value> {
+    let each = |broker: &str, rounds: &ThreeRounds| -> Vec<Value> {
         rounds.iter().zip(1..).map(|(figures, round)| run(broker, round, *figures)).collect()
     };
-    all.iter().flat_map(|one| -> Vec<Value> { each(one) }).collect()
+    all.iter().flat_map(|(broker, rounds)| each(broker, rounds)).collect()
 }
 
 fn concluded(reports: &[Value]) -> Verdict {
