@@ -126,8 +126,8 @@ class SignalTest(Case):
         reload("[connect]\nkeep_alive_s_max = 5\n[message]\nqos_maxx = 1\n",
                r"not reloaded.*:4.*qos_maxx")
         self.assertEqual(server_keep_alive(), 50)
-        reload("allow_anonymous = true\n[connect]\nkeep_alive_s_max = 40\n",
-               "need a restart.*allow_anonymous")
+        reload("[message]\nqos_max = 1\n[connect]\nkeep_alive_s_max = 40\n",
+               "need a restart.*message.qos_max")
         self.assertEqual(server_keep_alive(), 40)
 
 
