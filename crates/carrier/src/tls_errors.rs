@@ -75,14 +75,17 @@ pub fn describe_server_error(error: &Error) -> String {
 
 /// The same for an error of I/O that may carry one of TLS.
 pub fn describe_io_error(error: &std::io::Error) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    inner.map_or_else(|| error.to_string(), describe_server_error)
+    describe_io(error, describe_server_error)
 }
 
 /// The same where the peer is a client of ours.
 pub fn describe_client_io_error(error: &std::io::Error) -> String {
+    describe_io(error, describe_client_error)
+}
+
+fn describe_io(error: &std::io::Error, describe: fn(&Error) -> String) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    inner.map_or_else(|| error.to_string(), describe_client_error)
+    inner.map_or_else(|| error.to_string(), describe)
 }
 
 /// Alerts that a client sends are about us.
