@@ -460,22 +460,15 @@ fn banner(
     banner
 }
 
-/// Where the store is, if there is to be one.
-/// Descriptors that connections of clients leave to the rest of the process.
+/// The number of file descriptors that client connections leave to the rest of the process.
 fn descriptors_reserved(settings: &Settings) -> usize {
-    let mut links = 0;
+    let links = 0;
     #[cfg(feature = "bridge")]
-    {
-        links += settings.bridges.len();
-    }
+    let links = links + settings.bridges.len();
     #[cfg(feature = "gateway")]
-    {
-        links += settings.gateways.len();
-    }
+    let links = links + settings.gateways.len();
     #[cfg(feature = "sink")]
-    {
-        links += settings.sinks.len();
-    }
+    let links = links + settings.sinks.len();
     let backends = settings.security.backend_connections_max();
     DESCRIPTORS_OF_STORE + links * DESCRIPTORS_OF_LINK + backends * SERVERS_MAX
 }
@@ -487,6 +480,7 @@ const DESCRIPTORS_OF_LINK: usize = 8;
 /// Kinds of servers that are asked about clients: their connections are bounded for each.
 const SERVERS_MAX: usize = 4;
 
+/// The folder and options of the store, unless everything is kept in memory.
 fn shelter(settings: &Settings) -> Option<engine::Shelter> {
     let durable = settings.broker.durability != Durability::Memory;
     durable.then(|| engine::Shelter {

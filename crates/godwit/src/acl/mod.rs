@@ -1,7 +1,6 @@
 //! The file that says who may do what: ours, in TOML, or one of mosquitto's. It becomes a
 //! [`Permissions`] only as a whole; every error names its line and what would be right.
 
-#[cfg(feature = "remote")]
 pub(crate) mod entry;
 mod mosquitto;
 mod rules;

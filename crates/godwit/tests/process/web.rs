@@ -82,15 +82,13 @@ pub(crate) fn ask(stream: &mut (impl Read + Write)) {
     stream.write_all(UPGRADE.as_bytes()).expect("it reads");
     let head = head(stream);
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    assert!(head.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{head}");
 }
 
 /// A WebSocket that is open.
 pub(crate) fn upgrade(port: &str) -> TcpStream {
     let mut stream = open(port);
-    stream.write_all(UPGRADE.as_bytes()).expect("it reads");
-    let head = head(&stream);
-    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-    assert!(head.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{head}");
+    ask(&mut stream);
     stream
 }
 
