@@ -191,6 +191,30 @@ crate::transcripts! {
         "##
     }
 
+    // What the store has was acknowledged to its publisher.
+    fn a_message_of_qos_0_takes_no_place_of_a_stored_one() {
+        r##"
+        # disk: on
+        # options: queue_messages_max=2 queue_qos0=true
+        a> CONNECT id=a expiry=600
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=1
+        a< SUBACK 1 [1]
+        a! cut
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=1 "1"
+        p< PUBACK 1
+        p> PUBLISH 1 "t" qos=1 "2"
+        p< PUBACK 1
+        p> PUBLISH "t" "none"
+        a> CONNECT id=a clean=0 expiry=600
+        a< CONNACK present=1
+        a< PUBLISH 1 "t" qos=1 "1"
+        a< PUBLISH 2 "t" qos=1 "2"
+        "##
+    }
+
     fn a_will_that_was_taken_back_waits_for_no_second() {
         r##"
         # disk: on

@@ -1,0 +1,152 @@
+//! Queues that are longer than memory keeps of them, of clients that take a piece at a time.
+
+use broker::Options;
+use broker::options::Durability;
+use mqtt::Version;
+use sim::line;
+use sim::world::{WireId, World};
+use std::collections::VecDeque;
+
+/// Clients of one world, all of MQTT 5.0.
+struct Crowd {
+    world: World,
+    clients: Vec<Client>,
+}
+
+/// One client, which answers when it is told to.
+struct Client {
+    name: &'static str,
+    wire: WireId,
+    unread: Vec<u8>,
+    /// Acknowledgements that it owes, the oldest first.
+    owed: VecDeque<String>,
+    /// Payloads that came.
+    taken: Vec<String>,
+}
+
+impl Crowd {
+    fn new(options: Options) -> Crowd {
+        let options = Options { sys_interval_s: 0, ..options };
+        let mut world = World::new(options, 1, 1, None);
+        world.keep();
+        Crowd { world, clients: Vec::new() }
+    }
+
+    /// The place of a client that connects, with a session that lasts.
+    fn connect(&mut self, name: &'static str) -> usize {
+        let wire = self.world.open();
+        let client =
+            Client { name, wire, unread: Vec::new(), owed: VecDeque::new(), taken: Vec::new() };
+        self.clients.push(client);
+        let at = self.clients.len() - 1;
+        self.say(at, &format!("CONNECT id={name} clean=0 expiry=6000"));
+        at
+    }
+
+    /// Its session stays.
+    fn leave(&mut self, at: usize) {
+        self.world.cut(self.clients[at].wire);
+    }
+
+    fn come_back(&mut self, at: usize) -> usize {
+        self.connect(self.clients[at].name)
+    }
+
+    fn say(&mut self, at: usize, packet: &str) {
+        let bytes = line::encode(packet, Version::V5).expect("a packet");
+        self.world.write(self.clients[at].wire, &bytes);
+        self.world.settle();
+        (0..self.clients.len()).for_each(|at| self.listen(at));
+    }
+
+    fn listen(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        client.unread.extend(self.world.read(client.wire));
+        while let Some((line, len)) = line::decode(&client.unread, Version::V5) {
+            client.unread.drain(..len);
+            let mut words = line.split(' ');
+            let (kind, id) = (words.next(), words.next().unwrap_or_default());
+            match kind {
+                Some("PUBLISH") => {
+                    client.taken.extend(line.rsplit('"').nth(1).map(String::from));
+                    if line.contains(" qos=1") {
+                        client.owed.push_back(format!("PUBACK {id}"));
+                    } else if line.contains(" qos=2") {
+                        client.owed.push_back(format!("PUBREC {id}"));
+                    }
+                }
+                Some("PUBREL") => client.owed.push_back(format!("PUBCOMP {id}")),
+                _ => {}
+            }
+        }
+    }
+
+    /// Acknowledges so many messages, or all that there are.
+    fn acknowledge(&mut self, at: usize, count: usize) {
+        for _ in 0..count {
+            let Some(packet) = self.clients[at].owed.pop_front() else { return };
+            self.say(at, &packet);
+        }
+    }
+
+    fn publish(&mut self, at: usize, qos: u8, payload: &str) {
+        self.say(at, &format!("PUBLISH 1 \"t\" qos={qos} \"{payload}\""));
+        if qos == 2 {
+            self.say(at, "PUBREL 1");
+        }
+    }
+
+    /// Lets the disk keep what nobody waits for.
+    fn rest(&mut self) {
+        self.world.pass(1_000);
+        (0..self.clients.len()).for_each(|at| self.listen(at));
+    }
+}
+
+#[test]
+fn a_lazy_message_of_qos_2_behind_a_long_front_is_sent() {
+    let mut crowd = Crowd::new(Options { durability: Durability::Lazy, ..Options::default() });
+    let away = crowd.connect("away");
+    crowd.say(away, "SUBSCRIBE 1 \"t\" qos=2");
+    crowd.leave(away);
+    let publisher = crowd.connect("publisher");
+    let published: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
+    published.iter().for_each(|payload| crowd.publish(publisher, 2, payload));
+    crowd.rest();
+    let away = crowd.come_back(away);
+    while !crowd.clients[away].owed.is_empty() {
+        crowd.acknowledge(away, usize::MAX);
+        crowd.rest();
+    }
+    assert_eq!(crowd.clients[away].taken, published);
+}
+
+/// Large messages that many queues want stand in the store once, and count whole in each of them.
+#[test]
+fn a_queue_that_is_read_as_fast_as_it_grows_does_not_fill_up() {
+    let padding = "x".repeat(300);
+    let bytes_max = 1_400 * 400;
+    let queue = Options { queue_bytes_max: bytes_max, inflight_max: 10, ..Options::default() };
+    let mut crowd = Crowd::new(queue);
+    let publisher = crowd.connect("publisher");
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let readers = names.map(|name| crowd.connect(name));
+    readers.iter().for_each(|at| crowd.say(*at, "SUBSCRIBE 1 \"t\" qos=1"));
+    let mut published = Vec::new();
+    let publish = |crowd: &mut Crowd, published: &mut Vec<String>| {
+        let payload = format!("{}-{padding}", published.len());
+        crowd.publish(publisher, 1, &payload);
+        published.push(payload);
+    };
+    (0..1_300).for_each(|_| publish(&mut crowd, &mut published));
+    for _ in 0..3_000 {
+        publish(&mut crowd, &mut published);
+        readers.iter().for_each(|at| crowd.acknowledge(*at, 1));
+    }
+    for at in readers {
+        crowd.acknowledge(at, usize::MAX);
+        let taken = &crowd.clients[at].taken;
+        assert_eq!(taken.len(), published.len());
+        assert_eq!(taken, &published);
+    }
+}
