@@ -3,7 +3,7 @@
 //! is `Now` and an offset, which the engine keeps right, and is looked at where it is written.
 
 use crate::journal::{Space, Stored};
-use crate::records::kind;
+use crate::records::{self, kind};
 use crate::restore::NotRestored;
 use crate::shard::Shard;
 
@@ -22,7 +22,10 @@ pub struct ClockReading {
 /// A correction of the time of day that is smaller is not one that anybody has to learn of.
 const STEP_MS: u64 = 500;
 /// 2026-01-01. No clock that is right says less: hosts without a clock of their own start in 1970,
-/// or at the date of their firmware.
+/// or at the date of their firmware. A constant does not age: it has to be below every time that is
+/// right, not close to it. A later bound, the date of the build or the newest time in the store,
+/// would find more clocks that are wrong, but after a clock that was ahead once, it would take the
+/// right time for a wrong one.
 const PLAUSIBLE_FROM_MS: u64 = 1_767_225_600_000;
 const RECORD_LEN: usize = 40;
 
@@ -71,10 +74,41 @@ impl ClockReading {
     }
 }
 
-/// What the clocks said when an earlier process wrote it down; none where none did.
-pub fn stored_clock(stored: &dyn Stored) -> Result<Option<ClockReading>, NotRestored> {
+/// What the clocks said when an earlier process wrote it down; none where none did and the time of
+/// day can be right.
+///
+/// Earlier versions kept no such record: the times in their stores are times of day. Where the
+/// time of day cannot be right, `Now` goes on from the newest of them.
+pub fn stored_clock(
+    stored: &dyn Stored,
+    current: &ClockReading,
+) -> Result<Option<ClockReading>, NotRestored> {
     let value = stored.get(Space::Sessions, &[kind::CLOCK])?;
-    Ok(value.and_then(|value| ClockReading::decode(&value)))
+    if let Some(reading) = value.and_then(|value| ClockReading::decode(&value)) {
+        return Ok(Some(reading));
+    }
+    if current.is_plausible() {
+        return Ok(None);
+    }
+    let newest_ms = newest_time(stored)?;
+    let reading = |now_ms| ClockReading { now_ms, ..ClockReading::default() };
+    Ok((newest_ms > current.now_ms).then(|| reading(newest_ms)))
+}
+
+/// The newest time at which a client went away or a retained message came.
+fn newest_time(stored: &dyn Stored) -> Result<u64, NotRestored> {
+    let mut newest_ms = 0;
+    stored.scan(Space::Sessions, &[kind::SESSION], &[], &mut |_, value| {
+        let away_at = records::read_session(value).and_then(|record| record.away_at);
+        newest_ms = newest_ms.max(away_at.unwrap_or(0));
+        true
+    })?;
+    stored.scan(Space::Retained, &[], &[], &mut |_, value| {
+        let came_at = records::read_retained(value).map(|(_, message)| message.view().at().0);
+        newest_ms = newest_ms.max(came_at.unwrap_or(0));
+        true
+    })?;
+    Ok(newest_ms)
 }
 
 impl Shard {
@@ -85,8 +119,7 @@ impl Shard {
         (changed.unsigned_abs() >= STEP_MS).then_some(changed)
     }
 
-    /// Keeps a reading for the next process, where there is a store: one a start and one a change
-    /// of the time of day are enough.
+    /// Keeps a reading for the next process, where there is a store.
     pub fn keep_clock(&mut self, reading: &ClockReading) {
         if self.sessions.journal.is_on {
             let journal = &mut self.sessions.journal;
@@ -103,6 +136,11 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Now;
+    use crate::id_shifts::IdShifts;
+    use crate::input::Stamp;
+    use crate::journal::{Number, Unreadable};
+    use crate::message::{Draft, Message};
 
     const NOON: u64 = PLAUSIBLE_FROM_MS + 43_200_000;
     const HOUR: u64 = 3_600_000;
@@ -141,6 +179,64 @@ mod tests {
         // A host that does not say when it started; one whose uptime is another's.
         assert_eq!(resumed(reading(9, 9, 50, 0), NOON, 60, 0), 9);
         assert_eq!(resumed(reading(9, NOON, 50, 1), NOON + HOUR, 40, 1), 9 + HOUR);
+    }
+
+    /// A store of a version without a reading: a client went away at one time, and a retained
+    /// message came at another.
+    #[derive(Debug)]
+    struct OlderStore {
+        away_at_ms: u64,
+        came_at_ms: u64,
+    }
+
+    impl Stored for OlderStore {
+        fn get(&self, _: Space, _: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+            Ok(None)
+        }
+
+        fn scan(
+            &self,
+            space: Space,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), Unreadable> {
+            if space == Space::Retained {
+                let message = Message::new(&Draft::new("t", b"1", Now(self.came_at_ms)));
+                let bytes = message.view();
+                visit(b"t", &records::retained_value(Stamp::default(), bytes.as_bytes()));
+                return Ok(());
+            }
+            let record = records::SessionRecord {
+                number: Number(1),
+                mark: 0,
+                shifts: IdShifts::default(),
+                unsent: 0,
+                version: mqtt::Version::V5,
+                expiry_s: 600,
+                away_at: Some(self.away_at_ms),
+                will_at: None,
+                owner: None,
+                will: None,
+            };
+            visit(&[kind::SESSION, b'a'], &records::session_value(&record, None));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_store_without_a_reading_goes_on_from_its_newest_time_where_no_clock_is_right() {
+        for (away_at_ms, came_at_ms) in [(NOON, NOON - HOUR), (NOON - HOUR, NOON)] {
+            let older = OlderStore { away_at_ms, came_at_ms };
+            let current = reading(90_000, 90_000, 10, 2);
+            let kept = stored_clock(&older, &current).expect("it can be read");
+            assert_eq!(kept.map(|kept| kept.resume(&current)), Some(NOON));
+            let right = reading(NOON + HOUR, NOON + HOUR, 10, 2);
+            assert_eq!(stored_clock(&older, &right), Ok(None), "the time of day goes on");
+        }
+        let current = reading(90_000, 90_000, 10, 2);
+        let from_1970 = OlderStore { away_at_ms: 80_000, came_at_ms: 70_000 };
+        assert_eq!(stored_clock(&from_1970, &current), Ok(None));
     }
 
     #[test]

@@ -400,7 +400,12 @@ impl Body {
                     let _ = to.send(self.shard.survey(&which));
                 }
                 Control::Done(told) => drop(told),
-                Control::Stop => self.stop_at = Some(Now(self.now.0 + STOP_MS)),
+                Control::Stop => {
+                    self.stop_at = Some(Now(self.now.0 + STOP_MS));
+                    if self.id == ShardId(0) {
+                        self.shard.keep_clock(&self.clock.reading());
+                    }
+                }
             }
         }
     }

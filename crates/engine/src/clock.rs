@@ -29,10 +29,16 @@ struct ClockState {
     time_of_day_offset_ms: AtomicI64,
     /// The other clocks were read last at this time after the start.
     read_at_ms: AtomicU64,
+    /// `Now` when a shard last kept a reading in the store.
+    kept_at_ms: AtomicU64,
 }
 
 /// The other clocks are read this often, where anything happens.
 const READ_EVERY_MS: u64 = 100;
+/// The store gets a reading this often together with something else, ...
+const KEPT_EVERY_MS: u64 = 60_000;
+/// ... and this often on its own: four times an hour, with each time one page of the log.
+const KEPT_ALONE_EVERY_MS: u64 = 900_000;
 
 impl Clock {
     /// From the time of day on, until `resume`.
@@ -45,6 +51,7 @@ impl Clock {
             asleep_ms: AtomicU64::new(0),
             time_of_day_offset_ms: AtomicI64::new(0),
             read_at_ms: AtomicU64::new(0),
+            kept_at_ms: AtomicU64::new(0),
         }))
     }
 
@@ -55,6 +62,15 @@ impl Clock {
         let ahead_ms = kept.resume(&current).wrapping_sub(current.now_ms);
         self.0.start_ms.store(start_ms.wrapping_add(ahead_ms), Relaxed);
         self.read_time_of_day(Instant::now());
+    }
+
+    /// Whether the caller is to keep a reading in the store, and nobody else is. If the next
+    /// process cannot trust the time of day, `Now` goes on from the last reading.
+    pub(crate) fn claim_record(&self, now: Now, has_records: bool) -> bool {
+        let kept_at_ms = self.0.kept_at_ms.load(Relaxed);
+        let every_ms = if has_records { KEPT_EVERY_MS } else { KEPT_ALONE_EVERY_MS };
+        let is_due = now.0 >= kept_at_ms.saturating_add(every_ms);
+        is_due && self.0.kept_at_ms.compare_exchange(kept_at_ms, now.0, Relaxed, Relaxed).is_ok()
     }
 
     /// What all clocks say.
@@ -138,10 +154,13 @@ fn read(clock: rustix::time::ClockId) -> Duration {
 
 /// What Linux draws whenever it starts: random(4). Zero on other systems.
 fn host_start() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits = text.trim().replace('-', "");
-    let number = u128::from_str_radix(&digits, 16).unwrap_or_default();
-    number.to_be_bytes()
+    static DRAWN: OnceLock<[u8; 16]> = OnceLock::new();
+    *DRAWN.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits = text.trim().replace('-', "");
+        let number = u128::from_str_radix(&digits, 16).unwrap_or_default();
+        number.to_be_bytes()
+    })
 }
 
 #[cfg(test)]
@@ -169,6 +188,19 @@ mod tests {
         if cfg!(target_os = "linux") {
             assert_ne!(clock.reading().host_start, [0; 16]);
         }
+    }
+
+    #[test]
+    fn a_reading_is_kept_once_a_minute_with_other_records_and_seldom_alone() {
+        let clock = Clock::starting();
+        assert!(clock.claim_record(Now(10_000_000), true), "none was kept yet");
+        let later = |ms: u64| Now(10_000_000 + ms);
+        assert!(!clock.claim_record(later(59_999), true));
+        assert!(!clock.claim_record(later(60_000), false));
+        assert!(clock.claim_record(later(60_000), true));
+        assert!(!clock.claim_record(later(60_000), true), "another shard has it");
+        assert!(!clock.claim_record(later(959_999), false));
+        assert!(clock.claim_record(later(960_000), false));
     }
 
     #[test]

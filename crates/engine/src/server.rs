@@ -121,7 +121,8 @@ impl Server {
         let shelf = opened.as_ref().map(|(disk, _)| disk.handle());
         let mut shelf = shelf.map(|disk| Shelf::new(disk, log.clone(), refusing.clone()));
         if let Some(shelf) = &shelf
-            && let Some(kept) = broker::stored_clock(shelf).map_err(not_restored)?
+            && let Some(kept) =
+                broker::stored_clock(shelf, &clock.reading()).map_err(not_restored)?
         {
             clock.resume(&kept);
         }
@@ -231,7 +232,9 @@ fn restore(all: &mut [Shard], shelf: &mut Shelf, clock: &Clock) -> Result<broker
     let (restored, changes) = restored.map_err(not_restored)?;
     let seq = shelf.begin(changes);
     all.iter_mut().for_each(|shard| shard.began_with(seq));
-    if let Some(first) = all.first_mut() {
+    if let Some(first) = all.first_mut()
+        && clock.claim_record(clock.now(), true)
+    {
         first.keep_clock(&clock.reading());
     }
     Ok(restored)

@@ -258,6 +258,9 @@ impl Body {
     /// The tick's records go down before anything that says so goes out.
     pub(crate) fn store(&mut self) {
         let Some(shelf) = &mut self.shelf else { return };
+        if self.clock.claim_record(self.now, self.shard.has_records()) {
+            self.shard.keep_clock(&self.clock.reading());
+        }
         // What is paid at once may write more: a message whose turn came may have expired.
         while self.shard.has_records() || shelf.is_full() {
             let (changes, urgent) = self.shard.take_records();

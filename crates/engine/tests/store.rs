@@ -8,6 +8,7 @@ use engine::Shelter;
 use mqtt::{Packet, PacketId, QoS, Reason};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 use store::Store;
 
 fn shelter(name: &str, options: store::Options) -> Shelter {
@@ -151,4 +152,20 @@ fn what_a_start_writes_is_taken_by_a_full_store_too() {
     server.stop().expect("it stops");
     assert!(before.is_some());
     assert_ne!(first_record(), before, "every start has its number there");
+}
+
+/// On a host without a clock of its own the time of the next process goes on from there.
+#[test]
+fn the_clock_is_kept_when_the_server_stops() {
+    let shelter = shelter("clock", store::Options::default());
+    let (server, address) = serve_from(2, Options::default(), Some(shelter.clone()));
+    drop(Client::connect(address, "a"));
+    let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    server.stop().expect("it stops");
+    let Shelter { folder, options } = shelter;
+    let (disk, _) = store::Disk::open(&folder, options, Box::new(|_| {})).expect("it was closed");
+    let reading = disk.handle().get(store::Space::Sessions, b"c").expect("it can be read");
+    let reading = reading.expect("there is one");
+    let time_of_day_ms = u64::from_le_bytes(reading[8..16].try_into().expect("8 bytes"));
+    assert!(u128::from(time_of_day_ms) >= today.as_millis(), "{time_of_day_ms} is of the start");
 }
