@@ -7,8 +7,15 @@ use mqtt::Property;
 
 /// User Property with the bridges that a message has passed: `NAME@ID` each, separated by spaces.
 pub const BRIDGE_PATH: &str = "godwit-path";
-/// The name of a hop is as long as a person reads.
+/// The name of a hop is as long as a person reads: its last character begins within this.
 const NAME_BYTES_MAX: usize = 64;
+
+/// A name as it stands in a path: not too long, and without what keeps hops apart.
+pub fn hop_name(name: &str) -> String {
+    let begins = |(at, _): &(usize, char)| *at < NAME_BYTES_MAX;
+    let name: String = name.char_indices().take_while(begins).map(|(_, c)| c).collect();
+    name.replace(' ', "_")
+}
 
 impl Shard {
     /// Whether `Scratch::properties` now holds a path, since a bridge of 3.1.1 publishes. A message
@@ -17,11 +24,7 @@ impl Shard {
     pub(crate) fn mark_bridged(&mut self, conn: ConnId, id: SessionId) -> bool {
         let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
         if is_bridge {
-            let name = &*self.sessions.get(id).client_id;
-            // The characters that begin within the limit.
-            let begins = |(at, _): &(usize, char)| *at < NAME_BYTES_MAX;
-            let name: String = name.char_indices().take_while(begins).map(|(_, c)| c).collect();
-            let path = format!("{}@0", name.replace(' ', "_"));
+            let path = format!("{}@0", hop_name(&self.sessions.get(id).client_id));
             let properties = &mut self.scratch.properties;
             properties.clear();
             Property::UserProperty(BRIDGE_PATH, &path).encode(properties);

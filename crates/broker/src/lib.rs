@@ -96,7 +96,7 @@ pub mod outbox;
 mod peer;
 pub mod refusal;
 
-pub use bridged::BRIDGE_PATH;
+pub use bridged::{BRIDGE_PATH, hop_name};
 pub use exchange::Step;
 pub use input::{Command, ConnId, Cross, Input, Now, ShardId};
 pub use interest::Interest;

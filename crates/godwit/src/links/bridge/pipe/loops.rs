@@ -13,10 +13,15 @@
 //!   and the other one does not while the first was there within [`RECENT`]. What clients of this
 //!   broker publish is never taken for that, nor is what only ever comes one way.
 //!
+//! Any client may publish a path, since nothing tells a bridge of 5.0 from a client. A forged path
+//! costs its own message: that is dropped, or counted as another bridge's. What clients publish
+//! without a path passes all the same.
+//!
 //! Equal messages have topic, payload and QoS in common. The memory of them reaches [`WINDOW`] back
 //! and has [`SLOTS`] places: a newer message takes the place of an older one, which is then new.
 
 use super::echoes::own_mark;
+use broker::hop_name;
 use mqtt::{Properties, Property, QoS};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::time::{Duration, Instant};
@@ -34,7 +39,9 @@ const SLOTS: usize = 1024;
 const WAYS: usize = 3;
 /// A longer path is a loop, whatever its names are.
 const HOPS_MAX: usize = 32;
-const NAME_BYTES_MAX: usize = 64;
+/// So is one that is longer than so many hops can be. The encoder would cut what a bridge adds to a
+/// path of 64 KiB, and no bridge would ever find its own name.
+const PATH_BYTES_MAX: usize = HOPS_MAX * 80;
 
 /// How a bridge knows its own hops.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,8 +103,9 @@ impl LoopDetection {
     ) -> Result<Option<String>, LoopFound> {
         let path = path_of(message.properties).unwrap_or_default();
         let hops = || path.split(' ').filter(|hop| !hop.is_empty());
-        if hops().any(|hop| hop == self.own) || hops().count() >= HOPS_MAX {
-            return Err(LoopFound(path.to_string()));
+        let is_long = path.len() > PATH_BYTES_MAX;
+        if is_long || hops().any(|hop| hop == self.own) || hops().count() >= HOPS_MAX {
+            return Err(LoopFound(path.chars().take(PATH_BYTES_MAX).collect()));
         }
         let is_inward = message.direction == Direction::In;
         // What a path tells is lost on 3.1.1, here or before.
@@ -120,13 +128,6 @@ fn path_of(properties: Properties<'_>) -> Option<&str> {
         Property::UserProperty(PATH, path) => Some(path),
         _ => None,
     })
-}
-
-/// A name without what keeps hops apart.
-fn hop_name(name: &str) -> String {
-    let begins = |(at, _): &(usize, char)| *at < NAME_BYTES_MAX;
-    let name: String = name.char_indices().take_while(begins).map(|(_, c)| c).collect();
-    name.replace(' ', "_")
 }
 
 /// What passed a bridge lately, by hashes.

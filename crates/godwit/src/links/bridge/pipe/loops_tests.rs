@@ -159,3 +159,27 @@ fn what_is_said_again_is_not_counted() {
         assert_eq!(one.detection.pass(&message, &mut one.carried), Ok(None));
     }
 }
+
+/// The encoder would cut it, and what this bridge adds to it.
+#[test]
+fn a_forged_path_without_room_for_a_hop_goes_round_no_ring() {
+    for forged in ["x".repeat(65_530), "\u{1F980}".repeat(16_000)] {
+        let LoopFound(names) = bridge("one", true).out("x", &forged).expect_err("it is too long");
+        assert!(forged.starts_with(&names) && names.chars().count() <= PATH_BYTES_MAX);
+    }
+    let longest = format!("{}@ffffffff", "\u{1F980}".repeat(16));
+    let path = vec![&*longest; HOPS_MAX - 1].join(" ");
+    assert!(bridge("one", true).out("x", &path).is_ok(), "that many bridges may be in a row");
+}
+
+#[test]
+fn forged_paths_stop_nothing_that_clients_publish() {
+    for forged in ["x@0", "x@1", "@", " ", "x", "\u{1F980} @0 ", &"a@0 ".repeat(40)] {
+        let mut one = bridge("one", true);
+        for turn in 0..50 {
+            let _ = one.out("same", forged);
+            let _ = one.pass(Direction::In, "same", forged);
+            assert!(one.out("same", "").is_ok(), "{forged:?}, {turn}");
+        }
+    }
+}
