@@ -88,8 +88,10 @@ impl Shard {
         // Said by the engine. What stands behind it, and what comes, waits: nothing overtakes what
         // a repair may bring.
         let is_unreadable = scanned.is_err();
-        // What came in this very turn is not in the store yet.
-        let is_behind = found.len() < lasting.spooled as usize && !self.sessions.journal.is_empty();
+        // What came in this very turn is not in the store yet. Only what came since the start is
+        // counted, and of what was found the same.
+        let since_start = found.iter().filter(|(position, _)| *position >= begins).count();
+        let is_behind = since_start < lasting.spooled as usize && !self.sessions.journal.is_empty();
         let more = found.len() >= messages_max || bytes >= bytes_max || is_unreadable || is_behind;
         let next = found.last().map_or(from, |(position, _)| position + 1);
         let (mut count, mut counted) = (0, 0);
@@ -320,5 +322,45 @@ mod tests {
         shard.resume_when_kept(ConnId(0), id);
         shard.sessions.read_on(id, &mut out);
         assert!(asks(&mut out));
+    }
+
+    /// A queue of five messages of an earlier process, and all of it can be read.
+    #[derive(Debug)]
+    struct OldQueue;
+
+    impl Stored for OldQueue {
+        fn get(&self, _: Space, _: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+            Ok(None)
+        }
+
+        fn scan(
+            &self,
+            _: Space,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), Unreadable> {
+            let message = Message::new(&crate::message::Draft::new("t", b"1", Now(0)));
+            let entry = Entry::new(QoS::AtLeastOnce, false);
+            let value = records::queue_value(&entry, Body::Here(message.view().as_bytes()));
+            (0..5).all(|position| visit(&records::queue_key(Number(7), position), &value));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_queue_is_not_at_its_end_while_its_newest_message_is_on_its_way_to_the_store() {
+        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
+        shard.sessions.journal = Journal::open(2, 0);
+        let id = shard.sessions.create("a", mqtt::Version::V5);
+        let mut lasting = crate::lasting::Lasting::restored(Number(7), 10, 10);
+        lasting.spooled = 1;
+        shard.sessions.get_mut(id).lasting = Some(Box::new(lasting));
+        shard.sessions.journal.change(Space::Queues, records::queue_key(Number(7), 10), None);
+        shard.read_queue(id, &OldQueue, &mut Outbox::new(1));
+        let lasting = shard.sessions.get(id).lasting.as_ref().expect("it lasts");
+        assert_eq!((lasting.unread, lasting.spooled), (Some(5), 1));
     }
 }
