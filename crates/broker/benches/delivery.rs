@@ -1,5 +1,8 @@
 //! What a delivery costs without the kernel: `cargo bench -p broker --bench delivery`. The clock
 //! runs while the shard does, from a publisher's bytes to the receiver's acknowledgement.
+//!
+//! `delivery count PATH QOS TURNS` runs one path once, for `valgrind --tool=callgrind`: the
+//! difference between two numbers of turns is what so many messages cost.
 
 use broker::permissions::{self, Pattern, Permissions};
 use broker::rules::{Acts, Rule};
@@ -13,6 +16,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [count, path, qos, turns] = &arguments[..]
+        && count == "count"
+    {
+        let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce][number(qos)];
+        return count_path(path, qos, number(turns) as u32);
+    }
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
         report("fan-out 10 to 500, 20 a read", qos, || Bench::new(10, 500, true, qos).run(20, 40));
         report("1000 pairs, 4 a read", qos, || Bench::new(1000, 1000, false, qos).run(4, 60));
@@ -37,6 +47,24 @@ fn main() {
             });
         }
     }
+}
+
+fn number(text: &str) -> usize {
+    text.parse().expect("a number")
+}
+
+/// What `count` runs: every path without rules and permissions.
+fn count_path(path: &str, qos: QoS, turns: u32) {
+    let (bench, batch) = match path {
+        "fan-out" => (Bench::new(1, 500, true, qos), 20),
+        "pairs" => (Bench::new(10, 10, false, qos), 20),
+        "skips" => (Bench::new(10, 10, false, qos).withholding(3), 20),
+        "lasting" => (Bench::lasting(10, 10, qos), 20),
+        "lasting-skips" => (Bench::lasting(10, 10, qos).withholding(3), 20),
+        _ => panic!("paths: fan-out, pairs, skips, lasting, lasting-skips"),
+    };
+    let (deliveries, _) = bench.deliver(batch, turns);
+    println!("{path} {qos:?}: {deliveries} deliveries");
 }
 
 /// The best of some rounds: what disturbs a round only makes it slower.
@@ -82,6 +110,15 @@ struct Bench {
     next_id: u16,
     /// The same, of what each subscriber gets.
     next_received: u16,
+    /// Each subscriber leaves so many of its first messages unacknowledged for ever: their ids are
+    /// passed over in every round.
+    withheld: u16,
+    /// Whether sessions outlive their connections, in a store that takes everything at once.
+    lasts: bool,
+    seq: u64,
+    published: u64,
+    /// In the last turn, by all subscribers.
+    received_bytes: usize,
 }
 
 impl Bench {
@@ -90,12 +127,37 @@ impl Bench {
     }
 
     fn with(publishers: u32, subscribers: u32, fan_out: bool, qos: QoS, options: Options) -> Bench {
+        Bench::closed(publishers, subscribers, fan_out, qos, options).opened()
+    }
+
+    fn lasting(publishers: u32, subscribers: u32, qos: QoS) -> Bench {
+        let mut bench = Bench::closed(publishers, subscribers, false, qos, Options::default());
+        bench.shard.keep(1);
+        bench.lasts = true;
+        bench.opened()
+    }
+
+    /// Withholds what one read brings of each subscriber's first messages.
+    fn withholding(mut self, count: u16) -> Bench {
+        self.turn_withholding(count);
+        self.withheld = count;
+        self.next_received = count;
+        self
+    }
+
+    fn closed(
+        publishers: u32,
+        subscribers: u32,
+        fan_out: bool,
+        qos: QoS,
+        options: Options,
+    ) -> Bench {
         let options = Options { sys_interval_s: 0, ..options };
         let interest = Arc::new(Interest::new(7, 1));
         let shard =
             Shard::new(ShardId(0), 1, Arc::new(options), interest, Arc::default(), 7, 8, Now(0));
         let (out, spent) = (Outbox::new(1), Duration::ZERO);
-        let mut bench = Bench {
+        Bench {
             shard,
             out,
             publishers,
@@ -105,7 +167,17 @@ impl Bench {
             spent,
             next_id: 0,
             next_received: 0,
-        };
+            withheld: 0,
+            lasts: false,
+            seq: 0,
+            published: 0,
+            received_bytes: 0,
+        }
+    }
+
+    fn opened(self) -> Bench {
+        let mut bench = self;
+        let (publishers, subscribers) = (bench.publishers, bench.subscribers);
         for conn in 0..publishers + subscribers {
             bench.open(ConnId(conn));
             if conn >= publishers {
@@ -125,7 +197,7 @@ impl Bench {
             &encoded(Packet::Connect(Connect {
                 is_bridge: false,
                 version: Version::V311,
-                clean_start: true,
+                clean_start: !self.lasts || conn.0 < self.publishers,
                 keep_alive_s: 0,
                 client_id: &format!("client-{}", conn.0),
                 will: None,
@@ -158,33 +230,83 @@ impl Bench {
             self.shard.handle(Now(1), Input::Bytes { conn, bytes: rest }, &mut self.out);
             self.spent += began.elapsed();
             rest = &rest[self.out.consumed..];
+            if self.lasts {
+                self.commit();
+            }
             if !rest.is_empty() {
                 self.out.clear();
             }
         }
     }
 
+    /// The store has what was written, and the disk too.
+    fn commit(&mut self) {
+        while self.shard.has_records() {
+            std::hint::black_box(self.shard.take_records());
+            self.seq += 1;
+            let committed = Input::Committed { seq: self.seq, durable: self.seq };
+            self.shard.handle(Now(1), committed, &mut self.out);
+        }
+    }
+
     /// Everyone acknowledges so many packets of a kind.
     fn acknowledge(&mut self, first: u8, conns: std::ops::Range<u32>, from: u16, count: u16) {
         let mut bytes = Vec::new();
+        let withheld = if conns.start == 0 { 0 } else { self.withheld };
         for at in 0..count {
-            let [high, low] = next(from, at).to_be_bytes();
+            let [high, low] = next_but(withheld, from, at).to_be_bytes();
             bytes.extend_from_slice(&[first, 2, high, low]);
         }
         conns.for_each(|conn| self.say(ConnId(conn), &bytes));
         self.out.clear();
     }
 
-    fn run(mut self, batch: u16, turns: u32) -> f64 {
+    fn run(self, batch: u16, turns: u32) -> f64 {
+        let (deliveries, spent) = self.deliver(batch, turns);
+        spent.as_nanos() as f64 / deliveries as f64
+    }
+
+    fn deliver(mut self, batch: u16, turns: u32) -> (u64, Duration) {
         for _ in 0..turns {
             self.turn(batch);
         }
-        let published = self.publishers * u32::from(batch) * turns;
         let each = if self.fan_out { self.subscribers } else { 1 };
-        self.spent.as_nanos() as f64 / (f64::from(published) * f64::from(each))
+        let messages = usize::from(batch) * self.publishers as usize * each as usize;
+        assert!(self.received_bytes >= messages * PAYLOAD.len(), "messages wait for nothing");
+        (self.published * u64::from(each), self.spent)
     }
 
     fn turn(&mut self, batch: u16) {
+        self.publish(batch);
+        let (publishers, everyone) = (self.publishers, self.publishers + self.subscribers);
+        let got = if self.fan_out { batch * publishers as u16 } else { batch };
+        let from = self.next_received;
+        if self.qos == QoS::AtLeastOnce {
+            self.acknowledge(0x40, publishers..everyone, from, got);
+        }
+        if self.qos == QoS::ExactlyOnce {
+            self.release(batch);
+            self.acknowledge(0x50, publishers..everyone, from, got);
+            self.acknowledge(0x70, publishers..everyone, from, got);
+        }
+        self.next_id = next(self.next_id, batch) - 1;
+        self.next_received = next_but(self.withheld, from, got) - 1;
+    }
+
+    /// Nobody acknowledges these.
+    fn turn_withholding(&mut self, batch: u16) {
+        self.publish(batch);
+        if self.qos == QoS::ExactlyOnce {
+            self.release(batch);
+        }
+        self.next_id = next(self.next_id, batch) - 1;
+    }
+
+    fn release(&mut self, batch: u16) {
+        self.acknowledge(0x62, 0..self.publishers, self.next_id, batch);
+    }
+
+    fn publish(&mut self, batch: u16) {
         for conn in 0..self.publishers {
             let mut bytes = Vec::new();
             let topic = self.topic(conn);
@@ -201,27 +323,25 @@ impl Bench {
                 })));
             }
             self.say(ConnId(conn), &bytes);
+            self.published += u64::from(batch);
         }
+        let to_subscriber = |write: &&broker::outbox::Write| write.conn.0 >= self.publishers;
+        let writes = self.out.writes();
+        let slices = writes.iter().filter(to_subscriber).flat_map(|it| it.slices(&self.out.arena));
+        self.received_bytes = slices.map(<[u8]>::len).sum();
         self.out.clear();
-        let (publishers, everyone) = (self.publishers, self.publishers + self.subscribers);
-        let got = if self.fan_out { batch * publishers as u16 } else { batch };
-        let from = self.next_received;
-        if self.qos == QoS::AtLeastOnce {
-            self.acknowledge(0x40, publishers..everyone, from, got);
-        }
-        if self.qos == QoS::ExactlyOnce {
-            self.acknowledge(0x62, 0..publishers, self.next_id, batch);
-            self.acknowledge(0x50, publishers..everyone, from, got);
-            self.acknowledge(0x70, publishers..everyone, from, got);
-        }
-        self.next_id = next(self.next_id, batch) - 1;
-        self.next_received = next(from, got) - 1;
     }
 }
 
 /// The id `at` places after the zero-based `from`.
 fn next(from: u16, at: u16) -> u16 {
     ((u32::from(from) + u32::from(at)) % 65_535) as u16 + 1
+}
+
+/// The same where the first ids are passed over.
+fn next_but(passed: u16, from: u16, at: u16) -> u16 {
+    let of = 65_535 - u32::from(passed);
+    ((u32::from(from - passed) + u32::from(at)) % of) as u16 + passed + 1
 }
 
 fn encoded(packet: Packet<'_>) -> Vec<u8> {

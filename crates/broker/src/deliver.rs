@@ -250,10 +250,11 @@ impl Sessions {
         let bytes = self.messages.get(message).bytes() as u64;
         let mut slot = Slot::new(message, qos, retain, hit.ids, hit.group);
         let is_stored = self.is_stored(hit.session, qos, draft);
-        if self.queue_is_full(hit.session, bytes, is_stored) {
+        let mut full = self.queue_is_full(hit.session, bytes, is_stored);
+        if full {
             self.drop_stale(hit.session, out);
+            full = self.queue_is_full(hit.session, bytes, is_stored);
         }
-        let full = self.queue_is_full(hit.session, bytes, is_stored);
         let drop = if full { Drop::QueueFull } else { Drop::OutOfMemory };
         let policy = match self.options.of_session(self.get(hit.session)).queue_policy {
             QueuePolicy::Disconnect if away => QueuePolicy::DropOldest,

@@ -38,7 +38,10 @@ impl Sessions {
                     break;
                 }
                 if !self.may_go(id, &front) {
-                    self.free_front_id(id);
+                    // Once the disk has it this is called again.
+                    if self.is_settled(id, &front) {
+                        self.free_front_id(id);
+                    }
                     break;
                 }
             }
