@@ -14,6 +14,10 @@ pub(super) struct Bridge {
     pub(super) servers: Vec<(String, String)>,
     pub(super) has_tls: bool,
     pub(super) is_off: bool,
+    /// How it knows its servers there, where that has no equal here; a file of CAs will do.
+    pub(super) unproven: Option<String>,
+    /// Both sides have one key there, which a bridge cannot have here.
+    pub(super) lacks_key: bool,
     /// Nothing that goes out is retained there.
     pub(super) clears_retain: bool,
     pub(super) settings: Vec<Setting>,
@@ -75,6 +79,8 @@ impl Draft {
                 servers: Vec::new(),
                 has_tls: false,
                 is_off: false,
+                unproven: None,
+                lacks_key: false,
                 clears_retain: false,
                 settings: Vec::new(),
                 outward: Vec::new(),
@@ -307,8 +313,15 @@ fn fits(_: &Topics, _: &str, _: &mut Draft) -> bool {
 /// Whether it can be written at all.
 fn keep(bridge: &Bridge, draft: &mut Draft) -> bool {
     let has_servers = bridge.settings.iter().any(|setting| setting.key == "servers");
+    let has_ca = bridge.settings.iter().any(|setting| setting.key == "tls.ca");
     let why = if bridge.is_off {
         "it is switched off there".to_string()
+    } else if bridge.lacks_key {
+        "the bridge is not written: both sides know each other by a key there (TLS-PSK), and here \
+         it would connect without one: use certificates, tls.*"
+            .to_string()
+    } else if let Some(why) = bridge.unproven.as_ref().filter(|_| !has_ca) {
+        why.clone()
     } else if bridge.servers.is_empty() {
         "it names no server".to_string()
     } else if !has_servers {

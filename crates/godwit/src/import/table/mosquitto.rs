@@ -127,16 +127,16 @@ pub(in crate::import) const BRIDGES: &[Row] = &[
     no("threshold", "a bridge stays connected"),
     made("try_private", "nothing where it is true", try_private),
     made("bridge_cafile", "`tls.ca`, and servers are spoken to by TLS", bridge_ca),
-    no("bridge_capath", "name the CAs in one file: tls.ca"),
+    made("bridge_capath",
+        "TLS; without a bridge_cafile the bridge is left out: name the CAs in one file, `tls.ca`",
+        bridge_ca_folder),
     far("bridge_certfile", "tls.certificate", text),
     far("bridge_keyfile", "tls.key", text),
     far("bridge_alpn", "tls.alpn", list),
     no("bridge_ciphers", "only suites with forward secrecy are spoken, and all of them"),
     no("bridge_ciphers_tls1.3", "all suites of TLS 1.3 are spoken"),
-    no("bridge_identity",
-        "a bridge proves itself by a password or a certificate, not by a key (TLS-PSK)"),
-    no("bridge_psk",
-        "a bridge proves itself by a password or a certificate, not by a key (TLS-PSK)"),
+    made("bridge_identity", "the bridge is left out: it has no key (TLS-PSK) here", bridge_key),
+    made("bridge_psk", "the bridge is left out: it has no key (TLS-PSK) here", bridge_key),
     no("bridge_insecure", "the server's name is always checked: tls.server_name says another"),
     no("bridge_require_ocsp", "no OCSP is asked for"),
     made("bridge_tls_use_os_certs", "TLS with those whom this host trusts", bridge::tls),
@@ -345,6 +345,28 @@ fn try_private(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 fn bridge_ca(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     draft.bridge(entry).has_tls = true;
     draft.bridge_option("tls.ca", Said::Text(entry.text()?.to_string()), entry);
+    Ok(())
+}
+
+/// Any other authority would be more open than those of the folder.
+fn bridge_ca_folder(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let bridge = draft.bridge(entry);
+    bridge.has_tls = true;
+    bridge.unproven.get_or_insert_with(|| {
+        "the bridge is not written: the folder of bridge_capath has no equal, and without it any \
+         server that this host trusts would do: name the CAs in one file, tls.ca"
+            .to_string()
+    });
+    draft.miss(entry, "name the CAs in one file: tls.ca");
+    Ok(())
+}
+
+fn bridge_key(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    draft.bridge(entry).lacks_key = true;
+    draft.miss(
+        entry,
+        "a bridge proves itself by a password or a certificate, not by a key (TLS-PSK)",
+    );
     Ok(())
 }
 
