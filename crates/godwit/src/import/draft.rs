@@ -61,6 +61,8 @@ pub(super) struct Draft {
     pub(super) credentials_note: Option<String>,
     /// Whether nobody can come in before somebody names users.
     pub(super) has_no_users: bool,
+    /// What says that names counted without proof there; they count for nothing here.
+    pub(super) unchecked_names: Option<String>,
     /// Keys of tokens that stood in the file itself.
     pub(super) token_key: Option<Vec<u8>>,
     /// Whether other files may be written beside the main one.
@@ -107,6 +109,7 @@ impl Draft {
             chains: Chains::default(),
             credentials_note: None,
             has_no_users: false,
+            unchecked_names: None,
             token_key: None,
             has_out: true,
             is_strict: false,

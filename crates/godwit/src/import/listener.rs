@@ -61,6 +61,8 @@ pub(super) struct Listener {
     pub(super) own_chain: Option<String>,
     /// What of its certificates' verification is not carried over.
     pub(super) unverified: Option<String>,
+    /// What says that its clients' names counted without proof there; they count for nothing here.
+    pub(super) unchecked_names: Option<String>,
     /// Why nobody may come in by it.
     pub(super) closed: Option<String>,
     /// Why it must not be written: it would let in more than it did.
@@ -111,6 +113,7 @@ impl Listener {
             refuses_nameless: None,
             own_chain: None,
             unverified: None,
+            unchecked_names: None,
             closed: None,
             refusals: Vec::new(),
             has_psk_hint: false,

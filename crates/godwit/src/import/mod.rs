@@ -32,7 +32,7 @@ use crate::flags::{self, Flag};
 use crate::options::{Plan, Sources};
 use crate::{complain, fail, print, refuse};
 use draft::{Draft, Missing};
-use row::Row;
+use row::{Row, Said};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
@@ -363,10 +363,36 @@ fn make(mut draft: Draft, file: &Path, out: &Option<PathBuf>) -> Result<Made, Ve
         let users = write::users(&draft).map_err(|why| vec![why])?;
         beside.push((Some(path), users.into_bytes()));
     }
+    if let Some(path) = name_nobody(&mut draft, out).map_err(|()| needs("passwords"))? {
+        beside.push((Some(path), write::users(&draft).map_err(|why| vec![why])?.into_bytes()));
+    }
     let mut files = vec![(out.clone(), write::options(&draft, &from).into_bytes())];
     files.append(&mut beside);
     let missing = write::missing(&draft).iter().map(|line| format!("no equal: {line}")).collect();
     Ok(Made { files, missing })
+}
+
+/// Where names counted without proof there, a file of users that names nobody: clients with a name
+/// are refused. The path of the file, unless it is written already; the error is that no file is.
+fn name_nobody(draft: &mut Draft, out: &Option<PathBuf>) -> Result<Option<PathBuf>, ()> {
+    let of_listeners = draft.listeners.iter().filter_map(|one| one.unchecked_names.clone());
+    let notes: Vec<String> = draft.unchecked_names.iter().cloned().chain(of_listeners).collect();
+    if notes.is_empty() {
+        return Ok(None);
+    }
+    let path = out.as_ref().ok_or(())?.with_extension("users");
+    let said = || Said::Text(path.display().to_string());
+    for listener in &mut draft.listeners {
+        let note = listener.unchecked_names.take();
+        let setting = note.and_then(|note| draft::option("auth.users", said(), note).ok());
+        setting.into_iter().for_each(|setting| draft::put(&mut listener.settings, setting));
+    }
+    let is_written = draft.has_no_users;
+    if let Some(note) = draft.unchecked_names.take().filter(|_| !is_written) {
+        draft.imply("auth.users", &path.display().to_string(), &note);
+    }
+    draft.notes.extend(notes);
+    Ok((!is_written).then_some(path))
 }
 
 /// All of them or none.

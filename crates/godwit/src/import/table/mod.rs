@@ -75,6 +75,7 @@ fn durability(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 fn mount_point(entry: &Entry<'_>) -> Result<Said, String> {
     let text = entry.text()?.replace("${cert_common_name}", "${cert_cn}");
     Ok(match text.strip_suffix('/') {
+        Some("") => Said::Nothing("a namespace here has a name: a slash alone is none"),
         Some(namespace) => Said::Text(namespace.to_string()),
         None if text.is_empty() => Said::Text(text),
         None => Said::Nothing("a namespace here is whole levels: end it with a slash"),

@@ -1,7 +1,8 @@
 //! mosquitto.conf(5): who may come in, by which listener, and from where. What has no equal here
 //! closes the listener, or is left for somebody to resolve before anything starts.
 
-use super::super::draft::{Draft, option, put};
+use super::super::draft::{Draft, Setting, option, put};
+use super::super::left_out;
 use super::super::listener::{Carrier, Listener};
 use super::super::row::{Row, Said, made, no, own};
 use super::super::tree::Entry;
@@ -229,7 +230,13 @@ fn socket_domain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 
 /// Without its namespace a listener would show everything to everyone.
 fn mount(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let stands_for_itself = entry.text()?.contains("${");
     match mount_point(entry)? {
+        _ if stands_for_itself => {
+            let why =
+                "mount_point: ${ stands for a name of the client's here, and for itself there";
+            draft.listener(entry).refusals.push(why.to_string());
+        }
         Said::Nothing(why) => draft.listener(entry).refusals.push(format!("mount_point: {why}")),
         said => match option("namespace", said, entry.note()) {
             Ok(setting) => put(&mut draft.listener(entry).settings, setting),
@@ -312,6 +319,62 @@ pub(in crate::import) fn finish(draft: &mut Draft) {
     }
     draft.listeners = listeners;
     default_of_anonymous(draft, &scope);
+    mounted_rules(draft);
+    unchecked_names(draft, &scope);
+}
+
+/// There rules are about topics with the mount point in front, and here about those that the
+/// client names.
+fn mounted_rules(draft: &mut Draft) {
+    let of_all = draft.setting("acl.file").map(|there| there.note.clone());
+    let (mut listeners, mut missing) = (std::mem::take(&mut draft.listeners), Vec::new());
+    for listener in &mut listeners {
+        let find = |key: &str| listener.settings.iter().find(|there| there.key == key);
+        let rules = find("acl.file").map(|there| there.note.clone()).or_else(|| of_all.clone());
+        let (Some(mount), Some(rules)) = (find("namespace"), rules) else { continue };
+        let what = format!(
+            "{}: its rules ({rules}) are about topics with the mount point in front there, and \
+             here about those that the client names: give the [[listener]] an acl.file of its own \
+             without the mount point",
+            mount.note
+        );
+        missing.push(left_out(&mount.note, "rules of acl_file name it in front of their topics"));
+        listener.demands.unresolved.push(what);
+    }
+    draft.listeners = listeners;
+    draft.missing.extend(missing);
+}
+
+/// There a name is believed where no password file is named: rules for a user go for each client
+/// that says the name, and those for clients without a name for none of them. Here nobody is the
+/// user without proof, so clients with a name are refused.
+fn unchecked_names(draft: &mut Draft, scope: &ListenerScope) {
+    const WHY: &str = "there a user name counts without a password, and here nobody's does: \
+                       clients with a name are refused until godwit passwd FILE USER adds them";
+    let says = |settings: &[Setting], key: &str, text: Option<&str>| {
+        let found = settings.iter().find(|there| there.key == key);
+        found.is_some_and(|there| text.is_none_or(|text| there.value.text() == text))
+    };
+    let note_of = |settings: &[Setting]| {
+        let rules = settings.iter().find(|there| there.key == "acl.file")?;
+        let is_checked = says(settings, "auth.users", None);
+        (!is_checked).then(|| format!("{} ({WHY})", rules.note))
+    };
+    let is_open = |settings: &[Setting]| says(settings, "allow_anonymous", Some("true"));
+    if scope.per_listener {
+        for listener in draft.listeners.iter_mut().filter(|one| is_open(&one.settings)) {
+            listener.unchecked_names = note_of(&listener.settings);
+        }
+        return;
+    }
+    let is_local = !scope.names_listener;
+    let any_open = draft.listeners.iter().any(|one| is_open(&one.settings));
+    if is_local || any_open || is_open(&draft.settings) {
+        draft.unchecked_names = note_of(&draft.settings);
+        if is_local && draft.unchecked_names.is_some() {
+            draft.imply_once("allow_anonymous", "true", "what it is there without a listener");
+        }
+    }
 }
 
 const NO_WORD: &str = "what it is there without a word, where a listener is named";
