@@ -20,6 +20,11 @@ pub enum Reading {
         session: SessionId,
         generation: u32,
     },
+    /// The queue of a shared group, by its place and its number.
+    Group {
+        group: u32,
+        number: u64,
+    },
     /// What a session left behind, to be removed.
     Grave {
         number: u64,
@@ -29,10 +34,10 @@ pub enum Reading {
 }
 
 /// So much of a queue is read at a time, ...
-const READ_MESSAGES: usize = 1024;
-const READ_BYTES: usize = 1024 * 1024;
+pub(crate) const READ_MESSAGES: usize = 1024;
+pub(crate) const READ_BYTES: usize = 1024 * 1024;
 /// ... and more once fewer than this wait.
-const LOW_WATER: usize = 256;
+pub(crate) const LOW_WATER: usize = 256;
 
 impl Sessions {
     /// Asks for more of what only the store has.
@@ -58,6 +63,7 @@ impl Shard {
                     self.read_queue(session, stored, out);
                 }
             }
+            Reading::Group { group, number } => self.read_group(group, number, stored, out),
             Reading::Grave { number } => self.dig(Number(number), stored, out),
             Reading::Leftovers => self.search_on(stored, out),
         }

@@ -1,7 +1,7 @@
 //! Queues that are longer than memory keeps of them, of clients that take a piece at a time.
 
-use broker::Options;
 use broker::options::Durability;
+use broker::{Options, Space};
 use mqtt::Version;
 use sim::line;
 use sim::world::{WireId, World};
@@ -26,8 +26,12 @@ struct Client {
 
 impl Crowd {
     fn new(options: Options) -> Crowd {
+        Crowd::with_shards(options, 1)
+    }
+
+    fn with_shards(options: Options, shards: usize) -> Crowd {
         let options = Options { sys_interval_s: 0, ..options };
-        let mut world = World::new(options, 1, 1, None);
+        let mut world = World::new(options, shards, 1, None);
         world.keep();
         Crowd { world, clients: Vec::new() }
     }
@@ -96,6 +100,20 @@ impl Crowd {
         }
     }
 
+    /// Acknowledges until nothing comes any more.
+    fn drain(&mut self, at: usize) {
+        while !self.clients[at].owed.is_empty() {
+            self.acknowledge(at, usize::MAX);
+            self.rest();
+        }
+    }
+
+    /// The power goes, and comes back.
+    fn cut_power(&mut self, shards: usize) {
+        self.world.power(shards);
+        self.world.settle();
+    }
+
     /// Lets the disk keep what nobody waits for.
     fn rest(&mut self) {
         self.world.pass(1_000);
@@ -114,10 +132,7 @@ fn a_lazy_message_of_qos_2_behind_a_long_front_is_sent() {
     published.iter().for_each(|payload| crowd.publish(publisher, 2, payload));
     crowd.rest();
     let away = crowd.come_back(away);
-    while !crowd.clients[away].owed.is_empty() {
-        crowd.acknowledge(away, usize::MAX);
-        crowd.rest();
-    }
+    crowd.drain(away);
     assert_eq!(crowd.clients[away].taken, published);
 }
 
@@ -149,4 +164,51 @@ fn a_queue_that_is_read_as_fast_as_it_grows_does_not_fill_up() {
         assert_eq!(taken.len(), published.len());
         assert_eq!(taken, &published);
     }
+}
+
+/// Members of a group are away, come back, and have all in order, with a power cut in between or
+/// without.
+#[test]
+fn the_long_queue_of_a_group_is_read_as_its_member_takes_it() {
+    for (shards, has_cut, qos) in [(1, false, 1), (1, true, 2), (3, false, 2), (3, true, 1)] {
+        let mut crowd = Crowd::with_shards(Options::default(), shards);
+        let away = crowd.connect("away");
+        crowd.say(away, "SUBSCRIBE 1 \"$share/g/t\" qos=2");
+        crowd.leave(away);
+        let publisher = crowd.connect("publisher");
+        let published: Vec<String> = (0..3_000).map(|number| number.to_string()).collect();
+        let (before, after) = published.split_at(2_900);
+        before.iter().for_each(|payload| crowd.publish(publisher, qos, payload));
+        let mut publisher = publisher;
+        if has_cut {
+            crowd.cut_power(shards);
+            publisher = crowd.come_back(publisher);
+        }
+        let back = crowd.come_back(away);
+        crowd.acknowledge(back, 100);
+        after.iter().for_each(|payload| crowd.publish(publisher, qos, payload));
+        crowd.rest();
+        crowd.drain(back);
+        let taken = &crowd.clients[back].taken;
+        assert_eq!(taken.len(), published.len(), "{shards} shards, cut {has_cut}, QoS {qos}");
+        assert_eq!(taken, &published);
+        let queues = crowd.world.disk().expect("it has one").keys(Space::Queues).count();
+        assert_eq!(queues, 0, "{shards} shards, cut {has_cut}, QoS {qos}");
+    }
+}
+
+/// The first of the queue go, wherever they are.
+#[test]
+fn a_full_group_drops_its_oldest() {
+    let bounds = Options { queue_messages_max: 2_000, ..Options::default() };
+    let mut crowd = Crowd::new(bounds);
+    let away = crowd.connect("away");
+    crowd.say(away, "SUBSCRIBE 1 \"$share/g/t\" qos=1");
+    crowd.leave(away);
+    let publisher = crowd.connect("publisher");
+    let published: Vec<String> = (0..6_000).map(|number| number.to_string()).collect();
+    published.iter().for_each(|payload| crowd.publish(publisher, 1, payload));
+    let back = crowd.come_back(away);
+    crowd.drain(back);
+    assert_eq!(crowd.clients[back].taken, published[4_000..]);
 }

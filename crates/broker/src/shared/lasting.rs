@@ -1,8 +1,6 @@
 //! Groups whose members outlive the process: the store has their queues too.
 
-use super::Waiting;
 use crate::journal::{Number, Positions, Space, Stored, Unreadable};
-use crate::memory::cost;
 use crate::message::Message;
 use crate::options::Durability;
 use crate::records::{self, Body, Entry, kind};
@@ -69,7 +67,7 @@ impl Shard {
         Some(position)
     }
 
-    /// What a group had waiting when the process ended.
+    /// What a group had waiting when the process ended: it is read when a member has room.
     pub(crate) fn restore_group(
         &mut self,
         name: &str,
@@ -80,21 +78,17 @@ impl Shard {
         let Some(&at) = self.groups.by_name.get(name) else { return Ok(false) };
         self.groups.groups[at].lasting = Some((number, Positions::from_mark(mark)));
         self.count_lasting(1);
+        let tail = &mut self.groups.groups[at].tail;
+        (tail.begins, tail.unread) = (mark, Some(0));
+        let mut is_empty = true;
         let prefix = records::number_key(number);
-        let (groups, mut bytes_all) = (&mut self.groups, 0);
-        stored.scan(Space::Queues, &prefix, &prefix, &mut |key, value| {
-            let body = records::read_queue(value).map(|(_, body)| body);
-            if let (Some(position), Some(Body::Here(bytes))) = (records::position_of(key), body)
-                && let Some(message) = Message::read(bytes)
-            {
-                let group = &mut groups.groups[at];
-                group.queue_bytes += message.bytes() as u64;
-                bytes_all += message.bytes() as u64 + cost::SLOT;
-                group.queue.push_back(Waiting { message, position: Some(position) });
-            }
-            true
+        stored.scan(Space::Queues, &prefix, &prefix, &mut |_, _| {
+            is_empty = false;
+            false
         })?;
-        self.groups.queue_bytes += bytes_all;
+        if is_empty {
+            self.groups.groups[at].tail.unread = None;
+        }
         Ok(true)
     }
 }

@@ -1,11 +1,12 @@
 //! Shared subscriptions. One shard owns a group: it alone knows the members, wherever they are,
 //! and chooses who gets a message, so that exactly one does. Members' shards tell it who has
-//! room; while nobody has, messages wait here, in the group's own queue.
+//! room; while nobody has, messages wait in the group's own queue.
 
 mod lasting;
+mod queue;
+mod tail;
 
 use crate::deliver::Hit;
-use crate::flight::granted;
 use crate::input::{Cross, Member, ShardId};
 use crate::journal::{Number, Positions};
 use crate::lasting::Origin;
@@ -13,7 +14,7 @@ use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
 use crate::message::{Draft, Message};
 use crate::mount::share_of;
-use crate::options::{Durability, Options, QueuePolicy, Strategy};
+use crate::options::{Options, Strategy};
 use crate::outbox::Outbox;
 use crate::publish::awaited;
 use crate::session::{Share, ids};
@@ -22,11 +23,12 @@ use crate::sys::Drop;
 use crate::topics::{FilterId, Packed};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use mqtt::{QoS, SubscribeOptions};
+use mqtt::SubscribeOptions;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use self::tail::{GroupDrops, StoredTail};
 use crate::slab::Slab;
 
 #[derive(Debug)]
@@ -57,6 +59,9 @@ struct Group {
     queue_bytes: u64,
     /// Where the store has its queue, once a member is to outlive the process.
     lasting: Option<(Number, Positions)>,
+    /// The part of the queue that only the store has.
+    tail: StoredTail,
+    drops: GroupDrops,
 }
 
 /// A message in a group's queue, with its position where the store has it.
@@ -139,12 +144,6 @@ impl Share {
 }
 
 impl Group {
-    fn pop(&mut self) -> Option<Waiting> {
-        let oldest = self.queue.pop_front()?;
-        self.queue_bytes -= oldest.message.bytes() as u64;
-        Some(oldest)
-    }
-
     /// Where the store has what waits at this position.
     fn origin(&self, position: Option<u64>) -> Option<Origin> {
         let (number, _) = self.lasting?;
@@ -225,6 +224,8 @@ impl Shard {
             queue: VecDeque::new(),
             queue_bytes: 0,
             lasting: None,
+            tail: StoredTail::default(),
+            drops: GroupDrops::default(),
         });
         self.groups.by_name.insert(name.clone(), at);
         self.groups.any = true;
@@ -254,8 +255,9 @@ impl Shard {
             return;
         }
         let (filter, place, lasting) = (group.filter, group.place, group.lasting);
-        let dropped = group.queue.len() as u64;
-        self.groups.queue_bytes -= group.queue_bytes + dropped * cost::SLOT;
+        let waiting = group.queue.len() as u64;
+        let dropped = waiting + group.tail.messages;
+        self.groups.queue_bytes -= group.queue_bytes + waiting * cost::SLOT;
         self.sessions.counters.drops[Drop::Offline as usize] += dropped;
         self.groups.by_name.remove(name);
         self.groups.name_bytes -= name.len() as u64;
@@ -287,6 +289,8 @@ impl Shard {
         let group = &mut self.groups.groups[at];
         let joined = group.members.iter_mut().find(|joined| joined.member == member);
         if let Some(joined) = joined {
+            // Whoever comes back tries again what could not be read.
+            group.tail.is_unreadable &= joined.online || !online;
             joined.online = online;
             joined.room = if online { joined.room + more } else { 0 };
         }
@@ -388,10 +392,10 @@ impl Shard {
         out: &mut Outbox,
     ) {
         self.flow_group(at, out);
-        if self.groups.groups[at].queue.is_empty() && self.give(at, draft, origin, out) {
+        if self.groups.groups[at].is_empty() && self.give(at, draft, origin, out) {
             return;
         }
-        self.queue_for_group(at, draft);
+        self.queue_for_group(at, draft, out);
         self.strike(origin);
     }
 
@@ -465,7 +469,9 @@ impl Shard {
     ) -> Option<Origin> {
         let own = self.groups.groups[at].lasting.map(|(number, _)| number);
         let moves = origin.is_some_and(|before| Some(before.number) != own);
-        if !moves && (origin.is_some() || !once) {
+        // Behind the front it would be read, and given to a member again.
+        let has_tail = self.groups.groups[at].tail.unread.is_some();
+        if has_tail || !moves && (origin.is_some() || !once) {
             return origin;
         }
         let Some(position) = self.write_waiting(at, message) else { return origin };
@@ -523,77 +529,6 @@ impl Shard {
         if let Some(share) = shares.find(|share| share.group == *group) {
             share.granted = share.granted.saturating_sub(1);
             self.sessions.rooms.push(member.session);
-        }
-    }
-
-    /// Nobody has room: the message waits in the group, within a session's bounds.
-    fn queue_for_group(&mut self, at: u32, draft: &mut Draft<'_>) {
-        let options = self.options.clone();
-        let group = &mut self.groups.groups[at];
-        let best = group.members.iter().map(|joined| joined.options.qos).max();
-        let packed =
-            Packed::new(SubscribeOptions { qos: best.unwrap_or_default(), ..Default::default() });
-        let qos = granted(draft.qos, packed);
-        let anyone_online = group.members.iter().any(|joined| joined.online);
-        if qos == QoS::AtMostOnce && !anyone_online && !options.queue_qos0 {
-            self.sessions.counters.drops[Drop::Offline as usize] += 1;
-            return;
-        }
-        let message = draft.message().clone();
-        let bytes = message.bytes() as u64;
-        let crowded = self.sessions.is_crowded();
-        let is_stored = group.lasting.is_some()
-            && qos != QoS::AtMostOnce
-            && draft.durability != Durability::Memory;
-        let (messages_max, bytes_max) = options.queue_bounds(is_stored);
-        let is_full = |group: &Group| {
-            group.queue.len() as u64 >= messages_max || group.queue_bytes + bytes > bytes_max
-        };
-        let drop = if is_full(group) { Drop::QueueFull } else { Drop::OutOfMemory };
-        let full = is_full(group) || crowded;
-        if full && options.queue_policy != QueuePolicy::DropOldest {
-            self.sessions.counters.drops[drop as usize] += 1;
-            return;
-        }
-        let mut room = 0;
-        while is_full(group) || (crowded && room < bytes) {
-            let Some(oldest) = group.pop() else { break };
-            let bytes = oldest.message.bytes() as u64;
-            room += bytes;
-            self.groups.queue_bytes -= bytes + cost::SLOT;
-            if let Some(place) = group.origin(oldest.position) {
-                self.sessions.journal.strike(place);
-            }
-            self.sessions.counters.drops[drop as usize] += 1;
-        }
-        if crowded && room < bytes {
-            self.sessions.counters.drops[Drop::OutOfMemory as usize] += 1;
-            return;
-        }
-        self.groups.queue_bytes += bytes + cost::SLOT;
-        group.queue_bytes += bytes;
-        let position = self.write_waiting(at, &message);
-        self.groups.groups[at].queue.push_back(Waiting { message, position });
-    }
-
-    /// Gives out what waits, as long as somebody has room.
-    fn flow_group(&mut self, at: u32, out: &mut Outbox) {
-        loop {
-            self.refresh_rooms(at);
-            let now = self.now;
-            let group = &self.groups.groups[at];
-            let Some(Waiting { message, position }) = group.queue.front().cloned() else { return };
-            let origin = group.origin(position);
-            let expired = message.is_expired(now);
-            if !expired && !self.give(at, &mut message.draft(), origin, out) {
-                return;
-            }
-            self.groups.queue_bytes -= message.bytes() as u64 + cost::SLOT;
-            self.groups.groups[at].pop();
-            if expired {
-                self.sessions.counters.drops[Drop::Expired as usize] += 1;
-                self.strike(origin);
-            }
         }
     }
 }

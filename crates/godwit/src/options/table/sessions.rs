@@ -26,12 +26,12 @@ pub(super) const ROWS: &[Row] = &[
         },
         default: "auto",
         live: true,
-        short: "most bytes that wait in one session's queue",
+        short: "most bytes that wait in the queue of a session or shared group",
         long: "`auto` is 1 GiB for what waits on disk (QoS 1 and 2 messages of a session that \
-               outlives the process), and 64 MiB for what waits in memory alone. Payloads, topics \
-               and properties count. `queue.policy` says what happens to a full queue, \
-               `store.bytes_max` bounds all queues together. Less than \
-               `connection.packet_bytes_max` is refused: one packet must fit.",
+               outlives the process, or of a shared group with such a member), and 64 MiB for \
+               what waits in memory alone. Payloads, topics and properties count. `queue.policy` \
+               says what happens to a full queue, `store.bytes_max` bounds all queues together. \
+               Less than `connection.packet_bytes_max` is refused: one packet must fit.",
         source: "",
         set: |settings, value| settings.broker.queue_bytes_max = value.number(),
     },
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         },
         default: "auto",
         live: true,
-        short: "most messages that wait in one session's queue",
+        short: "most messages that wait in the queue of a session or shared group",
         long: "`auto` is no bound but `queue.bytes_max` for what waits on disk, since a message \
                that was acknowledged is not given up for a number, and 10000 for what waits in \
                memory alone. Messages in flight do not count. `queue.policy` says what happens \
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
                client has not come back since the start, the queue is not read, and once as much \
                as `queue.messages_max` and `queue.bytes_max` allow has come since then, the newest \
                is dropped. A disk that is full, or `store.bytes_max`, refuses the newest to its \
-               publisher.",
+               publisher. A shared group drops its oldest with `drop_oldest`, and else the newest.",
         source: "",
         set: |settings, value| {
             settings.broker.queue_policy = match value.text() {
