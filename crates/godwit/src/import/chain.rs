@@ -14,8 +14,17 @@ use super::units;
 pub(super) struct Chains {
     authenticators: Vec<Link>,
     sources: Vec<Link>,
+    /// Whether the file says anything of authentication.
+    pub(super) names_authentication: bool,
     /// Whether the file says anything of sources.
     pub(super) names_sources: bool,
+}
+
+impl Chains {
+    /// Whether the file says that there are no sources, or none that is switched on.
+    pub(super) fn has_no_source(&self) -> bool {
+        self.names_sources && self.sources.is_empty()
+    }
 }
 
 struct Link {
@@ -33,6 +42,7 @@ pub(super) fn arrange(root: &mut Node, draft: &mut Draft) {
     for (key, node) in fields {
         match key.as_str() {
             "authentication" => {
+                draft.chains.names_authentication = true;
                 draft.chains.authenticators = by_kind(node, authenticator_kind, draft, key);
             }
             "authorization" => {
@@ -330,7 +340,7 @@ fn drop_grants(draft: &mut Draft, link: &Link, earlier: &str) {
 /// A token without rules of its own is no reason to deny everything.
 fn allow_the_rest(draft: &mut Draft) {
     let allows = draft.no_match.as_ref().is_none_or(|(allows, _)| *allows);
-    if allows && draft.rules.is_empty() && draft.no_match.is_none() && draft.has_out {
+    if allows && draft.rules.is_empty() && draft.has_out {
         draft.allow_all("rules there are those of tokens only");
     }
 }

@@ -1,7 +1,6 @@
 //! What is to be written: our options with the line that each comes from, listeners, bridges,
 //! rules, users, and whatever has no equal here.
 
-use super::access::may_decide_about_access;
 use super::bridge::Bridge;
 use super::chain::Chains;
 use super::emqx::Wires;
@@ -71,6 +70,8 @@ pub(super) struct Draft {
     pub(super) is_strict: bool,
     /// Files of rules or users that are named and not there.
     pub(super) lost: Vec<&'static str>,
+    /// Files that were read of what EMQX 4 loads.
+    pub(super) loaded: Vec<&'static str>,
     /// Parts of the file that a key of it switches off.
     pub(super) off: Vec<&'static str>,
     pub(super) missing: Vec<Missing>,
@@ -114,6 +115,7 @@ impl Draft {
             has_out: true,
             is_strict: false,
             lost: Vec::new(),
+            loaded: Vec::new(),
             off: Vec::new(),
             missing: Vec::new(),
             notes: Vec::new(),
@@ -132,8 +134,12 @@ impl Draft {
         }
         let done = match &row.to {
             // What nobody knows of a listener may be who it lets in.
-            To::Nothing(_) if row.is_for_others() && may_decide_about_access(entry.last()) => {
-                self.unknown(&entry.node.place, &entry.key, unknown_row(&entry.key));
+            To::Nothing(_) if row.is_for_others() && entry.may_decide_about_access() => {
+                let why = format!(
+                    "{}; it may decide about access: write its meaning by hand and leave it out",
+                    unknown_row(&entry.key)
+                );
+                self.wrongs.push(format!("{}: {why}", entry.node.place));
                 Ok(())
             }
             To::All(key, by) => self.all(key, *by, entry),

@@ -3,9 +3,13 @@
 
 use super::bridge::Topics;
 use super::chain;
-use super::draft::Draft;
+use super::draft::{Draft, option, put};
+use super::listener::Listener;
 use super::row::Said;
 use super::rules;
+use super::shipped;
+use super::table::emqx::certificate;
+use super::table::mount_point;
 use super::tree::{Entry, Node, Place, Tree};
 use super::units;
 use crate::identity::base64::Alphabet;
@@ -300,18 +304,28 @@ fn filters(sql: &str) -> Option<Vec<String>> {
 /// Without authentication everyone may come in.
 pub(super) fn imply(draft: &mut Draft) {
     chain::finish_authentication(draft);
+    if !draft.chains.names_sources {
+        let elsewhere = "EMQX keeps what was set while it ran in data/configs/cluster.hocon";
+        shipped::take_rules(draft, shipped::RULES, "authorization.sources", elsewhere);
+    }
+    if draft.chains.has_no_source() && draft.no_match.is_none() {
+        draft.no_match = Some((false, "what EMQX 6 does without sources and no_match".to_string()));
+    }
     chain::finish_sources(draft);
     if draft.credentials_note.is_some() {
         certificates_are_no_proof(draft);
-    } else if draft.setting("allow_anonymous").is_none() {
-        draft.imply("allow_anonymous", "true", "what it is there without authentication");
+    } else {
+        draft.imply_once("allow_anonymous", "true", "what it is there without authentication");
+        free_certificate_ids(draft);
     }
-    if !draft.chains.names_sources {
-        draft.notes.push(
-            "authorization: without sources EMQX goes by its etc/acl.conf, which is not read: \
-             name it in authorization.sources, or write its rules into acl.file"
-                .to_string(),
-        );
+    let is_own = |one: &Listener| one.own_chain.is_some() || one.asks_nobody.is_some();
+    let each_has_its_own = !draft.listeners.is_empty() && draft.listeners.iter().all(is_own);
+    if !draft.chains.names_authentication && !each_has_its_own {
+        let why = "authentication: the file says nothing of it, and EMQX keeps what was set while \
+                   it ran in data/configs/cluster.hocon: include that file in this one, or write \
+                   authentication = [] where there is none";
+        draft.demands.unresolved.push(why.to_string());
+        draft.notes.push(why.to_string());
     }
     let is_file = draft.setting("log.target").is_some_and(|there| there.value.text() == "file");
     if is_file && draft.setting("log.file").is_none() {
@@ -334,8 +348,78 @@ fn certificates_are_no_proof(draft: &mut Draft) {
         }
         let why = "clients have to pass authentication as well there, and here a certificate \
                    that gives a name is enough: rules may use ${cert_cn}";
+        draft.demands.unresolved.push(format!("{note}: {why}"));
         draft.missing.push(super::left_out(&note, why));
     }
+}
+
+/// Ids that certificates give there. Without names from them clients choose their ids here.
+fn free_certificate_ids(draft: &mut Draft) {
+    let is_on = |draft: &Draft, key: &str| {
+        draft.setting(key).filter(|there| there.value.text() != "off").map(|one| one.note.clone())
+    };
+    let note = is_on(draft, "auth.certificate_client_id");
+    if let Some(note) = note.filter(|_| is_on(draft, "auth.certificate").is_none()) {
+        draft.free_client_ids = Some(note);
+    }
+}
+
+/// What of a certificate is the client's id. What has no equal leaves the id to the client.
+pub(super) fn certificate_id(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    match certificate(entry)? {
+        Said::Nothing(_) => own_client_id(draft, entry)?,
+        said => draft.say("auth.certificate_client_id", said, entry),
+    }
+    Ok(())
+}
+
+/// What a certificate is to a zone, and not to all clients.
+pub(super) fn zone_certificate(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if entry.text()? == "disabled" {
+        return Ok(());
+    }
+    if entry.last() == "peer_cert_as_clientid" {
+        return own_client_id(draft, entry);
+    }
+    draft
+        .leave_unresolved(entry, "a zone is none here: auth.certificate of its [[listener]] is it");
+    Ok(())
+}
+
+/// Servers and plugins that may refuse clients, and what they do.
+pub(super) fn hooks(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let any_on = match &entry.node.tree {
+        Tree::List(nodes) => nodes.iter().any(chain::is_enabled),
+        Tree::Object(fields) => fields.iter().any(|(_, node)| chain::is_enabled(node)),
+        _ => true,
+    };
+    if any_on {
+        let why = "it may refuse clients and what they do there, and there is nothing like it \
+                   here: auth.http_url and acl.http_url ask a server";
+        draft.leave_unresolved(entry, why);
+    }
+    Ok(())
+}
+
+/// Tenants that somebody has to name before their clients come in.
+pub(super) fn managed_tenants(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if units::is_true(entry.text()?)? {
+        draft.leave_unresolved(entry, "clients of a namespace that nobody has named are refused");
+    }
+    Ok(())
+}
+
+/// Without its namespace a listener would show everything to everyone.
+pub(super) fn mount(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let refused = match mount_point(entry)? {
+        Said::Nothing(why) => Err(why.to_string()),
+        said => option("namespace", said, entry.note()),
+    };
+    match refused {
+        Ok(setting) => put(&mut draft.listener(entry).settings, setting),
+        Err(why) => draft.listener(entry).refusals.push(format!("mountpoint: {why}")),
+    }
+    Ok(())
 }
 
 /// Ids that EMQX gives, and clients choose here.

@@ -18,6 +18,7 @@ mod origin;
 mod page;
 mod row;
 mod rules;
+mod shipped;
 mod table;
 mod tables;
 mod terms;
@@ -296,9 +297,14 @@ fn fit(draft: &mut Draft) {
         false
     });
     for listener in &mut draft.listeners {
+        let demands = &mut listener.demands;
         listener.settings.retain(|setting| {
             let asks = setting.key == "namespace" && setting.toml.contains("${username}");
             if asks && !authenticates {
+                let why = "it mounts clients by their names, and nobody is asked who it is: name \
+                           users with auth.*, or take a namespace without a name";
+                demands.unresolved.push(format!("{}: {why}", setting.note));
+                demands.namespace = true;
                 missing.push(left_out(&setting.note, "nobody is asked who it is"));
             }
             !asks || authenticates

@@ -15,9 +15,9 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether it is about all that no other row of a listener knows.
+    /// Whether it is about all that no other row of a listener, or of a zone, knows.
     pub(super) fn is_for_others(&self) -> bool {
-        ["listeners.*.*.**", "listener.*.*.**"].contains(&self.key)
+        ["listeners.*.*.**", "listener.*.*.**", "zone.**", "zones.**"].contains(&self.key)
     }
 }
 

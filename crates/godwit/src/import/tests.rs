@@ -218,12 +218,12 @@ fn a_key_cannot_write_options() {
 
 #[test]
 fn nobody_is_let_in_wider_than_the_server_would() {
-    let source = "authorization { no_match = allow, sources = [\n\
+    let source = "authentication = []\nauthorization { no_match = allow, sources = [\n\
                   {type = http, url = \"http://h/a\", method = get}\n\
                   {type = file, rules = \"\"\"{allow, {user, \"a\"}}. {allow, all}.\"\"\"}] }";
     let draft = text(source, Some("emqx")).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
     assert!(draft.rules.is_empty(), "the server is asked first there");
-    let source = "authorization { no_match = allow, sources = [\n\
+    let source = "authentication = []\nauthorization { no_match = allow, sources = [\n\
                   {type = file, rules = \"\"\"{allow, {user, \"a\"}}. {allow, all}.\"\"\"}\n\
                   {type = http, url = \"http://h/a\", method = get}] }";
     let draft = text(source, Some("emqx")).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));

@@ -1,6 +1,7 @@
 //! What a file of another broker says, with the line of everything, and which files may be read
 //! on the way: those in the folder of the first one, and no others.
 
+use super::access::may_decide_about_access;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -102,6 +103,20 @@ impl Entry<'_> {
     /// What stands where the row has its first `*`; empty without one.
     pub(super) fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
+    }
+
+    /// Whether its last word, or any key below it, may be about who comes in and does what.
+    pub(super) fn may_decide_about_access(&self) -> bool {
+        fn any_key(node: &Node) -> bool {
+            match &node.tree {
+                Tree::Object(fields) => {
+                    fields.iter().any(|(key, node)| may_decide_about_access(key) || any_key(node))
+                }
+                Tree::List(nodes) => nodes.iter().any(any_key),
+                _ => false,
+            }
+        }
+        may_decide_about_access(self.last()) || any_key(self.node)
     }
 
     /// The last word of the key.

@@ -13,8 +13,8 @@ use super::super::units::{
     seconds_or_none, text,
 };
 use super::{
-    durability, in_filter, in_qos, in_retain, in_topic, log_level, mount_point, no_match,
-    out_filter, out_retain, out_topic,
+    durability, in_filter, in_qos, in_retain, in_topic, log_level, no_match, out_filter,
+    out_retain, out_topic,
 };
 
 #[rustfmt::skip]
@@ -53,7 +53,9 @@ pub(in crate::import) const ROWS: &[Row] = &[
     made("mqtt.use_username_as_clientid",
         "clients choose their ids: rules that go by the id allow nothing", emqx::own_client_id),
     all("mqtt.peer_cert_as_username", "auth.certificate", certificate),
-    all("mqtt.peer_cert_as_clientid", "auth.certificate_client_id", certificate),
+    made("mqtt.peer_cert_as_clientid",
+        "`auth.certificate_client_id`, where there is an `auth.certificate` as well",
+        emqx::certificate_id),
     no("mqtt.client_attrs_init", "clients have no attributes; groups are nearest"),
     made("mqtt.clientid_override",
         "clients choose their ids: rules that go by the id allow nothing", emqx::own_client_id),
@@ -69,7 +71,8 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("listeners.*.*.max_conn_burst", "a second's worth may come at once"),
     no("listeners.*.*.messages_burst", "a second's worth may come at once"),
     no("listeners.*.*.bytes_burst", "a second's worth may come at once"),
-    own("listeners.*.*.mountpoint", "namespace", mount_point),
+    made("listeners.*.*.mountpoint",
+        "`namespace`; without a slash at its end no listener is written", emqx::mount),
     no("listeners.*.*.zone", "what a listener has for itself stands in its [[listener]]"),
     made("listeners.*.*.enable_authn",
         "`allow_anonymous` of the `[[listener]]`", chain::enable_authn),
@@ -286,9 +289,11 @@ pub(in crate::import) const ROWS: &[Row] = &[
         "write each as an [[auto_subscribe]]: topic, qos and so on (docs/topics.md)"),
     no("topic_metrics.**", "counters are by shard and reason: $SYS/broker/"),
     no("slow_subs.**", "a slow subscriber's drops are counted by session: logs of module drop"),
+    made("exhook.servers", "unresolved: such a server may refuse clients", emqx::hooks),
     no("exhook.**", "there are no hooks; auth.http_url and acl.http_url ask a server"),
     no("gateway.**",
         "a [[gateway]] speaks ZeroMQ or nanomsg (docs/gateways.md), and there is no other"),
+    made("plugins.states", "unresolved: a plugin may refuse clients", emqx::hooks),
     no("plugins.**", "there are no plugins"),
     no("alarm.**", "what is wrong is logged"),
     no("sysmon.**", "the system's own tools watch the process"),
@@ -296,6 +301,14 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("stats.**", "counters are always there"),
     no("overload_protection.**", "memory.bytes_max does it, in three steps"),
     no("limiter.**", "limits.* of all or of a [[listener]]"),
+    made("zones.*.mqtt.use_username_as_clientid",
+        "clients choose their ids: rules that go by the id allow nothing", emqx::own_client_id),
+    made("zones.*.mqtt.clientid_override",
+        "clients choose their ids: rules that go by the id allow nothing", emqx::own_client_id),
+    made("zones.*.mqtt.peer_cert_as_clientid",
+        "clients choose their ids: rules that go by the id allow nothing", emqx::zone_certificate),
+    made("zones.*.mqtt.peer_cert_as_username",
+        "unresolved: `auth.certificate` of the `[[listener]]`", emqx::zone_certificate),
     no("zones.**", "what a listener or a group has for itself stands in [[listener]] or [[group]]"),
     no("license.**", "no licence is asked for"),
     no("file_transfer.**", "there is no transfer of files"),
@@ -304,6 +317,8 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("message_transformation.**",
         "payloads are not looked at, but for message.check_payload_format"),
     no("crl_cache.**", "tls.crl names lists that are files"),
+    made("mt.allow_only_managed_namespaces",
+        "unresolved where it is true", emqx::managed_tenants),
     no("mt.**", "namespace mounts the clients of a listener or a group"),
     no("trace.**", "trace.* logs packets by client, address or topic"),
 ];
@@ -326,7 +341,7 @@ fn strategy(entry: &Entry<'_>) -> Result<Said, String> {
     })
 }
 
-fn certificate(entry: &Entry<'_>) -> Result<Said, String> {
+pub(in crate::import) fn certificate(entry: &Entry<'_>) -> Result<Said, String> {
     Ok(match entry.text()? {
         "disabled" => Said::Text("off".into()),
         "cn" => Said::Text("common_name".into()),

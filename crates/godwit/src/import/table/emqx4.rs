@@ -4,6 +4,7 @@ use super::super::draft::Draft;
 use super::super::emqx;
 use super::super::listener;
 use super::super::row::{Row, all, made, no, own};
+use super::super::shipped;
 use super::super::tables;
 use super::super::tree::Entry;
 use super::super::units::{
@@ -53,6 +54,12 @@ pub(in crate::import) const ROWS: &[Row] = &[
         "clients choose their ids: rules that go by the id allow nothing", own_client_id),
     made("zone.*.allow_anonymous",
         "`allow_anonymous` is false where any zone says so", zone_anonymous),
+    made("zone.*.acl_nomatch", "deny where any zone says so", no_match),
+    made("zone.*.mountpoint", "unresolved: `namespace` of a `[[listener]]`", zone_mount_point),
+    no("zone.*.enable_acl", "rules go for all listeners"),
+    no("zone.*.acl_deny_action", "what is denied is answered with 0x87, and the client stays"),
+    no("zone.*.enable_ban", "bans.file turns clients away, and flapping.* bans them for a time"),
+    no("zone.*.bypass_auth_plugins", "every client is asked who it is"),
     no("zone.**", ZONES),
     all("mqtt.max_packet_size", "connection.packet_bytes_max", bytes),
     all("mqtt.max_clientid_len", "connect.client_id_bytes_max", count),
@@ -86,7 +93,11 @@ pub(in crate::import) const ROWS: &[Row] = &[
     no("node.**", "the node is a process; data says where it keeps things"),
     no("cluster.**", "there is one node"),
     no("rpc.**", "there is one node"),
+    made("plugins.loaded_file",
+        "the plugins that are loaded, where the file is there: one that may decide about access is \
+         unresolved", shipped::loaded_file),
     no("plugins.**", "plugins are switched on elsewhere: their files are imported one by one"),
+    made("modules.loaded_file", "the modules, as plugins.loaded_file", shipped::loaded_file),
     no("modules.**", "modules are switched on elsewhere"),
     no("module.**", "[[auto_subscribe]], [[rewrite]] and [[preset]] do what modules do there"),
     no("sysmon.**", "the system's own tools watch the process"),
@@ -129,6 +140,13 @@ fn zone_anonymous(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
+fn zone_mount_point(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    let why = "the listeners of the zone show their clients the topics of a mount point alone: \
+               give each of them a namespace";
+    draft.leave_unresolved(entry, why);
+    Ok(())
+}
+
 /// Without its file nothing is known of the rules, and so nothing is allowed.
 fn acl_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     let named = entry.text()?;
@@ -150,15 +168,18 @@ fn plugin(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Without a word everyone may come in, and do what no rule forbids.
+/// Without a word nobody comes in, and what no rule allows is denied.
 pub(in crate::import) fn imply(draft: &mut Draft) {
     tables::finish(draft);
-    draft.imply_once("allow_anonymous", "true", "what it is there without a word");
-    draft.notes.push(
-        "plugins: which of them EMQX 4 loads stands in its data/loaded_plugins, which is not read: \
-         where one asks clients who they are, set allow_anonymous = \"false\" and write auth.*"
-            .to_string(),
-    );
+    draft.imply_once("allow_anonymous", "false", "what it is there without a word");
+    if !draft.hit.contains("acl_file") {
+        let elsewhere = "others may have been in force";
+        shipped::take_rules(draft, shipped::RULES_4, "acl_file", elsewhere);
+    }
+    if draft.no_match.is_none() {
+        draft.no_match = Some((false, "what it is there without acl_nomatch".to_string()));
+    }
+    shipped::close_unknown_plugins(draft);
     super::nanomq::close_lost_rules(draft);
     let is_file = draft.setting("log.target").is_some_and(|there| there.value.text() == "file");
     if is_file {

@@ -60,7 +60,10 @@ fn no_match(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
         "deny" => false,
         _ => return Err("use allow or deny".to_string()),
     };
-    draft.no_match = Some((allows, entry.note()));
+    // Of several, as zones may have one each, the closed one counts.
+    if draft.no_match.as_ref().is_none_or(|(allows, _)| *allows) {
+        draft.no_match = Some((allows, entry.note()));
+    }
     Ok(())
 }
 
@@ -72,7 +75,7 @@ fn durability(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 }
 
 /// What every topic begins with, which clients do not see.
-fn mount_point(entry: &Entry<'_>) -> Result<Said, String> {
+pub(super) fn mount_point(entry: &Entry<'_>) -> Result<Said, String> {
     let text = entry.text()?.replace("${cert_common_name}", "${cert_cn}");
     Ok(match text.strip_suffix('/') {
         Some("") => Said::Nothing("a namespace here has a name: a slash alone is none"),

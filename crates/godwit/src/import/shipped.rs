@@ -1,0 +1,140 @@
+//! What EMQX has beside its configuration: the rules of its own `acl.conf`, which count where none
+//! are named, and what was switched on while it ran.
+//!
+//! Invariant: what may stand in a file that was not given is unresolved, and closed until then.
+
+use super::draft::Draft;
+use super::rules;
+use super::terms::{Term, TermReader};
+use super::tree::{Entry, Node, Place};
+use std::rc::Rc;
+
+/// Of 5.
+pub(super) const RULES: &str = "\
+{allow, {username, \"dashboard\"}, subscribe, [\"$SYS/#\"]}.
+{allow, {ipaddr, \"127.0.0.1\"}, all, [\"$SYS/#\", \"#\"]}.
+{deny, all, subscribe, [\"$SYS/#\", {eq, \"#\"}, {eq, \"+/#\"}]}.
+{allow, all}.
+";
+
+/// Of 4.
+pub(super) const RULES_4: &str = "\
+{allow, {user, \"dashboard\"}, subscribe, [\"$SYS/#\"]}.
+{allow, {ipaddr, \"127.0.0.1\"}, pubsub, [\"$SYS/#\", \"#\"]}.
+{deny, all, subscribe, [\"$SYS/#\", {eq, \"#\"}]}.
+{allow, all}.
+";
+
+/// No rules are named: those of the `acl.conf` beside the file, or of the one that EMQX ships.
+/// Others may have been set while it ran.
+pub(super) fn take_rules(draft: &mut Draft, shipped: &str, key: &str, elsewhere: &str) {
+    let is_beside = draft.folder.find("acl.conf").is_ok();
+    let which = if is_beside { "acl.conf beside the file" } else { "EMQX's own etc/acl.conf" };
+    let why = format!(
+        "{key}: the file says nothing of it: the rules of {which} were taken, and {elsewhere}: \
+         name the rules in {key}, or take this out where those are all"
+    );
+    draft.demands.rules = true;
+    draft.demands.unresolved.push(why.clone());
+    draft.notes.push(why);
+    if !draft.has_out {
+        return;
+    }
+    let read =
+        if is_beside { draft.folder.read("acl.conf") } else { Ok((which.into(), shipped.into())) };
+    match read {
+        Ok((file, text)) => rules::terms(draft, &Node::text_at(&Place { file, line: 1 }, &text)),
+        Err(why) => draft.wrongs.push(why),
+    }
+}
+
+/// Plugins and modules of EMQX 4 that let nobody in, and nobody do anything.
+const HARMLESS: &[&str] = &[
+    "emqx_bridge_mqtt",
+    "emqx_dashboard",
+    "emqx_delayed_publish",
+    "emqx_management",
+    "emqx_mod_acl_internal",
+    "emqx_mod_delayed",
+    "emqx_mod_presence",
+    "emqx_mod_rewrite",
+    "emqx_mod_subscription",
+    "emqx_mod_topic_metrics",
+    "emqx_modules",
+    "emqx_prometheus",
+    "emqx_recon",
+    "emqx_reloader",
+    "emqx_retainer",
+    "emqx_rule_engine",
+    "emqx_statsd",
+    "emqx_telemetry",
+    "emqx_web_hook",
+];
+
+/// Reads `{NAME, true}.` or `NAME.`, a line each: those that are on and not known to be harmless.
+fn deciding_plugins(text: &str) -> Result<Vec<String>, String> {
+    let mut reader = TermReader::new(text, 1);
+    let mut deciding = Vec::new();
+    while let Some((_, term)) = reader.next_term() {
+        let name = match term? {
+            Term::Atom(name) => name,
+            Term::Tuple(pair) => match &pair[..] {
+                [Term::Atom(_), word] if word.is("false") => continue,
+                [Term::Atom(name), _] => name.clone(),
+                _ => return Err("use {NAME, true}.".to_string()),
+            },
+            _ => return Err("use {NAME, true}.".to_string()),
+        };
+        if !HARMLESS.contains(&name.as_str()) {
+            deciding.push(name);
+        }
+    }
+    Ok(deciding)
+}
+
+/// The file that a key of 4.x names; nothing where it is not there.
+pub(super) fn loaded_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+    if let Ok((file, text)) = draft.folder.read(entry.text()?) {
+        let part = if entry.key.starts_with("plugins") { PLUGINS } else { MODULES };
+        note_loaded(draft, part, &file, &text);
+    }
+    Ok(())
+}
+
+const PLUGINS: &str = "loaded_plugins";
+const MODULES: &str = "loaded_modules";
+
+/// What is loaded stands beside the file where no key names it. Without the plugins nothing is
+/// known of who comes in.
+pub(super) fn close_unknown_plugins(draft: &mut Draft) {
+    for part in [PLUGINS, MODULES] {
+        let is_known = draft.loaded.contains(&part);
+        if let Some((file, text)) = draft.folder.read(part).ok().filter(|_| !is_known) {
+            note_loaded(draft, part, &file, &text);
+        }
+    }
+    if !draft.loaded.contains(&PLUGINS) {
+        let why = "plugins: which of them EMQX 4 loads, and lets ask clients who they are and what \
+                   they do, stands in its data/loaded_plugins: put that file beside this one, or \
+                   take this out where there is none such";
+        draft.demands.unresolved.push(why.to_string());
+        draft.notes.push(why.to_string());
+    }
+}
+
+fn note_loaded(draft: &mut Draft, part: &'static str, file: &Rc<str>, text: &str) {
+    match deciding_plugins(text) {
+        Ok(deciding) => {
+            draft.loaded.push(part);
+            for name in deciding {
+                let why = format!(
+                    "{file} {name}: it may ask clients who they are and what they do, and is not \
+                     read: write auth.* and acl.* by hand"
+                );
+                draft.demands.unresolved.push(why.clone());
+                draft.notes.push(why);
+            }
+        }
+        Err(why) => draft.wrongs.push(format!("{file}: {why}")),
+    }
+}
