@@ -161,16 +161,6 @@ impl Flight {
         overdue.map(|(_, slot)| slot).chain(self.sent.iter())
     }
 
-    /// Overdue ones with their zero-based ids, the oldest first.
-    pub(crate) fn overdue(&self) -> impl Iterator<Item = Slot> {
-        self.overdue.iter().flat_map(|overdue| overdue.in_order()).map(|(_, slot)| slot)
-    }
-
-    /// The oldest one that is not overdue.
-    pub(crate) fn oldest_in_window(&self) -> Option<Slot> {
-        self.sent.get(0)
-    }
-
     /// Whether the window has none that is sent and not done.
     pub(crate) fn has_none_in_window(&self) -> bool {
         self.sent.is_empty()

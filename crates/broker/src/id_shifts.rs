@@ -17,8 +17,10 @@ pub(crate) struct IdShift {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdShifts(Vec<IdShift>);
 
-/// With more than this those are looked for that no outstanding message needs.
-const SHIFTS_KEPT: usize = 8;
+/// Whenever there are twice as many as at the last time, and at least so many, those are forgotten
+/// that no outstanding message needs. So there are less than twice as many as messages in flight,
+/// or fewer than this.
+const SHIFTS_KEPT: usize = 16;
 
 impl IdShifts {
     pub(crate) fn read(shifts: Vec<IdShift>) -> IdShifts {
@@ -48,19 +50,23 @@ impl IdShifts {
     /// From here on ids are so many later. No message from here on was sent.
     fn shift(&mut self, from: u64, by: u16) {
         let by = later(self.by(from), by);
-        self.0.retain(|shift| shift.from < from);
+        self.0.truncate(self.0.partition_point(|shift| shift.from < from));
         self.0.push(IdShift { from, by });
     }
 
-    /// Forgets those that neither these positions need nor any from `front` on.
-    fn forget_unused(&mut self, positions: impl Iterator<Item = u64>, front: u64) {
+    fn may_have_unused(&self) -> bool {
+        self.0.len() >= SHIFTS_KEPT && self.0.len().is_power_of_two()
+    }
+
+    /// Forgets those that neither these positions need nor any from `next` on.
+    fn forget_unused(&mut self, positions: impl Iterator<Item = u64>, next: u64) {
         let mut is_used = vec![false; self.0.len()];
-        let used = positions.chain([front]).filter_map(|position| self.place_of(position));
+        let used = positions.chain([next]).filter_map(|position| self.place_of(position));
         used.for_each(|at| is_used[at] = true);
         let mut at = 0;
         self.0.retain(|shift| {
             at += 1;
-            is_used[at - 1] || shift.from >= front
+            is_used[at - 1] || shift.from >= next
         });
     }
 }
@@ -90,12 +96,10 @@ impl Sessions {
             }
             flight.set_all_overdue();
         }
-        if lasting.shifts.as_slice().len() > SHIFTS_KEPT {
+        if lasting.shifts.may_have_unused() {
             let positions = lasting.positions;
-            let overdue = flight.overdue().map(|slot| positions.whole(slot.position));
-            let oldest = flight.oldest_in_window();
-            let oldest = oldest.map_or(position, |slot| positions.whole(slot.position));
-            lasting.shifts.forget_unused(overdue, oldest.min(position));
+            let unfinished = flight.unfinished().map(|slot| positions.whole(slot.position));
+            lasting.shifts.forget_unused(unfinished, position);
         }
         lasting.barrier = Some(position);
         self.lift_when_kept(id);
@@ -105,6 +109,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     #[test]
     fn ids_shift_from_a_position_on_and_not_before() {
@@ -124,8 +129,33 @@ mod tests {
         }
         let outstanding = [5, 3_500, 3_999, 17_000, 19_999, 20_000, 20_001];
         let before = outstanding.map(|at| shifts.id_of(at));
-        shifts.forget_unused([5, 3_500, 3_999].into_iter(), 17_000);
+        shifts.forget_unused([5, 3_500, 3_999, 17_000, 19_999].into_iter(), 20_000);
         assert_eq!(outstanding.map(|at| shifts.id_of(at)), before);
-        assert_eq!(shifts.as_slice().len(), 5);
+        assert_eq!(shifts.as_slice().len(), 4);
+    }
+
+    /// Every second message is never acknowledged, and ids come round: from then on each message
+    /// passes an id by. Those in flight change all the time.
+    #[test]
+    fn there_are_less_than_twice_as_many_shifts_as_messages_in_flight() {
+        let in_flight_max = usize::from(u16::MAX / 2);
+        let mut shifts = IdShifts::default();
+        let mut in_flight = VecDeque::new();
+        for position in 0..4 * u64::from(IDS) {
+            in_flight.push_back((position, shifts.id_of(position)));
+            if in_flight.len() > in_flight_max {
+                in_flight.pop_front();
+            }
+            if position > u64::from(IDS) {
+                shifts.shift(position + 1, 1);
+            }
+            if shifts.may_have_unused() {
+                let unfinished = in_flight.iter().map(|(position, _)| *position);
+                shifts.forget_unused(unfinished, position + 1);
+            }
+            assert!(shifts.as_slice().len() < 2 * (in_flight.len() + 1).max(SHIFTS_KEPT));
+        }
+        let kept = |(position, id): &(u64, u16)| shifts.id_of(*position) == *id;
+        assert!(in_flight.iter().all(kept));
     }
 }
