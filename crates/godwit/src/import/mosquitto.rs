@@ -7,12 +7,19 @@ use super::table::mosquitto::{BRIDGES, ROWS};
 use super::table::mosquitto_access::ACCESS;
 use super::tree::{Entry, Folder, Node, Place, read};
 use crate::options::nearest::nearest;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Reads a file into the draft.
 pub(super) fn take_in(text: &str, file: Rc<str>, draft: &mut Draft) {
-    let mut reader =
-        Reader { draft, listener: DEFAULT.to_string(), bridge: None, lines: 0, included: false };
+    let mut reader = Reader {
+        draft,
+        listener: DEFAULT.to_string(),
+        bridge: None,
+        lines: 0,
+        included: false,
+        once: BTreeSet::new(),
+    };
     reader.file(text, file);
 }
 
@@ -26,6 +33,8 @@ struct Reader<'a> {
     /// Each listener and bridge is called by its number.
     lines: usize,
     included: bool,
+    /// Keys of [`ONCE`] that were read, and whose they are.
+    once: BTreeSet<(String, String)>,
 }
 
 impl Reader<'_> {
@@ -72,12 +81,28 @@ impl Reader<'_> {
             }
             _ => return self.draft.unknown(place, key, unknown(key)),
         };
+        if ONCE.contains(&key) && !self.once.insert((self.owner(key), key.to_string())) {
+            let why = format!(
+                "{place}: {key} stands twice, and mosquitto does not start with that: leave one out"
+            );
+            return self.draft.wrongs.push(why);
+        }
         let entry = Entry { key: key.to_string(), names: vec![name], node: &node };
         self.draft.take(row, &entry);
         if key == "include_dir" && !self.included {
             self.included = true;
             self.folder(&entry);
             self.included = false;
+        }
+    }
+
+    /// The listener whose the key is; empty where it is everybody's.
+    fn owner(&self, key: &str) -> String {
+        let of_all = ["acl_file", "password_file", "psk_file"].contains(&key);
+        match key {
+            "bind_address" => DEFAULT.to_string(),
+            _ if of_all && !self.draft.scope.is_per_listener() => String::new(),
+            _ => self.listener.clone(),
         }
     }
 
@@ -112,10 +137,31 @@ fn files(folder: &Folder, named: &str) -> Result<Vec<(Rc<str>, String)>, String>
             paths.push(path);
         }
     }
-    paths.sort();
+    paths.sort_by_key(|path| order_of(&path.file_name().unwrap_or_default().to_string_lossy()));
     let one = |path: &std::path::PathBuf| Ok((path.display().to_string().into(), read(path)?));
     paths.iter().map(one).collect()
 }
+
+/// mosquitto's order of names: letter by letter, and only for the same letter by its case. The last
+/// of several values counts.
+fn order_of(name: &str) -> Vec<(u8, u8)> {
+    name.bytes().map(|byte| (byte.to_ascii_uppercase(), byte)).collect()
+}
+
+/// Keys about access that a listener, or all of them, have once.
+const ONCE: &[&str] = &[
+    "acl_file",
+    "bind_address",
+    "cafile",
+    "capath",
+    "certfile",
+    "crlfile",
+    "keyfile",
+    "mount_point",
+    "password_file",
+    "psk_file",
+    "psk_hint",
+];
 
 /// Truth values that decide about access.
 const FLAGS: &[&str] = &[

@@ -145,7 +145,14 @@ fn prepare(folder: &Path, case: &AccessCase, ports: &[String; 3]) -> PathBuf {
     fs::create_dir(folder.join("certs")).expect("a folder of the test's own");
     certs::make(&folder.join("certs")).expect("files of the test's own");
     for (name, text) in &case.files {
-        fs::write(folder.join(name), text).expect("a file of the test's own");
+        let path = folder.join(name);
+        let inside = path.parent().expect("a folder of the test's own");
+        fs::create_dir_all(inside).expect("a folder of the test's own");
+        let text = ["A", "B", "C"].iter().zip(ports).fold(text.clone(), |text, (name, port)| {
+            text.replace(&format!("listener {name} "), &format!("listener {port} "))
+        });
+        let text = text.replace("DIR", &shown);
+        fs::write(path, text).expect("a file of the test's own");
     }
     let mut config = "user root\n".to_string();
     for line in case.config.lines() {

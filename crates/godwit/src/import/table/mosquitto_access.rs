@@ -71,6 +71,12 @@ pub(in crate::import) struct ListenerScope {
     psk_file: Option<PskFile>,
 }
 
+impl ListenerScope {
+    pub(in crate::import) fn is_per_listener(&self) -> bool {
+        self.per_listener
+    }
+}
+
 /// A file of keys, and the listener that it stands under.
 struct PskFile {
     path: String,
