@@ -337,6 +337,36 @@ crate::transcripts! {
     }
 
     // They may be late or come twice.
+    // The message is the client's since the first one: what is owed is PUBCOMP.
+    fn a_negative_pubrec_after_a_pubrec_ends_the_connection() {
+        r##"
+        a> CONNECT id=a expiry=60
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "t" qos=2
+        a< SUBACK 1 [2]
+        p> CONNECT id=p
+        p< CONNACK present=0
+        p> PUBLISH 1 "t" qos=2 "two"
+        p< PUBREC 1
+        a< PUBLISH 1 "t" qos=2 "two"
+        a> PUBREC 1
+        a< PUBREL 1
+        a> PUBREC 1
+        a< PUBREL 1
+        a> PUBREC 1 0x80
+        a< DISCONNECT ProtocolError \
+            reason_string="acknowledged a message as its QoS or its state does not allow"
+        a< CLOSED
+        a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        a< PUBREL 1
+        a> PUBCOMP 1
+        a! cut
+        a> CONNECT id=a clean=0 expiry=60
+        a< CONNACK present=1
+        "##
+    }
+
     fn acknowledgements_under_ids_that_are_not_in_use_change_nothing() {
         r##"
         a> CONNECT id=a expiry=60
