@@ -68,7 +68,8 @@ impl Shard {
             group.queue_bytes += bytes;
             self.groups.queue_bytes += bytes + cost::SLOT;
         }
-        let position = self.write_waiting(at, &joining.message);
+        // What members get at QoS 0 only is not stored, whatever its publisher said.
+        let position = if is_stored { self.write_waiting(at, &joining.message) } else { None };
         if !spools {
             let waiting = Waiting { message: joining.message, position };
             self.groups.groups[at].queue.push_back(waiting);

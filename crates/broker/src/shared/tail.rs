@@ -229,6 +229,23 @@ mod tests {
         }
     }
 
+    /// Else it would be given to a member from memory, and again once the rest is read.
+    #[test]
+    fn nothing_in_memory_stands_in_the_part_that_only_the_store_has() {
+        let options = Options { queue_qos0: true, ..Options::default() };
+        let (mut shard, mut out) = (shard(options), Outbox::new(1));
+        (0..1_100).for_each(|_| publish(&mut shard, Durability::Sync, &mut out));
+        let at = shard.groups.by_name[NAME];
+        let member = shard.groups.groups[at].members[0].member;
+        shard.join(&NAME.into(), member, "a", SubscribeOptions::default(), 0, true);
+        publish(&mut shard, Durability::Sync, &mut out);
+        let group = &shard.groups.groups[at];
+        let unread = group.tail.unread.expect("the queue is long");
+        let positions: Vec<u64> = group.queue.iter().filter_map(|it| it.position).collect();
+        assert_eq!((positions.len() + 1, group.tail.messages), (group.queue.len(), 129));
+        assert!(positions.iter().all(|position| *position < unread));
+    }
+
     /// What the store has was acknowledged to its publisher.
     #[test]
     fn what_only_memory_has_takes_no_place_of_what_a_group_has_stored() {
