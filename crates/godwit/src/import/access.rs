@@ -168,7 +168,10 @@ pub(super) fn finish(draft: &mut Draft) {
 
 /// What EMQX says of one listener's authentication.
 fn own_door(listener: &mut Listener, draft: &mut Draft) {
-    let asks = draft.credentials_note.is_some();
+    let is_asked = listener.asks_nobody.is_none();
+    let own = listener.own_backends.take().filter(|_| is_asked);
+    let own = own.and_then(|own| in_place_of_all(own, draft));
+    let asks = draft.credentials_note.is_some() || own.is_some();
     if let Some(note) = listener.asks_nobody.take().filter(|_| asks) {
         let setting = option("allow_anonymous", Said::Text("true".into()), note.clone());
         match setting {
@@ -180,6 +183,11 @@ fn own_door(listener: &mut Listener, draft: &mut Draft) {
                 draft.missing.push(super::left_out(&note, why));
             }
         }
+    }
+    if let Some(own) = own {
+        own.into_iter().for_each(|setting| put(&mut listener.settings, setting));
+        listener.demands.credentials = true;
+        listener.own_chain = None;
     }
     if let Some(note) = listener.own_chain.take() {
         listener.closed = Some(format!(
@@ -193,6 +201,30 @@ fn own_door(listener: &mut Listener, draft: &mut Draft) {
              is no proof here: name users with auth.users"
         ));
     }
+}
+
+/// A listener's own backends with the rest of `auth.*` as it is without a word: what goes for all
+/// other listeners does not go for this one. None where that would let in more, or take rules away.
+fn in_place_of_all(own: Vec<Setting>, draft: &Draft) -> Option<Vec<Setting>> {
+    const RULES: &[&str] = &["auth.postgres_rules", "auth.mysql_rules", "auth.redis_rules"];
+    let note = own.first()?.note.clone();
+    let mut all = own;
+    for there in draft.settings.iter().filter(|there| there.key.starts_with("auth.")) {
+        let gives_names = there.key == "auth.certificate" && there.value.text() != "off";
+        if gives_names || RULES.contains(&there.key) {
+            return None;
+        }
+        let is_own = all.iter().any(|setting| setting.key == there.key);
+        if !is_own && listeners_have_their_own(there.key) {
+            let default = table::find(there.key)?.default;
+            let note = format!("{note}: not as for all");
+            all.push(option(there.key, Said::Text(default.to_string()), note).ok()?);
+        }
+    }
+    let closed = option("allow_anonymous", Said::Text("false".into()), note).ok()?;
+    all.push(closed);
+    let all_fit = all.iter().all(|setting| listeners_have_their_own(setting.key));
+    all_fit.then_some(all)
 }
 
 /// What a value was cut to.

@@ -5,7 +5,9 @@
 //! Invariant: a link that is not carried over whole is left out whole, and what it could have
 //! refused is not allowed by the links behind it.
 
-use super::draft::{Draft, Missing};
+use super::draft::{Draft, Missing, Setting};
+use super::row;
+use super::tables;
 use super::tree::{Entry, Fields, Node, Place, Tree};
 use super::units;
 
@@ -16,6 +18,8 @@ pub(super) struct Chains {
     sources: Vec<Link>,
     /// Whether the file says anything of authentication.
     pub(super) names_authentication: bool,
+    /// Whether an authenticator is left out.
+    is_incomplete: bool,
     /// Whether the file says anything of sources.
     pub(super) names_sources: bool,
 }
@@ -231,6 +235,7 @@ pub(super) fn finish_authentication(draft: &mut Draft) {
             asks_http |= link.kind == "http";
             continue;
         };
+        draft.chains.is_incomplete = true;
         let own = AUTHENTICATORS.iter().find(|own| own.kind == link.kind);
         if let Some(own) = own.filter(|_| !link.is_second) {
             draft.settings.retain(|setting| !setting.key.starts_with(own.prefix));
@@ -366,10 +371,34 @@ pub(super) fn listener_chain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(),
         return Ok(());
     }
     let note = entry.note();
-    let listener = draft.listener(entry);
-    match has_enabled_link(entry.node) {
-        true => listener.own_chain = Some(note),
-        false => listener.asks_nobody = Some(note),
+    if !has_enabled_link(entry.node) {
+        draft.listener(entry).asks_nobody = Some(note);
+        return Ok(());
     }
+    let carried = carry_own_chain(draft, entry);
+    let listener = draft.listener(entry);
+    listener.own_chain = Some(note);
+    listener.own_backends = carried;
     Ok(())
+}
+
+/// The options of a listener's own chain, where every authenticator of it is carried over.
+fn carry_own_chain(draft: &mut Draft, entry: &Entry<'_>) -> Option<Vec<Setting>> {
+    let place = entry.node.place.clone();
+    let fields = vec![("authentication".to_string(), entry.node.clone())];
+    let mut root = Node { place, tree: Tree::Object(fields) };
+    let mut own = Draft::new(draft.folder.clone());
+    // A key that stands in the file itself would go to a file that is everybody's.
+    own.has_out = false;
+    arrange(&mut root, &mut own);
+    row::walk(super::table::emqx::ROWS, &root, &mut own);
+    tables::finish(&mut own);
+    finish_authentication(&mut own);
+    draft.wrongs.append(&mut own.wrongs);
+    for missing in own.missing {
+        let inside = missing.key.strip_prefix("authentication").unwrap_or(&missing.key);
+        let key = format!("{}{inside}", entry.key);
+        draft.missing.push(Missing { key, ..missing });
+    }
+    (!own.chains.is_incomplete).then_some(own.settings)
 }

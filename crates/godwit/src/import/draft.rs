@@ -27,6 +27,24 @@ pub(super) struct Setting {
     pub(super) clamped: Option<String>,
 }
 
+impl Setting {
+    /// Whether clients show by it who they are.
+    pub(super) fn proves_names(&self) -> bool {
+        const BY: &[&str] = &[
+            "auth.users",
+            "auth.http_url",
+            "auth.postgres_url",
+            "auth.mysql_url",
+            "auth.redis_url",
+            "auth.jwt_keys",
+        ];
+        match self.key {
+            "auth.certificate" => self.value.text() != "off",
+            key => BY.contains(&key),
+        }
+    }
+}
+
 /// A key that has no equal, and why.
 #[derive(Clone, Debug)]
 pub(super) struct Missing {
@@ -260,19 +278,7 @@ impl Draft {
 
     /// Whether anything asks clients who they are.
     pub(super) fn authenticates(&self) -> bool {
-        const BY: &[&str] = &[
-            "auth.users",
-            "auth.http_url",
-            "auth.postgres_url",
-            "auth.mysql_url",
-            "auth.redis_url",
-            "auth.jwt_keys",
-        ];
-        let is_by = |setting: &Setting| match setting.key {
-            "auth.certificate" => setting.value.text() != "off",
-            key => BY.contains(&key),
-        };
-        !self.users.is_empty() || self.settings.iter().any(is_by)
+        !self.users.is_empty() || self.settings.iter().any(Setting::proves_names)
     }
 
     pub(super) fn setting(&self, key: &str) -> Option<&Setting> {

@@ -59,6 +59,8 @@ pub(super) struct Listener {
     pub(super) refuses_nameless: Option<String>,
     /// ... or that its clients are asked otherwise than all others.
     pub(super) own_chain: Option<String>,
+    /// That of them which is carried over whole, as options of its own.
+    pub(super) own_backends: Option<Vec<Setting>>,
     /// What of its certificates' verification is not carried over.
     pub(super) unverified: Option<String>,
     /// What says that its clients' names counted without proof there; they count for nothing here.
@@ -112,6 +114,7 @@ impl Listener {
             asks_nobody: None,
             refuses_nameless: None,
             own_chain: None,
+            own_backends: None,
             unverified: None,
             unchecked_names: None,
             closed: None,

@@ -32,7 +32,7 @@ mod tests;
 use crate::flags::{self, Flag};
 use crate::options::{Plan, Sources};
 use crate::{complain, fail, print, refuse};
-use draft::{Draft, Missing};
+use draft::{Draft, Missing, Setting};
 use row::{Row, Said};
 use std::ffi::OsString;
 use std::fs;
@@ -298,6 +298,8 @@ fn fit(draft: &mut Draft) {
     });
     for listener in &mut draft.listeners {
         let demands = &mut listener.demands;
+        let proves = |one: &Setting| one.proves_names() && !one.value.text().is_empty();
+        let authenticates = authenticates || listener.settings.iter().any(proves);
         listener.settings.retain(|setting| {
             let asks = setting.key == "namespace" && setting.toml.contains("${username}");
             if asks && !authenticates {

@@ -130,6 +130,7 @@ impl Entry<'_> {
 }
 
 /// The folder of the file that is read. Files elsewhere are not looked at.
+#[derive(Clone)]
 pub(super) struct Folder {
     root: PathBuf,
 }
