@@ -257,14 +257,20 @@ impl Draft {
             let setting = own.or_else(|| self.setting(key));
             setting.is_some_and(|setting| setting.value.text() == text)
         };
+        const RULES: &[&str] = &[
+            "acl.file",
+            "acl.http_url",
+            "auth.mysql_rules",
+            "auth.postgres_rules",
+            "auth.redis_rules",
+        ];
         let written = ClientDemands {
             credentials: is("allow_anonymous", "false")
                 || self.authenticates() && !is("allow_anonymous", "true"),
             client_certificate: listener.asks && listener.needs || listener.has("tls.psk_file"),
             namespace: listener.has("namespace") || self.setting("namespace").is_some(),
             rules: !self.rules.is_empty()
-                || self.setting("acl.file").is_some()
-                || listener.has("acl.file"),
+                || RULES.iter().any(|key| self.setting(key).is_some() || listener.has(key)),
             unresolved: Vec::new(),
         };
         // What nobody has resolved for all is said once.

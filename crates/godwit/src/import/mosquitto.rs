@@ -50,6 +50,11 @@ impl Reader<'_> {
             if FLAGS.contains(&key) {
                 // What stands behind it is not read there.
                 value = value.split_whitespace().next().unwrap_or_default();
+                if !value.is_empty() && !["true", "false", "1", "0"].contains(&value) {
+                    let why = "no truth value of mosquitto's, use true or false";
+                    self.draft.wrongs.push(format!("{place}: {key}: {why}"));
+                    continue;
+                }
             }
             self.line(&place, key, value);
         }

@@ -49,7 +49,12 @@ fn log_level(entry: &Entry<'_>) -> Result<Said, String> {
 }
 
 fn allow_anonymous(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let word = if units::is_true(entry.text()?)? { "true" } else { "false" };
+    // Other words for true are none there.
+    let word = match entry.text()?.to_ascii_lowercase().as_str() {
+        "true" | "yes" => "true",
+        "false" | "no" => "false",
+        _ => return Err("no truth value there, use true or false".to_string()),
+    };
     draft.say("allow_anonymous", Said::Text(word.into()), entry);
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::super::listener::{Carrier, Listener};
 use super::super::row::{Row, Said, made, no, own};
 use super::super::tree::Entry;
 use super::super::units::{flag, is_true};
-use super::{allow_anonymous, mount_point};
+use super::mount_point;
 use std::path::Path;
 
 #[rustfmt::skip]
@@ -129,11 +129,8 @@ fn password_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 
 fn anonymous(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     draft.scope.has_security = true;
-    if !draft.scope.per_listener {
-        return allow_anonymous(draft, entry);
-    }
     let said = flag(entry)?;
-    draft.say_at_listener("allow_anonymous", said, entry);
+    say_scoped(draft, entry, "allow_anonymous", said);
     Ok(())
 }
 
