@@ -104,6 +104,10 @@ fn by_kind(
     key: &str,
 ) -> Vec<Link> {
     let (mut fields, mut found) = (Fields::new(), Vec::<Link>::new());
+    if !matches!(node.tree, Tree::List(_) | Tree::Object(_)) {
+        let why = format!("{}: {key}: no list, use [{{ ... }}], or [] for none", node.place);
+        draft.wrongs.push(why);
+    }
     for mut link in links(node, &kind) {
         let Some(kind) = kind(&link) else {
             let why = "it says neither backend nor type, name one like http";
