@@ -1,6 +1,7 @@
 //! What is to be known of sessions, for whoever asks from outside: a copy of numbers.
 
 use crate::flight::Marks;
+use crate::input::ConnId;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::sys::DROPS;
@@ -48,6 +49,11 @@ impl Shard {
                 meant.map(|session| self.report(session)).collect()
             }
         }
+    }
+
+    /// The connection of a session that is at home here.
+    pub fn connection_of(&self, client_id: &str) -> Option<ConnId> {
+        self.sessions.get(self.sessions.find(client_id)?).conn()
     }
 
     fn report(&self, session: &Session) -> Report {

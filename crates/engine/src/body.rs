@@ -331,11 +331,15 @@ impl Body {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         match sent {
             Err(_) if socket.is_leaving() => self.forget(index),
-            Err(_) => self.takes_no_more(index),
+            Err(fault) => {
+                socket.note_fault(fault);
+                self.takes_no_more(index);
+            }
             Ok(false) => {}
             Ok(true) if socket.is_leaving() => self.end_stream(index),
-            Ok(true) if socket.congested.is_none() => {}
+            Ok(true) if socket.congested.is_none() => socket.note_sent(),
             Ok(true) => {
+                socket.note_sent();
                 socket.congested = None;
                 let conn = ConnId(index);
                 self.shard.handle(self.now, Input::Writable { conn }, &mut self.out);
@@ -395,6 +399,9 @@ impl Body {
                     self.shard.handle(self.now, input, &mut self.out);
                 }
                 Control::Own { stream, grant } => self.take_own(stream, *grant),
+                Control::HostRelay(slot) => self.host_relay(&slot),
+                Control::RecallRelay(client_id) => self.recall_relay(&client_id),
+                Control::SayByRelay { client_id, bytes } => self.say_by_relay(&client_id, &bytes),
                 Control::Survey { which, to } => {
                     // Whoever asked may have gone.
                     let _ = to.send(self.shard.survey(&which));
@@ -503,11 +510,13 @@ impl Body {
                 continue;
             }
             let (gathered, sealed) = (&mut self.gathered, &mut self.sealed);
-            if socket.send(write, sent, &out.arena, gathered, sealed).is_err() {
+            if let Err(fault) = socket.send(write, sent, &out.arena, gathered, sealed) {
+                socket.note_fault(fault);
                 broken.push(index);
             } else if socket.unsent() > 0 && self.wait_for_room(index) {
                 congested.push(index);
             }
+            self.list_relay(index);
         }
         self.salvo = salvo;
         if self.gathered.capacity() > 2 * limits::OUTBOX_BYTES_MAX {

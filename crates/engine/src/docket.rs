@@ -2,6 +2,7 @@
 //! clients.
 
 use crate::door::Door;
+use crate::relay::RelaySlot;
 use crate::ring::Bell;
 use broker::ask::{self, Slip};
 use broker::judge::Grant;
@@ -36,6 +37,15 @@ pub(crate) enum Control {
     Own {
         stream: UnixStream,
         grant: Box<Grant>,
+    },
+    /// A relay of a link, for the shard that has its session.
+    HostRelay(RelaySlot),
+    /// The link wants it back.
+    RecallRelay(Arc<str>),
+    /// The link has these bytes for the other broker.
+    SayByRelay {
+        client_id: Arc<str>,
+        bytes: Arc<[u8]>,
     },
     /// What is to be known of sessions.
     Survey {

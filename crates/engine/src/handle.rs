@@ -1,6 +1,7 @@
 //! How the rest of the process tells shards something and asks them.
 
 use crate::docket::Control;
+use crate::relay::RelayLoan;
 use crate::ring::Bell;
 use broker::Command;
 use broker::judge::Grant;
@@ -8,8 +9,8 @@ use broker::rules::Told;
 use broker::survey::{Report, Which};
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 
 /// Good for as long as anybody has one; shards that have ended hear nothing.
 #[derive(Clone, Debug)]
@@ -42,6 +43,26 @@ impl Handle {
         stream.set_nonblocking(true)?;
         self.send_first(Control::Own { stream, grant: Box::new(grant) });
         Ok(())
+    }
+
+    /// Has the shard of a link's session pass packets on in the link's place. The relay comes back
+    /// at once where the session is not connected.
+    pub fn host_relay(&self, loan: RelayLoan) {
+        let slot = Arc::new(Mutex::new(Some(loan)));
+        self.send(|| Control::HostRelay(slot.clone()));
+    }
+
+    /// Has the relay of a session given back, if a shard has it.
+    pub fn recall_relay(&self, client_id: &Arc<str>) {
+        self.send(|| Control::RecallRelay(client_id.clone()));
+    }
+
+    /// Says something to the other broker behind what the relay has said.
+    pub fn say_by_relay(&self, client_id: &Arc<str>, bytes: &Arc<[u8]>) {
+        self.send(|| {
+            let (client_id, bytes) = (client_id.clone(), bytes.clone());
+            Control::SayByRelay { client_id, bytes }
+        });
     }
 
     /// What is to be known of sessions. It waits for every shard.

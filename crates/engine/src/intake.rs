@@ -293,6 +293,7 @@ impl Body {
             if let Some(trunk) = socket.stream.trunk() {
                 self.let_go(index, trunk);
             }
+            self.give_back_relay(socket);
         }
     }
 

@@ -3,12 +3,14 @@
 //! ```text
 //! socket -> [PROXY header] -> [TLS] -> [WebSocket] -> MQTT
 //! socket <------------------- [TLS] <- [WebSocket] <- MQTT
+//! socket to another broker <-> [relay of a link] <-> MQTT
 //! ```
 //!
 //! A plain socket has none of it and pays one look whether it has. Nothing here reads or writes: it
 //! turns bytes into bytes.
 
 use crate::proxy::{self, Versions};
+use crate::relay::RelayLayer;
 use crate::tls::{HANDSHAKE_BYTES, Sealed, Taken, Tls};
 use crate::web::{self, Site, Web};
 use broker::{Now, Peer};
@@ -26,6 +28,8 @@ pub(crate) struct Layers {
     web: Option<Box<Web>>,
     /// It is a stream of QUIC: what it has to pass is passed before its first byte.
     quic: bool,
+    /// It leads to another broker, and nothing else stands between.
+    pub(crate) relay: Option<RelayLayer>,
     /// Read and not whole: the beginning of a header or of a record.
     raw: Vec<u8>,
 }
@@ -112,18 +116,21 @@ impl From<proxy::Wrong> for Broken {
 impl Layers {
     pub(crate) fn new(proxy: Option<Versions>, tls: Option<Tls>, web: Option<Arc<Site>>) -> Layers {
         let web = web.map(|site| Box::new(Web::new(site)));
-        Layers { opening: None, proxy, tls, web, quic: false, raw: Vec::new() }
+        Layers { opening: None, proxy, tls, web, quic: false, relay: None, raw: Vec::new() }
     }
 
     /// Of a stream of QUIC.
     pub(crate) fn of_quic(opening: Opening) -> Layers {
-        let opening = Some(Box::new(opening));
-        Layers { opening, proxy: None, tls: None, web: None, quic: true, raw: Vec::new() }
+        Layers { opening: Some(Box::new(opening)), quic: true, ..Layers::new(None, None, None) }
     }
 
     /// Of another stream of a connection that is open.
     pub(crate) fn of_branch() -> Layers {
-        Layers { opening: None, proxy: None, tls: None, web: None, quic: true, raw: Vec::new() }
+        Layers { quic: true, ..Layers::new(None, None, None) }
+    }
+
+    pub(crate) fn of_relay(relay: RelayLayer) -> Layers {
+        Layers { relay: Some(relay), ..Layers::new(None, None, None) }
     }
 
     /// Takes in what came, from the first byte that was not understood yet, and keeps what is not
@@ -135,6 +142,9 @@ impl Layers {
         plain: &mut Vec<u8>,
         sealed: &mut Sealed,
     ) -> Result<bool, Broken> {
+        if let Some(relay) = &mut self.relay {
+            return Ok(relay.take_in(raw, plain, sealed)?);
+        }
         let mut at = 0;
         if let Some(versions) = self.proxy {
             let Some(header) = proxy::read(raw, versions)? else {
@@ -205,7 +215,7 @@ impl Layers {
 
     /// Whether the connection needs them after the header.
     pub(crate) fn stay(&self) -> bool {
-        self.proxy.is_some() || self.tls.is_some() || self.web.is_some()
+        self.proxy.is_some() || self.tls.is_some() || self.web.is_some() || self.relay.is_some()
     }
 
     /// Room that has to stand in front of what is sealed.
@@ -219,6 +229,11 @@ impl Layers {
         bytes: &'b mut [u8],
         sealed: &'b mut Sealed,
     ) -> Result<&'b [u8], rustls::Error> {
+        if let Some(relay) = &mut self.relay {
+            sealed.clear();
+            relay.seal(bytes, sealed)?;
+            return Ok(sealed.bytes());
+        }
         let from = if self.web.is_some() { Web::wrap(bytes) } else { 0 };
         let Some(tls) = &mut self.tls else { return Ok(&bytes[from..]) };
         sealed.clear();
@@ -281,7 +296,8 @@ impl Layers {
             None => 0,
         };
         let web = self.web.as_ref().map_or(0, |web| web.holds());
-        self.raw.capacity() + web + shakes
+        let relay = self.relay.as_ref().map_or(0, RelayLayer::holds);
+        self.raw.capacity() + web + shakes + relay
     }
 
     /// Its memory is needed elsewhere, and its connection ends.

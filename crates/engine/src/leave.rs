@@ -42,6 +42,9 @@ impl Body {
     /// Our side is done. The peer gets to read our last words, and what the socket had not taken
     /// before them, before anything resets the stream.
     pub(crate) fn close(&mut self, index: u32) {
+        if self.hosts_relay(index) {
+            return self.forget(index);
+        }
         self.docket.withdraw(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.tail = Vec::new();

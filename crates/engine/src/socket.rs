@@ -2,6 +2,7 @@
 //! not yet written, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
 
 use crate::layers::Layers;
+use crate::relay::RelayLayer;
 use crate::salvo::Sent;
 use crate::seat::Seat;
 use crate::stream::Stream;
@@ -93,6 +94,25 @@ impl Socket {
     pub(crate) fn travelling(self) -> Socket {
         let Socket { stream, layers, tail, unsent, seat, .. } = self;
         Socket { layers, unsent, seat, ..Socket::new(stream, tail) }
+    }
+
+    #[inline]
+    pub(crate) fn relay(&mut self) -> Option<&mut RelayLayer> {
+        self.layers.as_mut()?.relay.as_mut()
+    }
+
+    /// Why the stream ends, for the link whose it is.
+    pub(crate) fn note_fault(&mut self, fault: io::Error) {
+        if let Some(relay) = self.relay() {
+            relay.note_fault(fault);
+        }
+    }
+
+    /// Everything is written, which a relay wants to know.
+    pub(crate) fn note_sent(&mut self) {
+        if let Some(relay) = self.relay() {
+            relay.note_sent();
+        }
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
@@ -222,7 +242,12 @@ impl Socket {
     pub(crate) fn send_sealed(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.unsent {
             Some(unsent) => unsent.bytes.extend_from_slice(bytes),
-            None => self.send_slice(bytes)?,
+            None => {
+                self.send_slice(bytes)?;
+                if self.unsent.is_none() && !bytes.is_empty() {
+                    self.note_sent();
+                }
+            }
         }
         Ok(())
     }
@@ -272,6 +297,12 @@ impl Socket {
         take: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<bool> {
         drain(&mut self.unsent, take)
+    }
+
+    /// What is unsent is somebody else's to send.
+    pub(crate) fn take_unsent(&mut self) -> Vec<u8> {
+        let Some(unsent) = self.unsent.take() else { return Vec::new() };
+        unsent.bytes[unsent.from..].to_vec()
     }
 
     /// Nobody will take what is unsent.

@@ -84,6 +84,13 @@ impl Stream {
         }
     }
 
+    pub(crate) fn into_tcp(self) -> Option<std::net::TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream.into()),
+            Stream::Unix(_) | Stream::Quic { .. } => None,
+        }
+    }
+
     /// Where it is a stream of QUIC.
     pub(crate) fn trunk(&self) -> Option<u32> {
         match self {

@@ -115,6 +115,14 @@ impl Body {
             return self.list(index);
         }
         let mut buffer = std::mem::take(&mut self.buffer);
+        if layers.relay.is_some() {
+            let is_over = self.read_by_relay(index, &mut buffer);
+            self.buffer = buffer;
+            if is_over {
+                self.lost(index);
+            }
+            return;
+        }
         let kept = layers.lay_out(&mut buffer);
         let ended = match socket.receive(&mut buffer[kept..]) {
             Ok(None) => Ok(socket.ends),
@@ -137,7 +145,7 @@ impl Body {
     }
 
     /// What the layers make of it; whether the peer is done.
-    fn pass(&mut self, index: u32, raw: &mut [u8]) -> Result<bool, Broken> {
+    pub(crate) fn pass(&mut self, index: u32, raw: &mut [u8]) -> Result<bool, Broken> {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(false) };
         let Some(mut layers) = socket.layers.take() else { return Ok(false) };
         let (mut plain, grows) = behind(&mut socket.tail, &mut self.plain);

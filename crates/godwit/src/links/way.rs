@@ -9,39 +9,86 @@ use tokio::time::Instant;
 /// One connection, and what was read of it and not understood yet.
 pub(crate) struct Way<S> {
     pub(crate) stream: S,
-    read: Vec<u8>,
-    taken: usize,
+    pub(crate) read: UnreadBytes,
     pub(crate) heard: Instant,
     pub(crate) said: Instant,
     /// What was written may still stand in a layer of the stream.
     unflushed: bool,
 }
 
+/// Bytes that were read and not understood yet.
+#[derive(Debug, Default)]
+pub(crate) struct UnreadBytes {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
 /// So much is read at a time.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Way<S> {
-    pub(crate) fn new(stream: S, read: Vec<u8>) -> Way<S> {
-        let now = Instant::now();
-        Way { stream, read, taken: 0, heard: now, said: now, unflushed: false }
+impl UnreadBytes {
+    pub(crate) fn new(bytes: Vec<u8>) -> UnreadBytes {
+        UnreadBytes { bytes, taken: 0 }
     }
 
-    pub(crate) fn unread(&self) -> &[u8] {
-        &self.read[self.taken..]
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
     }
 
     pub(crate) fn take(&mut self, len: usize) {
         self.taken += len;
-        if self.taken == self.read.len() {
-            self.read.clear();
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
             self.taken = 0;
         } else if self.taken > READ_BYTES {
-            self.read.drain(..self.taken);
+            self.bytes.drain(..self.taken);
             self.taken = 0;
         }
-        if self.read.is_empty() && self.read.capacity() > 4 * READ_BYTES {
-            self.read = Vec::new();
+        if self.bytes.is_empty() && self.bytes.capacity() > 4 * READ_BYTES {
+            self.bytes = Vec::new();
         }
+    }
+
+    /// Has all bytes heard, these behind those that are here, and keeps what is not taken.
+    pub(crate) fn pass<E>(
+        &mut self,
+        bytes: &[u8],
+        hear: impl FnOnce(&[u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        if self.rest().is_empty() {
+            let taken = hear(bytes)?;
+            self.push(&bytes[taken..]);
+            return Ok(());
+        }
+        self.push(bytes);
+        let taken = hear(self.rest())?;
+        self.take(taken);
+        Ok(())
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Way<S> {
+    pub(crate) fn new(stream: S, read: Vec<u8>) -> Way<S> {
+        let now = Instant::now();
+        let read = UnreadBytes::new(read);
+        Way { stream, read, heard: now, said: now, unflushed: false }
+    }
+
+    pub(crate) fn unread(&self) -> &[u8] {
+        self.read.rest()
+    }
+
+    pub(crate) fn take(&mut self, len: usize) {
+        self.read.take(len);
     }
 
     /// Whether a layer of the stream, as TLS is, keeps nothing of what was written.
@@ -63,7 +110,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Way<S> {
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
             Poll::Ready(Ok(())) => {
-                self.read.extend_from_slice(buffer.filled());
+                self.read.push(buffer.filled());
                 self.heard = Instant::now();
                 Ok(true)
             }

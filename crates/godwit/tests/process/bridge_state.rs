@@ -108,3 +108,34 @@ fn a_bridge_that_is_refused_waits_longer_and_longer() {
         assert!((least..whole + 1000).contains(gap), "{gaps:?}");
     }
 }
+
+/// Over plain TCP the shard passes messages on by itself: the thread that has the bridge's task
+/// sleeps meanwhile.
+#[test]
+fn no_thread_but_the_shards_wakes_for_messages_over_plain_tcp() {
+    const COUNT: u64 = 1000;
+    let far = Broker::start(&[]);
+    let (near, _) = edge("state-hosted", &(servers(far.address) + BOTH), &[]);
+    wait_for_value(&near, "state", |state| state == "1");
+    let count = COUNT.to_string();
+    let slow = ["--repeat", &count, "--repeat-delay", "0.002"];
+    publish(&near.port(), &["-t", "up/x", "-m", "first", "-q", "1"]);
+    number(&near, "out/messages", |out| out >= 1);
+    let before = wake_ups(near.program.id(), "control");
+    publish(&near.port(), &[&["-t", "up/x", "-m", "next", "-q", "1"][..], &slow].concat());
+    number(&near, "out/messages", |out| out > COUNT);
+    let more = wake_ups(near.program.id(), "control") - before;
+    assert!(more < COUNT / 4, "{more} wake-ups for {COUNT} messages");
+}
+
+/// How often threads of this name have slept and woken.
+fn wake_ups(process: u32, name: &str) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let of_thread = |thread: std::path::PathBuf| {
+        let comm = std::fs::read_to_string(thread.join("comm")).ok()?;
+        let status = std::fs::read_to_string(thread.join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        (comm.trim() == name).then(|| line.trim().parse::<u64>().ok())?
+    };
+    threads.flatten().filter_map(|thread| of_thread(thread.path())).sum()
+}

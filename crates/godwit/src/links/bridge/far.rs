@@ -17,19 +17,32 @@ use mqtt::{
 use rustls::ClientConfig;
 use socket2::SockRef;
 use std::fmt;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
 
 /// A connection that was let in.
 pub(crate) struct Far {
-    pub(crate) wire: Box<dyn Wire>,
+    pub(crate) stream: FarStream,
     pub(crate) under_way: UnderWay,
     /// What came behind CONNACK.
     pub(crate) read: Vec<u8>,
     pub(crate) granted: Granted,
+}
+
+/// How the other broker is reached.
+pub(crate) enum FarStream {
+    /// By TLS or a tunnel.
+    Layered(Box<dyn Wire>),
+    /// A shard has it, or had it last.
+    Lent,
+    Plain(TcpStream),
 }
 
 /// What CONNACK says.
@@ -92,16 +105,16 @@ impl Far {
         tls: Option<&Arc<ClientConfig>>,
         manner: Manner,
     ) -> Result<Far, Denied> {
-        let (mut wire, under_way) = open(settings, server, tls).await.map_err(Denied::Why)?;
+        let (mut stream, under_way) = open(settings, server, tls).await.map_err(Denied::Why)?;
         let hello = hello(settings, server, manner);
-        let said = wire.write_all(&hello).await;
+        let said = stream.write_all(&hello).await;
         let said = match said {
-            Ok(()) => wire.flush().await,
+            Ok(()) => stream.flush().await,
             wrong => wrong,
         };
         said.map_err(|error| Denied::Why(error.to_string()))?;
         let mut read = Vec::new();
-        let answer = read_frame(&mut wire, &mut read).await;
+        let answer = read_frame(&mut stream, &mut read).await;
         let len = answer.map_err(|why| match manner.is_marked {
             // Not every broker says why it does not like a version.
             true => Denied::Mark,
@@ -120,7 +133,7 @@ impl Far {
         }
         let granted = Granted::of(&ack, settings, manner);
         read.drain(..len);
-        Ok(Far { wire, under_way, read, granted })
+        Ok(Far { stream, under_way, read, granted })
     }
 }
 
@@ -129,11 +142,49 @@ impl Far {
     pub(super) async fn leave(mut self, version: Version) {
         let mut bytes = Vec::new();
         goodbye(version, true, &mut bytes);
-        let _ = self.wire.write_all(&bytes).await;
-        let _ = self.wire.shutdown().await;
+        let _ = self.stream.write_all(&bytes).await;
+        let _ = self.stream.shutdown().await;
         // Once it closes, it has heard that.
         let mut rest = [0; 512];
-        while self.wire.read(&mut rest).await.is_ok_and(|len| len > 0) {}
+        while self.stream.read(&mut rest).await.is_ok_and(|len| len > 0) {}
+    }
+}
+
+impl FarStream {
+    fn wire(&mut self) -> io::Result<Pin<&mut dyn Wire>> {
+        match self {
+            FarStream::Layered(wire) => Ok(Pin::new(&mut **wire)),
+            FarStream::Lent => Err(io::ErrorKind::NotConnected.into()),
+            FarStream::Plain(stream) => Ok(Pin::new(stream)),
+        }
+    }
+}
+
+impl AsyncRead for FarStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.wire()?.poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for FarStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.wire()?.poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.wire()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.wire()?.poll_shutdown(cx)
     }
 }
 
@@ -182,7 +233,7 @@ pub(super) async fn open(
     settings: &BridgeSettings,
     server: &Url,
     tls: Option<&Arc<ClientConfig>>,
-) -> Result<(Box<dyn Wire>, UnderWay), String> {
+) -> Result<(FarStream, UnderWay), String> {
     let (endpoint, scheme) = (endpoint(server), scheme(server));
     let tls = tls.filter(|_| scheme.is_tls);
     let name = match settings.tls.server_name.as_str() {
@@ -191,17 +242,19 @@ pub(super) async fn open(
     };
     if scheme.is_websocket || scheme.is_quic {
         let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
-        return tunnel::open(&endpoint, name, server, tls, (within, settings.patience())).await;
+        let patience = settings.patience();
+        let opened = tunnel::open(&endpoint, name, server, tls, (within, patience)).await;
+        return opened.map(|(wire, under_way)| (FarStream::Layered(wire), under_way));
     }
     let stream = endpoint.dial().await?;
     heed(&stream, settings.patience());
     let under_way = UnderWay::default().also(&stream);
     let under_way = under_way.map_err(|error| format!("{endpoint}: {error}"))?;
-    let wire = match tls {
-        Some(tls) => endpoint.secure_as(name, stream, tls.clone()).await?,
-        None => Box::new(stream),
+    let stream = match tls {
+        Some(tls) => FarStream::Layered(endpoint.secure_as(name, stream, tls.clone()).await?),
+        None => FarStream::Plain(stream),
     };
-    Ok((wire, under_way))
+    Ok((stream, under_way))
 }
 
 /// What is said goes into the kernel's buffer though nobody is there, so only the kernel can tell:

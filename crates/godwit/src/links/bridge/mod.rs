@@ -5,6 +5,7 @@
 
 pub(crate) mod carry;
 pub(crate) mod far;
+mod loan;
 pub(crate) mod pipe;
 mod place;
 pub(crate) mod settings;
@@ -214,7 +215,7 @@ impl Bridge {
         }
         pipe.begin(&course.gone, left);
         pipe.say_status(&settings.status_topic, true);
-        Ok(Line::new(near, far, pipe, settings))
+        Ok(Line::new(near, far, pipe, (settings, self.home.handle.clone())))
     }
 
     /// A session there remembers ids of QoS 2 messages that one before this one here gave.
@@ -307,7 +308,8 @@ impl Bridge {
         let here = &settings.servers[course.server];
         let mut ended = line.carry((stop, here), self.first_answers(is_elsewhere, anew)).await;
         if let Ended::Why(Side::There, why) = &mut ended
-            && let Some(more) = course.suspicion.hang_up(line.suspects())
+            && let Some(suspects) = line.suspects()
+            && let Some(more) = course.suspicion.hang_up(suspects)
         {
             why.push_str(", ");
             why.push_str(&more);
@@ -318,7 +320,8 @@ impl Bridge {
             course.gone.clear();
             course.places.is_released(&settings.servers[course.server]);
         }
-        course.past = line.into_past();
+        let servers = settings.servers.len();
+        course.past = line.into_past().unwrap_or_else(|| Past::of(servers));
         // Who is thrown out again and again, as by another with its client id, waits longer and
         // longer too.
         if since.elapsed() >= STEADY {
